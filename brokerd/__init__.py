@@ -1,1 +1,1 @@
-"""The broker, which takes the place of nsqd."""
+"""The broker: a replacement for nsqd."""

@@ -1,4 +1,4 @@
-"""Work of threads beside the event loop, done so that the loop waits for it as little as possible.
+"""Background threads that delay the event loop as little as possible.
 
 Many Linux kernels let a thread finish its system call before another gets the same processor. A call that takes
 milliseconds stops the event loop for as long, if both share a processor. So long calls are made in pieces.
@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 PIECE_BYTES = 128 * 1024
-"""The system writes or frees as many bytes within some ten microseconds."""
+"""The system writes or frees this many bytes in about ten microseconds."""
 MAX_PIECES = 64
 """More bytes are divided into larger pieces, so that the pauses add up to little."""
 PAUSE_S = 0.000_5
 
 
-def run_in_the_background() -> None:
+def use_batch_scheduling() -> None:
     """Let this thread wait while the event loop's runs, where the system has SCHED_BATCH (Linux).
 
     Otherwise it interrupts the event loop whenever it wakes up, and clients wait for it.

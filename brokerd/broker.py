@@ -31,6 +31,7 @@ from brokerd.topic_directories import TOPIC_NUMBERS, TopicDirectories, log_forei
 from brokerd.topic_log import id_head
 from nsqwire.errors import BadTopic, TopicNotFound, go_quote
 from nsqwire.names import is_ephemeral, is_valid_name
+from nsqwire.units import Seconds
 
 UNSYNCED_NS = 60_000_000_000
 """With ``--sync-timeout``, the longest time that messages may stay unsynced; the system writes pages after 30 s."""
@@ -59,7 +60,7 @@ class Broker:
         self,
         settings: BrokerSettings,
         *,
-        now: Callable[[], float],
+        now: Callable[[], Seconds],
         call_soon: Callable[[Callable[[], None]], object],
         call_at: CallAt,
     ) -> None:
@@ -71,7 +72,7 @@ class Broker:
         self.settings = settings
         self.node_id = settings.node_id
         self.boot_id = os.urandom(8).hex()
-        self.start_time = time.time()
+        self.start_time: Seconds = time.time()
         """Unix seconds."""
         self.started_ns = time.monotonic_ns()
         self.topics: dict[str, Topic] = {}
@@ -245,6 +246,7 @@ class Broker:
                         channel.head,
                         channel.paused,
                         waiting=channel.in_flight.waiting(),
+                        removed=[(start, end - start) for start, end in channel.cursor.removed],
                     )
         return state
 
@@ -282,7 +284,7 @@ class Broker:
         topic = self._add_topic(state.number, state.name, log, state.routed_end)
         topic.paused = state.paused
         for channel in channels:
-            self._restore_channel(topic, channel)
+            self._restore_channel(topic, channel, is_complete=is_complete)
         topic.recover_skipped(
             state.holes,
             deferred_end=state.deferred_end,
@@ -292,13 +294,20 @@ class Broker:
         topic.messages.recover_losses(is_complete=is_complete)
         log.unmap()  # most of thousands of topics are quiet
 
-    def _restore_channel(self, topic: Topic, state: ChannelState) -> None:
+    def _restore_channel(self, topic: Topic, state: ChannelState, *, is_complete: bool) -> None:
         channel = topic.add_channel(state.number, state.name, state.head)
         channel.paused = state.paused
         channel.counted_from = topic.messages.routed_end
+        waiting = state.unfinished()
+        removed = state.removed_ahead()
+        if not is_complete:  # a rewind may be missing: only those that are redelivered anyway
+            removed = [(seq, 1) for first, count in removed for seq in range(first, first + count) if seq in waiting]
         channel.restore(
-            (seq, attempts, self.runtime.clock.recover(due_ns) if due_ns else 0.0)
-            for seq, (attempts, due_ns) in state.unfinished().items()
+            (
+                (seq, attempts, self.runtime.clock.recover(due_ns) if due_ns else 0.0)
+                for seq, (attempts, due_ns) in waiting.items()
+            ),
+            removed,
         )
 
     def _add_topic(self, number: int, name: str, log: Log, routed_end: int = 0) -> Topic:

@@ -5,23 +5,24 @@ Messages that were never delivered are ahead of the cursor and take no memory of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from brokerd.channel_journal import ChannelJournal, journal_nothing, packed
+from brokerd.channel_journal import ChannelJournal, journal_nothing, packed, ranges_of
 from brokerd.cursor import Cursor
 from brokerd.delivery import Delivery
 from brokerd.in_flight import InFlight
 from brokerd.journal import records
 from brokerd.journal.journal import room_for
-from brokerd.kernel.aside import IN_FLIGHT
+from brokerd.kernel.aside import DEFERRED, IN_FLIGHT
 from brokerd.log.segment import timestamp_in
 from brokerd.timers import NEVER
 from nsqwire.errors import FinFailed, NSQError, ReqFailed, TouchFailed
 from nsqwire.histogram import Histogram
 from nsqwire.names import is_ephemeral
 from nsqwire.session import State
+from nsqwire.units import Nanoseconds, Seconds
 
 if TYPE_CHECKING:
     from brokerd.client import Client
@@ -72,6 +73,10 @@ class Channel:
         self.delivery = Delivery(messages, self.cursor, self.in_flight, self._journal, runtime)
         self.requeue_count = 0
         self.timeout_count = 0
+        self.emptied_count = 0
+        """Messages that operators removed since the process started: by emptying the channel, or single ones."""
+        self.rewound_count = 0
+        """Messages that were finished or emptied, and that a rewind returned, since the process started."""
         self.counted_from = head
         """The first message that counts in ``message_count``."""
         self.awake = False
@@ -113,6 +118,11 @@ class Channel:
         return self.in_flight.aside.deferred_count
 
     @property
+    def unfinished_count(self) -> int:
+        """Number of messages that wait, are in flight or are deferred."""
+        return self.depth + self.in_flight_count + self.deferred_count
+
+    @property
     def message_count(self) -> int:
         """Number of messages that the topic has routed to it since the process started."""
         return max(0, self.messages.routed_end - self.counted_from)
@@ -145,11 +155,11 @@ class Channel:
         copy = self.in_flight.aside.frames.get(seq)
         return self.messages.log.frame(seq) if copy is None else memoryview(copy)
 
-    def wall_ns(self, when: float) -> int:
+    def wall_ns(self, when: Seconds) -> int:
         """Convert a monotonic time in seconds to Unix nanoseconds, by the present wall clock."""
         return self._runtime.clock.wall_ns(when)
 
-    def _timestamp_of(self, seq: int) -> int | None:
+    def _timestamp_of(self, seq: int) -> Nanoseconds | None:
         copy = self.in_flight.aside.frames.get(seq)
         return self.messages.log.timestamp_of(seq) if copy is None else timestamp_in(copy)
 
@@ -184,38 +194,38 @@ class Channel:
     def empty(self) -> None:
         """Drop all messages: waiting, in flight and deferred. Raises OSError."""
         self._require_room()
-        end = self.messages.routed_end
+        end, emptied = self.messages.routed_end, self.unfinished_count
         self.cursor.move_to(end)
         self.delivery.moved()
         self.in_flight.clear()
-        for client in self.clients.values():
-            self.offer(client)
+        self.emptied_count += emptied
+        self._offer_all()
         self._journal.append(records.channel_emptied(self.number, end))
         self.messages.release()
 
-    def go_back(self, seq: int) -> int:
+    def rewind(self, seq: int) -> int:
         """Rewind to message ``seq``: it and all later ones are no longer in flight, and are delivered as new messages.
 
         Deferred publishes that are not due yet remain deferred. Finished ones are requeued, including those ahead of
         the cursor. Returns the number of these. Raises OSError, with nothing changed.
         """
-        messages, aside = self.messages, self.in_flight.aside
-        due = self.finished_deferred(seq)
+        aside = self.in_flight.aside
         is_back = seq < self.head
+        due = self.finished_deferred(seq)
+        if not is_back:
+            due = sorted([*due, *self.removed_from(seq)])
         changes = self._rewind_records(seq) if is_back else []
         changes += records.waiting_ranges(self.number, packed(due, attempts=0))
-        if changes and not self.ephemeral:
-            messages.require_room(room_for(changes), of_messages=True)
-        for record in changes:  # before any other record, which could use up the room
-            self._journal.append(record)
+        self._journal_first(changes)
+        before = self.unfinished_count
         if is_back:
             self.in_flight.move_back(seq)
             self.cursor.move_to(seq)
             self.delivery.moved()
         for at in due:
             aside.add(at, 0, 0.0)
-        for client in self.clients.values():
-            self.offer(client)
+        self.rewound_count += self.unfinished_count - before
+        self._offer_all()
         self._runtime.wake(self)
         return len(due)
 
@@ -224,8 +234,57 @@ class Channel:
         aside = self.in_flight.aside
         return [at for at in self.messages.deferred_between(seq, self.messages.routed_end) if at not in aside]
 
+    def removed_from(self, seq: int) -> list[int]:
+        """The messages ahead of the cursor, from ``seq`` on, that an operator has finished."""
+        aside = self.in_flight.aside
+        return [at for start, end in self.cursor.removed for at in range(max(start, seq), end) if at not in aside]
+
+    def remove(self, seqs: Sequence[int]) -> None:
+        """Finish messages that are waiting, in flight or deferred; ``seqs`` is ascending.
+
+        Raises OSError, with nothing changed.
+        """
+        ranges = ranges_of(seqs)
+        self._journal_first(
+            records.finished(self.number, ranges[start : start + RANGES_IN_A_RECORD])
+            for start in range(0, len(ranges), RANGES_IN_A_RECORD)
+        )
+        self.in_flight.remove(seqs)
+        self.cursor.remove(ranges)
+        self.emptied_count += len(seqs)
+        self._offer_all()
+        self.messages.release()
+
+    def requeue_now(self, seqs: Sequence[int]) -> None:
+        """Make messages ready that are deferred or in flight; ``seqs`` is ascending. Those that wait stay as they are.
+
+        Raises OSError, with nothing changed.
+        """
+        found = ((seq, self.in_flight.aside.get(seq)) for seq in seqs)
+        due = (
+            packed([seq], attempts=message.attempts)
+            for seq, message in found
+            if message is not None and message.state == DEFERRED
+        )
+        self._journal_first(records.waiting_ranges(self.number, b"".join(due)))
+        self.requeue_count += self.in_flight.requeue_now(seqs)
+        self._offer_all()
+        self._runtime.wake(self)
+
+    def _journal_first(self, changes: Iterable[bytes]) -> None:
+        """Journal changes of messages before they are made. Raises OSError, with nothing journalled."""
+        changes = list(changes)
+        if changes and not self.ephemeral:
+            self.messages.require_room(room_for(changes), of_messages=True)
+        for record in changes:  # before any other record, which could use up the room
+            self._journal.append(record)
+
+    def _offer_all(self) -> None:
+        for client in self.clients.values():
+            self.offer(client)
+
     def _rewind_records(self, seq: int) -> list[bytes]:
-        forgotten = list(self.messages.skipped.outside(seq, self.head))
+        forgotten = list(self.messages.skipped.outside(seq, max(self.head, self.cursor.removed.end)))
         return [
             records.channel_rewound(self.number, seq, forgotten[start : start + RANGES_IN_A_RECORD])
             for start in range(0, max(len(forgotten), 1), RANGES_IN_A_RECORD)
@@ -276,7 +335,7 @@ class Channel:
         self.offer(client)
         return _errors("FIN", FinFailed, failures) if failures else []
 
-    def requeue(self, client: Client, lines: memoryview, count: int, delay_s: float, now: float) -> list[ReqFailed]:
+    def requeue(self, client: Client, lines: memoryview, count: int, delay_s: float, now: Seconds) -> list[ReqFailed]:
         """Execute ``count`` REQ lines of the same length: the messages are redelivered after ``delay_s`` seconds.
 
         Returns errors as ``finish`` does.
@@ -287,7 +346,7 @@ class Channel:
         self._runtime.wake(self)
         return _errors("REQ", ReqFailed, failures)
 
-    def touch(self, client: Client, lines: memoryview, count: int, now: float) -> list[TouchFailed]:
+    def touch(self, client: Client, lines: memoryview, count: int, now: Seconds) -> list[TouchFailed]:
         """Execute ``count`` TOUCH lines of 23 bytes: timeouts restart, up to the limit since the delivery.
 
         Returns errors as ``finish`` does.
@@ -298,7 +357,7 @@ class Channel:
 
     # -- delivery -------------------------------------------------------------------------------------------------
 
-    def pump(self, now: float) -> None:
+    def pump(self, now: Seconds) -> None:
         """Deliver messages to the clients that are ready. Raises OSError, without loss, if messages cannot be read."""
         if self.gone:
             return
@@ -318,7 +377,7 @@ class Channel:
         self._journal.skipped(first, count)
         self.in_flight.evict_before_skip(first + count)
 
-    def tick(self, now: float) -> None:
+    def tick(self, now: Seconds) -> None:
         """Requeue messages that timed out or are due, for one slice of time, and schedule the next call."""
         if self.gone:
             return
@@ -333,9 +392,10 @@ class Channel:
         self._runtime.timers.schedule(self, next_time)
         self._runtime.wake(self)
 
-    def restore(self, waiting: Iterable[tuple[int, int, float]]) -> None:
-        """Restore ``(seq, attempts, due)`` of set-aside messages after a restart."""
+    def restore(self, waiting: Iterable[tuple[int, int, float]], removed: Iterable[tuple[int, int]]) -> None:
+        """Restore ``(seq, attempts, due)`` of set-aside messages, and the removed ranges, after a restart."""
         self.in_flight.restore(waiting)
+        self.cursor.remove(removed)
 
     def copy_below(self, end: int, frames: dict[int, bytes]) -> None:
         """Copy the frames of the unfinished messages below ``end`` that the cursor has passed.
@@ -343,6 +403,10 @@ class Channel:
         ``frames`` has the copies that other channels have made; new ones are added to it.
         """
         self.in_flight.copy_below(end, frames)
+
+    def skipped_grew(self) -> None:
+        """A range that may be ahead of the cursor was added to the topic's skipped ones."""
+        self.cursor.skipped_grew()
 
     def forget(self, lost: Ranges) -> None:
         """Forget the set-aside messages in ``lost``."""

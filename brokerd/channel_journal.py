@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from brokerd.journal import records
-from brokerd.journal.records import WAITING_RANGE
+from brokerd.kernel.waiting import WAITING_RANGE
 
 
 class ChannelJournal:
@@ -43,10 +43,15 @@ def journal_nothing(record: bytes) -> None:
 
 def packed(seqs: Iterable[int], *, attempts: int) -> bytes:
     """Pack ascending numbers as WAITING_RANGE without a due time."""
+    return b"".join(WAITING_RANGE.pack(first, count, attempts, 0) for first, count in ranges_of(seqs))
+
+
+def ranges_of(seqs: Iterable[int]) -> list[tuple[int, int]]:
+    """Ascending numbers as ``(first, count)`` ranges."""
     ranges: list[tuple[int, int]] = []
     for seq in seqs:
         if ranges and sum(ranges[-1]) == seq:
             ranges[-1] = ranges[-1][0], ranges[-1][1] + 1
         else:
             ranges.append((seq, 1))
-    return b"".join(WAITING_RANGE.pack(first, count, attempts, 0) for first, count in ranges)
+    return ranges

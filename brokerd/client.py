@@ -10,6 +10,7 @@ from brokerd.kernel import Runs
 from brokerd.topology import Locality
 from nsqwire.identify import Terms
 from nsqwire.session import State
+from nsqwire.units import Seconds
 
 if TYPE_CHECKING:
     from brokerd.auth import Grant
@@ -63,7 +64,7 @@ class Client:
         self.secret = b""
         self.grant: Grant | None = None
         """The last answer of the auth server, which is valid until ``grant_until`` (monotonic seconds)."""
-        self.grant_until = 0.0
+        self.grant_until: Seconds = 0.0
         self.ready_count = 0
         self.in_flight_count = 0
         self.message_count = 0

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from nsqwire.units import Seconds
+
 STEP_NS = 100_000_000
 """A change of the wall clock by this much relative to the monotonic clock is a step."""
 
@@ -32,7 +34,7 @@ class NodeClock:
     """
 
     def __init__(
-        self, now: Callable[[], float], kept: KeptClock | None, boot: str, stepped: Callable[[int], None]
+        self, now: Callable[[], Seconds], kept: KeptClock | None, boot: str, stepped: Callable[[int], None]
     ) -> None:
         self._now = now
         self._boot = boot
@@ -56,7 +58,7 @@ class NodeClock:
         """Kept minus monotonic nanoseconds."""
         return self._offset_ns
 
-    def keep(self, when: float) -> int:
+    def keep(self, when: Seconds) -> int:
         """Convert a monotonic time in seconds to kept nanoseconds."""
         self.check()
         return int(when * 1e9) + self._offset_ns
@@ -72,7 +74,7 @@ class NodeClock:
         """Convert a time kept by an earlier process to monotonic seconds; now if it has passed."""
         return max(self._now(), (kept_ns + self._shift_ns - self._offset_ns) / 1e9)
 
-    def wall_ns(self, when: float) -> int:
+    def wall_ns(self, when: Seconds) -> int:
         """Convert a monotonic time in seconds to Unix nanoseconds, by the present wall clock."""
         return int(when * 1e9) + self._wall_offset()
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from brokerd.kernel import Window
+from brokerd.ranges import Ranges
 
 if TYPE_CHECKING:
     from brokerd.log.segment import Segment
@@ -21,13 +22,15 @@ class Run(NamedTuple):
 
 
 class Cursor:
-    """Delivers a topic's messages in order, without those in ``messages.skipped``.
+    """Delivers a topic's messages in order, without those in ``messages.skipped`` and ``removed``.
 
     Delivered messages are in ``window`` until they are acknowledged. ``skipping(first, count)`` is called before
     messages are skipped.
     """
 
     def __init__(self, messages: TopicLog, window: Window, skipping: Callable[[int, int], None]) -> None:
+        self.removed = Ranges()
+        """The messages ahead that an operator has finished. None of them is in ``messages.skipped``."""
         self._window = window
         self._messages = messages
         self._skipping = skipping
@@ -41,16 +44,41 @@ class Cursor:
         head, end = self._window.head, messages.routed_end
         if head >= end:
             return 0
-        return end - head - messages.skipped.count_between(head, end) if messages.skipped else end - head
+        backlog = end - head - messages.skipped.count_between(head, end) if messages.skipped else end - head
+        return backlog - self.removed.count_between(head, end)
 
     def ahead(self, offset: int = 0) -> Iterator[int]:
         """Yield the numbers of the backlog, oldest first, after the first ``offset``."""
-        head, end, skips = self._window.head, self._messages.routed_end, self._messages.skipped
-        while head < end:
-            start, stop = skips.next_from(head) or (end, end)
-            yield from range(head + offset, min(start, end))
-            offset = max(0, offset - max(0, min(start, end) - head))
-            head = stop
+        for first, count in self._outside(self._window.head):
+            yield from range(first + offset, first + count)
+            offset = max(0, offset - count)
+
+    def ahead_from(self, seq: int) -> Iterator[int]:
+        """Yield the numbers of the backlog from message ``seq`` on, oldest first."""
+        for first, count in self._outside(max(seq, self._window.head)):
+            yield from range(first, first + count)
+
+    def _outside(self, start: int) -> Iterator[tuple[int, int]]:
+        for first, count in self._messages.skipped.outside(start, self._messages.routed_end):
+            yield from self.removed.outside(first, first + count)
+
+    def is_ahead(self, seq: int) -> bool:
+        """Return whether message ``seq`` is in the backlog."""
+        is_routed = self._window.head <= seq < self._messages.routed_end
+        return is_routed and seq not in self._messages.skipped and seq not in self.removed
+
+    def remove(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Deliver no message of the ``(first, count)`` ranges, as far as they are ahead. The caller journals it."""
+        head = self._window.head
+        for first, count in ranges:
+            for start, length in self._messages.skipped.outside(max(first, head), first + count):
+                self.removed.add(start, start + length)
+
+    def skipped_grew(self) -> None:
+        """Leave out of ``removed`` what a range added to ``messages.skipped`` has in common with it."""
+        if self.removed:
+            before, self.removed = self.removed, Ranges()
+            self.remove((start, end - start) for start, end in before)
 
     def next_run(self, limit: int, max_bytes: int, client: int) -> Run | None:
         """Put the next messages in flight with the client number ``client``. Returns None if there are none.
@@ -85,10 +113,14 @@ class Cursor:
         topic are not skipped yet: if their commit record is damaged, they are delivered as messages without delay.
         """
         stop = self._messages.routed_end
-        skips = self._messages.skipped
-        if not skips:
+        skips, removed = self._messages.skipped, self.removed
+        if not skips and not removed:
             return stop
-        while (head := self._window.head) < stop and (skip := skips.next_from(head)) is not None:
+        while (head := self._window.head) < stop:
+            found = [skip for each in (skips, removed) if (skip := each.next_from(head)) is not None]
+            if not found:
+                break
+            skip = min(found)
             start, end = skip
             if start > head:
                 return min(stop, start)
@@ -99,9 +131,12 @@ class Cursor:
         """Skip ``count`` messages."""
         self._skipping(self._window.head, count)
         self._window.skip(count)
+        if self.removed:
+            self.removed.drop_below(self._window.head)
         self._segment = None
 
     def move_to(self, seq: int) -> None:
-        """Forget the messages in flight and continue at ``seq``."""
+        """Forget the messages in flight and the removed ones, and continue at ``seq``."""
         self._window.clear(seq)
+        self.removed = Ranges()
         self._segment = None

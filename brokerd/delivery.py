@@ -8,6 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from brokerd.topology import Locality
+from nsqwire.units import Seconds
 
 if TYPE_CHECKING:
     from brokerd.channel_journal import ChannelJournal
@@ -108,7 +109,7 @@ class Delivery:
             client.is_waiting = False
             self._ready.remove(client)
 
-    def run(self, now: float) -> bool:
+    def run(self, now: Seconds) -> bool:
         """Deliver waiting messages to the ready clients in turn, in even shares.
 
         False if the slice of time ended before all were delivered.
@@ -136,8 +137,8 @@ class Delivery:
             self._flush()
         return True
 
-    def _serve(self, client: Client, share: int, backlog: int, now: float) -> None:
-        """Deliver up to ``share`` messages to one client: requeued or new ones in turn, so that neither starve."""
+    def _serve(self, client: Client, share: int, backlog: int, now: Seconds) -> None:
+        """Deliver up to ``share`` messages to one client: requeued or new ones in turn, so that neither starves."""
         aside, outbox = self._aside, self._outbox
         self._requeued_next = not self._requeued_next
         if aside.requeued_count and (self._requeued_next or not backlog):
@@ -158,7 +159,7 @@ class Delivery:
         if self._outbox:
             self._outbox.flush()
 
-    def _deliver_fresh(self, client: Client, limit: int, now: float) -> None:
+    def _deliver_fresh(self, client: Client, limit: int, now: Seconds) -> None:
         run = self._cursor.next_run(limit, self._outbox.room, client.number)
         if run is None:
             return
@@ -169,7 +170,7 @@ class Delivery:
         else:
             self._outbox.add(client, run.frames)
 
-    def _deliver_again(self, client: Client, limit: int, now: float) -> int:
+    def _deliver_again(self, client: Client, limit: int, now: Seconds) -> int:
         """Deliver up to ``limit`` requeued messages. Returns how many were delivered or lost, at least one."""
         frames, count, unreadable = self._in_flight.redeliver(client, self._place_of, limit, self._outbox.room, now)
         if not count:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from brokerd.scheduler import Scheduler
 from brokerd.supervisor import Supervised, Supervisor
+from nsqwire.units import Seconds
 
 
 class DeliveryQueue:
@@ -17,7 +18,7 @@ class DeliveryQueue:
 
     def __init__(
         self,
-        now: Callable[[], float],
+        now: Callable[[], Seconds],
         call_soon: Callable[[Callable[[], None]], object],
         scheduler: Scheduler,
         supervisor: Supervisor,

@@ -81,7 +81,7 @@ class DiskQueue:
                 length = _LENGTH.unpack(head)[0] if len(head) == _LENGTH.size else -1
                 data = file.read(length) if length >= MESSAGE_OVERHEAD else b""
                 if not data or len(data) < length:
-                    self.damage.append(f"{path}: no whole message at byte {file.tell()}; the rest of it is passed over")
+                    self.damage.append(f"{path}: no whole message at byte {file.tell()}; the rest of it is skipped")
                     return
                 try:
                     yield decode_message(data)

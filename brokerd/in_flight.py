@@ -7,13 +7,15 @@ again is set aside, with its attempts and due time, until it is finished.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from brokerd.channel_journal import ChannelJournal, packed
 from brokerd.client import Client
 from brokerd.kernel import SetAside, Window
+from brokerd.kernel.aside import REQUEUED
 from brokerd.kernel.runs import NEVER
+from nsqwire.units import Seconds
 
 if TYPE_CHECKING:
     from brokerd.clock import NodeClock
@@ -35,7 +37,7 @@ class Expired(NamedTuple):
     """Messages that timed out, by client, and when the next message is due, monotonic seconds."""
 
     timed_out: list[tuple[Client, int]]
-    next_time: float
+    next_time: Seconds
 
 
 class InFlight:
@@ -77,7 +79,7 @@ class InFlight:
     @property
     def oldest(self) -> int | None:
         """The lowest message that is in flight or requeued; None if there is none."""
-        lowest = self.aside.lowest_owed
+        lowest = self.aside.lowest_undeferred
         if not self.window.in_flight_count:
             return lowest
         return self.window.floor if lowest is None else min(lowest, self.window.floor)
@@ -89,7 +91,7 @@ class InFlight:
         client = self.clients.get(self.window.client_of(seq))
         return client, 0.0 if client is None else client.runs.sent_at(seq) + client.msg_timeout_s
 
-    def oldest_sent_at(self) -> dict[int, float]:
+    def oldest_sent_at(self) -> dict[int, Seconds]:
         """When the oldest message in flight with each client was sent, by the client's number."""
         oldest: dict[int, float] = {}
         set_aside: Counter[int] = Counter()
@@ -127,7 +129,7 @@ class InFlight:
 
     # -- delivery -------------------------------------------------------------------------------------------------
 
-    def delivered(self, client: Client, first: int, end: int, now: float) -> None:
+    def delivered(self, client: Client, first: int, end: int, now: Seconds) -> None:
         """Count the messages ``first`` to ``end``, which the window put in flight with ``client``."""
         deadline = now + client.msg_timeout_s
         client.in_flight_count += end - first
@@ -136,7 +138,7 @@ class InFlight:
         self._schedule(deadline)
 
     def redeliver(
-        self, client: Client, place_of: PlaceOf, limit: int, max_bytes: int, now: float
+        self, client: Client, place_of: PlaceOf, limit: int, max_bytes: int, now: Seconds
     ) -> tuple[bytes, int, int]:
         """Put up to ``limit`` requeued messages in flight with ``client``. Raises OSError.
 
@@ -197,7 +199,7 @@ class InFlight:
 
         return self._retry_former_heads(retry(missed, self._messages.id_head), retry)
 
-    def requeue(self, client: Client, lines: memoryview, count: int, due: float) -> tuple[int, Failures]:
+    def requeue(self, client: Client, lines: memoryview, count: int, due: Seconds) -> tuple[int, Failures]:
         """Execute ``count`` REQ lines of the same length. The messages are deferred until ``due``, or requeued if 0.
 
         Returns the number of these messages, and the failures.
@@ -225,7 +227,7 @@ class InFlight:
             self._schedule(due)
         return taken, failures
 
-    def touch(self, client: Client, lines: memoryview, count: int, deadline: float, max_timeout_s: float) -> Failures:
+    def touch(self, client: Client, lines: memoryview, count: int, deadline: Seconds, max_timeout_s: float) -> Failures:
         """Execute ``count`` TOUCH lines of 23 bytes: the messages time out at ``deadline``, but no later than
         ``max_timeout_s`` after their delivery. Returns the failures.
         """
@@ -259,6 +261,43 @@ class InFlight:
                 ]
         return failures
 
+    # -- operators ------------------------------------------------------------------------------------------------
+
+    def remove(self, seqs: Sequence[int]) -> None:
+        """Forget messages that are in flight or set aside. The caller journals it."""
+        for number, count in self.aside.drop([seq for seq in seqs if seq in self.aside]):
+            self.clients[number].in_flight_count -= count
+        for seq in seqs:
+            if (number := self._fresh_with(seq)) >= 0:
+                self.window.take(seq, 1, number)
+                self.clients[number].in_flight_count -= 1
+
+    def requeue_now(self, seqs: Sequence[int]) -> int:
+        """Requeue the messages that are deferred or in flight. The caller journals that deferred ones are due.
+
+        Returns the number of those that were in flight.
+        """
+        aside, taken = self.aside, 0
+        for seq in seqs:
+            message = aside.get(seq)
+            if message is not None and message.state != REQUEUED:
+                frame = aside.frames.get(seq)
+                for number, _ in aside.drop([seq]):
+                    self.clients[number].in_flight_count -= 1
+                    taken += 1
+                aside.add(seq, message.attempts, 0.0)
+                if frame is not None:
+                    aside.keep_frame(seq, frame)
+            elif message is None and (number := self._fresh_with(seq)) >= 0:
+                aside.requeue_run(self.window, seq, seq + 1, number)
+                self.clients[number].in_flight_count -= 1
+                taken += 1
+        return taken
+
+    def _fresh_with(self, seq: int) -> int:
+        """The number of the client that has message ``seq`` in its first delivery; -1 if there is none."""
+        return self.window.client_of(seq) if seq < self.window.head else -1
+
     # -- timeouts and clients that leave --------------------------------------------------------------------------
 
     def leave(self, client: Client) -> int:
@@ -272,7 +311,7 @@ class InFlight:
         client.in_flight_count = 0
         return requeued
 
-    def expire(self, now: float, scheduler: Scheduler) -> Expired:
+    def expire(self, now: Seconds, scheduler: Scheduler) -> Expired:
         """Requeue the messages that timed out or are due by ``now``, for one slice of time."""
         deadline = scheduler.deadline()
         timed_out: list[tuple[Client, int]] = []
@@ -297,7 +336,7 @@ class InFlight:
 
     # -- setting aside --------------------------------------------------------------------------------------------
 
-    def defer(self, first: int, delays: bytes, now: float) -> None:
+    def defer(self, first: int, delays: bytes, now: Seconds) -> None:
         """Set aside messages that were published with ``delays``, ``u32`` ms each; the cursor skips them.
 
         Some may be set aside already, if a crash came before their routing was journalled.

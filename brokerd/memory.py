@@ -50,9 +50,11 @@ class CollectorPauses:
         self._started_ns = 0
 
     def install(self) -> None:
+        """Begin to measure."""
         gc.callbacks.append(self._note)
 
     def remove(self) -> None:
+        """End the measurement."""
         gc.callbacks.remove(self._note)
 
     def _note(self, phase: str, info: dict[str, int]) -> None:

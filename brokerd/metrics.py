@@ -25,19 +25,34 @@ class BrokerMetrics:
         self._topic_messages = self._counter("nsq_topic_messages", "Messages published.", topic)
         self._topic_bytes = self._counter("nsq_topic_message_bytes", "Bytes of message bodies published.", topic)
         self._topic_depth = self._gauge("nsq_topic_depth", "Messages that wait for a channel.", topic)
-        self._topic_backend = self._gauge("nsq_topic_backend_depth", "Of these, what nsqd would keep on disk.", topic)
+        self._topic_backend = self._gauge(
+            "nsq_topic_backend_depth", "The part of the depth that nsqd would keep on disk.", topic
+        )
         self._topic_paused = self._gauge("nsq_topic_paused", "1 while the topic is paused.", topic)
+        self._topic_emptied = self._counter(
+            "nsq_topic_emptied_messages", "Messages removed by emptying the topic.", topic
+        )
         self._topic_lost = self._counter("nsq_topic_lost_messages", "Undelivered messages that were lost.", topic)
         self._topic_log = self._gauge("nsq_topic_log_bytes", "Bytes of messages in the log.", topic)
         self._topic_allocated = self._gauge(
             "nsq_topic_log_allocated_bytes", "Bytes that the log's files take on disk.", topic
         )
-        self._messages = self._counter("nsq_channel_messages", "Messages that the topic gave the channel.", channel)
-        self._requeues = self._counter("nsq_channel_requeues", "Messages that consumers gave back.", channel)
-        self._timeouts = self._counter("nsq_channel_timeouts", "Deliveries not answered in time.", channel)
+        self._messages = self._counter(
+            "nsq_channel_messages", "Messages that the topic routed to the channel.", channel
+        )
+        self._requeues = self._counter("nsq_channel_requeues", "Messages that consumers requeued.", channel)
+        self._timeouts = self._counter("nsq_channel_timeouts", "Deliveries that timed out.", channel)
+        self._emptied = self._counter(
+            "nsq_channel_emptied_messages", "Messages that operators removed from the channel.", channel
+        )
+        self._rewound = self._counter(
+            "nsq_channel_rewound_messages", "Finished or emptied messages that a rewind returned.", channel
+        )
         self._depth = self._gauge("nsq_channel_depth", "Messages that wait for a consumer.", channel)
-        self._backend = self._gauge("nsq_channel_backend_depth", "Of these, what nsqd would keep on disk.", channel)
-        self._in_flight = self._gauge("nsq_channel_in_flight", "Messages with a consumer, not answered yet.", channel)
+        self._backend = self._gauge(
+            "nsq_channel_backend_depth", "The part of the depth that nsqd would keep on disk.", channel
+        )
+        self._in_flight = self._gauge("nsq_channel_in_flight", "Messages sent to consumers and not finished.", channel)
         self._deferred = self._gauge("nsq_channel_deferred", "Messages that are not due yet.", channel)
         self._clients = self._gauge("nsq_channel_clients", "Connected consumers.", channel)
         self._paused = self._gauge("nsq_channel_paused", "1 while the channel is paused.", channel)
@@ -49,7 +64,7 @@ class BrokerMetrics:
         self._latency = self._series(
             HistogramMetricFamily(
                 "nsq_channel_latency_seconds",
-                "From publish to finish; of channels where something was finished. The sum is within 1.1 %.",
+                "From publish to finish, for channels with finished messages. The sum is within 1.1 %.",
                 labels=channel,
             )
         )
@@ -59,7 +74,7 @@ class BrokerMetrics:
         channels = sum(len(topic.channels) for topic in broker.topics.values())
         self.families += [
             GaugeMetricFamily(
-                "nsq_healthy", "1 while the disk takes what is written.", int(broker.storage.health_error is None)
+                "nsq_healthy", "1 while the disk accepts writes.", int(broker.storage.health_error is None)
             ),
             CounterMetricFamily(
                 "nsq_lost_messages",
@@ -87,6 +102,7 @@ class BrokerMetrics:
         self._topic_depth.add(labels, topic.depth)
         self._topic_backend.add(labels, topic.backend_depth)
         self._topic_paused.add(labels, topic.paused)
+        self._topic_emptied.add(labels, topic.emptied_count)
         self._topic_lost.add(labels, topic.lost_message_count)
         self._topic_log.add(labels, sum(segment.end for segment in topic.log.segments))
         self._topic_allocated.add(labels, sum(segment.capacity for segment in topic.log.segments))
@@ -99,6 +115,8 @@ class BrokerMetrics:
         self._messages.add(labels, channel.message_count)
         self._requeues.add(labels, channel.requeue_count)
         self._timeouts.add(labels, channel.timeout_count)
+        self._emptied.add(labels, channel.emptied_count)
+        self._rewound.add(labels, channel.rewound_count)
         self._depth.add(labels, depth)
         self._backend.add(labels, channel.beyond_memory(depth))
         self._in_flight.add(labels, channel.in_flight_count)

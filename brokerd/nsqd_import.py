@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict
 
 from brokerd.diskqueue import DiskQueue
 from brokerd.journal.recovery import CorruptState
@@ -33,6 +33,17 @@ logger = logging.getLogger("brokerd")
 
 class ImportFailed(CorruptState):
     """nsqd's metadata cannot be read; the text is the file and the reason. Nothing was changed."""
+
+
+class _ChannelMetadata(TypedDict, total=False):
+    """Part of ``nsqd.dat``; as in the topics, only the name's type is checked."""
+
+    name: str
+    paused: bool
+
+
+class _TopicMetadata(_ChannelMetadata, total=False):
+    channels: list[_ChannelMetadata] | None
 
 
 @dataclass
@@ -109,7 +120,7 @@ def _kept(data_path: Path) -> list[int]:
     return [int(match[1]) for path in data_path.iterdir() if (match := KEPT_NAME.fullmatch(path.name))]
 
 
-def _read_metadata(path: Path) -> list[dict[str, Any]]:
+def _read_metadata(path: Path) -> list[_TopicMetadata]:
     try:
         data = json.loads(path.read_bytes() or b"{}")
         topics = data.get("topics") or []

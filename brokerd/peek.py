@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from brokerd.kernel.aside import DEFERRED
 from nsqwire.frame import MESSAGE_HEAD, MESSAGE_HEAD_BYTES
+from nsqwire.units import Nanoseconds
 
 if TYPE_CHECKING:
     from brokerd.channel import Channel
@@ -40,14 +41,14 @@ class PeekedMessage(TypedDict):
     """Times are Unix nanoseconds. ``body`` is base64 of at most ``max_body_bytes``; ``size`` is the whole size."""
 
     id: str
-    timestamp: int
+    timestamp: Nanoseconds
     attempts: int
     state: str
     size: int
     body: str
     truncated: bool
-    due: int | None
-    deadline: int | None
+    due: Nanoseconds | None
+    deadline: Nanoseconds | None
     client: PeekedClient | None
 
 
@@ -73,14 +74,14 @@ def peek(channel: Channel, state: PeekState, *, offset: int, limit: int, max_bod
         PeekState.IN_FLIGHT: channel.in_flight_count,
         PeekState.DEFERRED: channel.deferred_count,
     }
-    rows = (_row(channel, state, seq, max_body_bytes) for seq in islice(_numbers(channel, state, offset), limit))
+    rows = (row(channel, state, seq, max_body_bytes) for seq in islice(_numbers(channel, state, offset), limit))
     return {
         "topic": channel.topic_name,
         "channel": channel.name,
         "state": state.value,
         "total": totals[state],
         "offset": offset,
-        "messages": [row for row in rows if row is not None],
+        "messages": [found for found in rows if found is not None],
     }
 
 
@@ -94,13 +95,15 @@ def _numbers(channel: Channel, state: PeekState, offset: int) -> Iterator[int]:
     return islice(aside.deferred(offset + PAGE), offset, None)
 
 
-def _row(channel: Channel, state: PeekState, seq: int, max_body_bytes: int) -> PeekedMessage | None:
+def row(channel: Channel, state: PeekState, seq: int, max_body_bytes: int | None = None) -> PeekedMessage | None:
+    """Message ``seq``, with its whole body unless ``max_body_bytes`` limits it; None if it is damaged or missing."""
     entry = channel.in_flight.aside.get(seq)
     frame = channel.frame_of(seq)
     if frame is None:
         return None
     _size, _kind, timestamp, _attempts, message_id = MESSAGE_HEAD.unpack_from(frame)
     size = len(frame) - MESSAGE_HEAD_BYTES
+    shown = size if max_body_bytes is None else min(size, max_body_bytes)
     client, deadline = channel.in_flight.client_of(seq)
     wall_ns = channel.wall_ns
     return {
@@ -109,8 +112,8 @@ def _row(channel: Channel, state: PeekState, seq: int, max_body_bytes: int) -> P
         "attempts": entry.attempts if entry is not None else int(client is not None),
         "state": state.value,
         "size": size,
-        "body": b64encode(frame[MESSAGE_HEAD_BYTES : MESSAGE_HEAD_BYTES + max_body_bytes]).decode(),
-        "truncated": size > max_body_bytes,
+        "body": b64encode(frame[MESSAGE_HEAD_BYTES : MESSAGE_HEAD_BYTES + shown]).decode(),
+        "truncated": size > shown,
         "due": wall_ns(entry.when) if entry is not None and entry.state == DEFERRED else None,
         "deadline": None if client is None else wall_ns(deadline),
         "client": None if client is None else _client(client),

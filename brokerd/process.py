@@ -43,7 +43,7 @@ from nsqdaemon.descriptors import allow_many_descriptors, occupy_standard_descri
 from nsqdaemon.http import HTTPServer, Limits
 from nsqdaemon.http.server import AnswerRequest
 from nsqdaemon.input_budget import InputBudget
-from nsqdaemon.listening import Listener, ListenFailed, listen, listen_tcp
+from nsqdaemon.listener import Listener, ListenFailed, listen, listen_tcp
 from nsqdaemon.settings import load
 from nsqwire.version import NSQ_VERSION, version_text
 

@@ -69,6 +69,11 @@ class Ranges:
             return 0
         return self.covered_below(end) - self.covered_below(start)
 
+    @property
+    def end(self) -> int:
+        """The number after the last range; 0 if there is none."""
+        return self._ends[-1] if self._ends else 0
+
     def drop_below(self, seq: int) -> None:
         """Forget the ranges that end at or below ``seq``."""
         position = bisect_right(self._ends, seq)

@@ -17,19 +17,19 @@ class Removal:
     """Removes directories one after another. If the process ends meanwhile, the next start removes the rest."""
 
     def __init__(self) -> None:
-        self._doomed: SimpleQueue[Path] = SimpleQueue()
+        self._queue: SimpleQueue[Path] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def add(self, directory: Path) -> None:
         """Queue a directory for removal. Its name must already mark it as deleted."""
-        self._doomed.put(directory)
+        self._queue.put(directory)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="removal", daemon=True)
             self._thread.start()
 
     def _run(self) -> None:
         while True:
-            directory = self._doomed.get()
+            directory = self._queue.get()
             try:
                 for path in remove_log(directory):
                     log_foreign(path)

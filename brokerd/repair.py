@@ -20,7 +20,7 @@ from brokerd.journal.recovery import CorruptState, recover
 from brokerd.journal.state import NodeState
 from brokerd.log.inspection import LogReport, inspect_log
 from brokerd.settings import BrokerSettings
-from brokerd.topic_directories import TopicDirectories, Verdict
+from brokerd.topic_directories import EntryKind, TopicDirectories
 from brokerd.topic_log import id_head
 
 SOUND, DAMAGED, NOT_DONE = 0, 1, 2
@@ -56,11 +56,11 @@ class TopicReport(NamedTuple):
 class Report:
     """The contents and damage of a data path. Paths in its lines are relative to the data path."""
 
-    def __init__(self, data_path: DataPath, passed_over: Sequence[str] = ()) -> None:
+    def __init__(self, data_path: DataPath, skipped_damage: Sequence[str] = ()) -> None:
         """Examine all files without changing any.
 
-        ``passed_over`` has a line for each damage in the journals that a rebuild has just skipped. Raises OSError if a
-        file cannot be read, and UnsupportedFormat if one is of a newer release.
+        ``skipped_damage`` has a line for each damage in the journals that a rebuild has just skipped. Raises OSError if
+        a file cannot be read, and UnsupportedFormat if one is of a newer release.
         """
         self.path = data_path.path
         self.topics: list[TopicReport] = []
@@ -71,20 +71,20 @@ class Report:
         self.orphans: list[Path] = []
         self.unversioned = check_formats(self.path)
         """Files of format 0."""
-        self.passed_over = [self._without_path(line) for line in passed_over]
+        self.skipped_damage = [self._without_path(line) for line in skipped_damage]
         state = self._read_state()
         directories = TopicDirectories(self.path / TOPICS)
         for topic in state.topics.values():
             if not directories.path_of(topic.number, topic.name).exists():
                 self.damage.append(f"{self._shown(directories.path_of(topic.number, topic.name))}: missing")
-        for path, verdict, directory, _ in directories.survey(state):
-            if verdict is Verdict.FOREIGN or directory is None:
+        for path, kind, directory, _ in directories.survey(state):
+            if kind is EntryKind.FOREIGN or directory is None:
                 self.foreign_files.append(path)
-            elif verdict in (Verdict.KNOWN, Verdict.UNRECORDED, Verdict.NOT_DELETED):
+            elif kind in (EntryKind.KNOWN, EntryKind.UNRECORDED, EntryKind.NOT_DELETED):
                 channels = [each.name for each in state.channels.values() if each.topic == directory.number]
                 log = inspect_log(path, id_head(0, directory.number))
                 self._add_topic(TopicReport(directory.name, channels, path, log))
-            if verdict is Verdict.UNRECORDED:
+            if kind is EntryKind.UNRECORDED:
                 self.damage.append(f"{self._shown(path)}: the record of this topic is lost")
 
     def _read_state(self) -> NodeState:
@@ -112,7 +112,7 @@ class Report:
     @property
     def is_damaged(self) -> bool:
         """True if there is damage, or a rebuild has skipped damage in a journal."""
-        return bool(self.damage or self.passed_over)
+        return bool(self.damage or self.skipped_damage)
 
     def lines(self) -> list[str]:
         """The report as text."""
@@ -130,7 +130,7 @@ class Report:
             lines.append(f"{_count(self.unversioned, 'file')} without a format version, from before release 0.1.0")
         for heading, found in (
             ("damage", self.damage),
-            ("passed over by the rebuild", self.passed_over),
+            ("skipped by the rebuild", self.skipped_damage),
             ("not the broker's, left alone", [self._shown(path) for path in self.foreign_files]),
         ):
             if found:
@@ -233,18 +233,18 @@ def repair(path: Path, *, rebuilds: bool, sets_aside: bool) -> int:
     Raises CorruptState, DataPathLocked, NotADataPath, NotCheckpointed, UnsupportedFormat, OSError.
     """
     report = _report(path, sets_aside=sets_aside)
-    passed_over = rebuild(path) if rebuilds else []
+    skipped_damage = rebuild(path) if rebuilds else []
     if rebuilds or sets_aside:
         print("\nNow:")
-        report = _report(path, passed_over=passed_over)
+        report = _report(path, skipped_damage=skipped_damage)
     return DAMAGED if report.is_damaged else SOUND
 
 
-def _report(path: Path, *, sets_aside: bool = False, passed_over: Sequence[str] = ()) -> Report:
+def _report(path: Path, *, sets_aside: bool = False, skipped_damage: Sequence[str] = ()) -> Report:
     data_path = DataPath(str(path))
     try:
         data_path.require_used()
-        report = Report(data_path, passed_over)
+        report = Report(data_path, skipped_damage)
         print(*report.lines(), sep="\n")
         if sets_aside:
             print(*(report.set_aside() or ["nothing to set aside"]), sep="\n")

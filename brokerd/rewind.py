@@ -22,11 +22,12 @@ class Rewound(NamedTuple):
 def rewind(channel: Channel, since_ns: int) -> Rewound:
     """Redeliver every message accepted at ``since_ns``, Unix nanoseconds, or later.
 
-    Undelivered messages follow. A time after the last message changes nothing. Raises OSError, with nothing changed.
+    Undelivered messages are delivered after these. A time after the last message changes nothing. Raises OSError, with
+    nothing changed.
     """
     seq = channel.messages.log.first_since(since_ns)
     rewound = _counted(channel, seq)
-    channel.go_back(seq)
+    channel.rewind(seq)
     return rewound
 
 
@@ -37,9 +38,9 @@ def preview(channel: Channel, since_ns: int) -> Rewound:
 
 def _counted(channel: Channel, seq: int) -> Rewound:
     log, head = channel.messages.log, channel.head
-    deferred = len(channel.finished_deferred(seq))
+    finished = len(channel.finished_deferred(seq)) + len(channel.removed_from(seq))
     in_order = max(0, head - seq - channel.messages.skipped.count_between(seq, head))
     is_complete = seq > log.first_seq or log.first_seq == 0
-    if seq >= head and not deferred:
+    if seq >= head and not finished:
         return Rewound(0, None, is_complete)
-    return Rewound(in_order + deferred, log.timestamp_of(seq), is_complete)
+    return Rewound(in_order + finished, log.timestamp_of(seq), is_complete)

@@ -11,6 +11,7 @@ from brokerd.settings import BrokerSettings
 from brokerd.supervisor import Supervised, Supervisor
 from brokerd.timers import CallAt, Timers
 from brokerd.topology import Topology
+from nsqwire.units import Seconds
 
 
 class Runtime:
@@ -21,7 +22,7 @@ class Runtime:
         settings: BrokerSettings,
         clock: NodeClock,
         *,
-        now: Callable[[], float],
+        now: Callable[[], Seconds],
         call_soon: Callable[[Callable[[], None]], object],
         call_at: CallAt,
     ) -> None:

@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from nsqwire.units import Seconds
+
 SLICE_SECONDS: Final = 0.001
 """Length of a slice."""
 TURN_SECONDS: Final = 0.004
@@ -30,12 +32,12 @@ class Scheduler:
     """
 
     def __init__(
-        self, call_soon: Callable[[Callable[[], None]], object], clock: Callable[[], float] = time.monotonic
+        self, call_soon: Callable[[Callable[[], None]], object], clock: Callable[[], Seconds] = time.monotonic
     ) -> None:
         self.clock = clock
         self._call_soon = call_soon
         self._jobs: deque[Job] = deque()
-        self._turn_ends: float | None = None  # None before the first is_spent() of a turn
+        self._turn_ends: Seconds | None = None  # None before the first is_spent() of a turn
 
     def later(self, job: Job) -> None:
         """Queue a job."""
@@ -43,7 +45,7 @@ class Scheduler:
         if len(self._jobs) == 1:
             self._call_soon(self._run)
 
-    def deadline(self) -> float:
+    def deadline(self) -> Seconds:
         """Return the deadline of a slice that begins now."""
         return self.clock() + SLICE_SECONDS
 

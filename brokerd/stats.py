@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NotRequired, TypedDict
 from brokerd.latency import LatencyStats, RecentLatencies
 from brokerd.memory import MemoryStats
 from nsqwire.histogram import HistogramJSON
+from nsqwire.units import Seconds, WholeSeconds
 
 if TYPE_CHECKING:
     from brokerd.broker import Broker
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 
 class PubCount(TypedDict):
+    """Messages that a connection has published to one topic."""
+
     topic: str
     count: int
 
@@ -76,7 +79,7 @@ class _Authed(TypedDict, total=False):
 
 
 class ChannelStats(TypedDict):
-    """One channel; the last two keys only with ``include_histograms``."""
+    """One channel; the last four keys only with ``include_histograms``."""
 
     channel_name: str
     depth: int
@@ -94,11 +97,13 @@ class ChannelStats(TypedDict):
     paused: bool
     e2e_processing_latency: LatencyStats
     oldest_unfinished_age_ns: NotRequired[int | None]
+    emptied_count: NotRequired[int]
+    rewound_count: NotRequired[int]
     latency_histogram: NotRequired[HistogramJSON]
 
 
 class TopicStats(TypedDict):
-    """One topic; the last two keys only with ``include_histograms``."""
+    """One topic; the last three keys only with ``include_histograms``."""
 
     topic_name: str
     channels: list[ChannelStats]
@@ -109,6 +114,7 @@ class TopicStats(TypedDict):
     paused: bool
     e2e_processing_latency: LatencyStats
     oldest_unfinished_age_ns: NotRequired[int | None]
+    emptied_count: NotRequired[int]
     lost_message_count: NotRequired[int]
 
 
@@ -119,7 +125,7 @@ class Stats(TypedDict):
 
     version: str
     health: str
-    start_time: int
+    start_time: WholeSeconds
     topics: list[TopicStats] | None
     memory: NotRequired[MemoryStats]
     producers: list[ClientStats] | None
@@ -183,6 +189,7 @@ def topic_stats(topic: Topic, query: StatsQuery, latencies: RecentLatencies) -> 
     }
     if query.include_histograms:
         stats["oldest_unfinished_age_ns"] = topic.oldest_unfinished_age_ns(time.time_ns())
+        stats["emptied_count"] = topic.emptied_count
         stats["lost_message_count"] = topic.lost_message_count
     return stats
 
@@ -217,6 +224,8 @@ def _channel_stats(channel: Channel, query: StatsQuery, latencies: RecentLatenci
         del stats["global_msg_count"]
     if query.include_histograms:
         stats["oldest_unfinished_age_ns"] = channel.oldest_unfinished_age_ns(time.time_ns())
+        stats["emptied_count"] = channel.emptied_count
+        stats["rewound_count"] = channel.rewound_count
         stats["latency_histogram"] = channel.histogram.to_json()
     return stats
 
@@ -232,7 +241,7 @@ def _consumer_stats(channel: Channel, query: StatsQuery) -> list[ClientStats]:
     ]
 
 
-def _consuming(client: Client, sent_at: float | None, now: float) -> _Consuming:
+def _consuming(client: Client, sent_at: Seconds | None, now: Seconds) -> _Consuming:
     """``sent_at``: when its oldest message in flight was sent; monotonic seconds, as ``now``."""
     age_ns = None if sent_at is None else max(0, int((now - sent_at) * 1e9))
     return {"timeout_count": client.timeout_count, "oldest_in_flight_age_ns": age_ns}

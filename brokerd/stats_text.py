@@ -8,14 +8,15 @@ from collections.abc import Iterable
 from brokerd.latency import LatencyStats
 from brokerd.stats import ClientStats, Stats, TopicStats
 from nsqwire.durations import format_duration
+from nsqwire.units import Seconds
 
 
-def stats_text(stats: Stats, *, product: str, now: float, uptime_ns: int) -> str:
+def stats_text(stats: Stats, *, product: str, now: Seconds, uptime_ns: int) -> str:
     """Return ``stats`` as text. ``now`` is in Unix seconds; ``product`` is the first line."""
     return "".join(_text_parts(stats, product=product, now=now, uptime_ns=uptime_ns))
 
 
-def _text_parts(stats: Stats, *, product: str, now: float, uptime_ns: int) -> Iterable[str]:
+def _text_parts(stats: Stats, *, product: str, now: Seconds, uptime_ns: int) -> Iterable[str]:
     start_time = time.localtime(stats["start_time"])
     yield f"{product}\nstart_time {_rfc3339(start_time)}\nuptime {format_duration(uptime_ns)}\n"
     yield f"\nHealth: {stats['health']}\n"
@@ -37,7 +38,7 @@ def _text_parts(stats: Stats, *, product: str, now: float, uptime_ns: int) -> It
         yield "\nProducers: None\n"
 
 
-def _topic_lines(topic: TopicStats, now: float) -> Iterable[str]:
+def _topic_lines(topic: TopicStats, now: Seconds) -> Iterable[str]:
     yield (
         f"\n{'*P ' if topic['paused'] else '   '}[{topic['topic_name']:<15}] depth: {topic['depth']:<5} "
         f"be-depth: {topic['backend_depth']:<5} msgs: {topic['message_count']:<8} "
@@ -55,7 +56,7 @@ def _topic_lines(topic: TopicStats, now: float) -> Iterable[str]:
             yield f"        {_client_line(client, now)}\n"
 
 
-def _client_line(client: ClientStats, now: float) -> str:
+def _client_line(client: ClientStats, now: Seconds) -> str:
     """A connection as a producer if it has published, else as a consumer."""
     _host, _colon, port = client["remote_address"].rpartition(":")
     name = f"{client['hostname']}:{port if _colon else ''} {client['user_agent']}"

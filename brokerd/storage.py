@@ -42,7 +42,7 @@ class Storage:
     def __init__(self, data_path: DataPath, retention: Retention | None, topics: Mapping[str, RetainingTopic]) -> None:
         self.retention = retention
         self.syncer: Syncer | None = None
-        """It is notified of writes. None until the process sets it, and in ``nsq repair``."""
+        """The syncer, which is notified of writes. None until the process sets it, and in ``nsq repair``."""
         self.refusal: OSError | None = None
         """Why publishes are refused: a failed fsync, which is final, or a moved data path. None: they are accepted."""
         self.refused_write: RefusedWrite | None = None
@@ -174,7 +174,7 @@ class Storage:
         """Clear ``refused`` after the disk accepted that write. A write that was refused since remains an error."""
         if self.refused_write is refused:
             self.refused_write = None
-            logger.info("the data path takes messages again")
+            logger.info("the data path accepts messages again")
 
     def sync_failed(self, error: OSError) -> None:
         """Refuse publishes after a failed fsync: until a restart, or until a data path that was moved is back."""

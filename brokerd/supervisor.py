@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable
 from typing import Literal, Protocol
 
+from nsqwire.units import Seconds
+
 logger = logging.getLogger("brokerd")
 
 FIRST_DELAY_S = 0.1
@@ -24,13 +26,13 @@ class Supervised(Protocol):
     topic_name: str
     gone: bool
     awake: bool
-    wake_at: float
+    wake_at: Seconds
 
-    def pump(self, now: float) -> None:
+    def pump(self, now: Seconds) -> None:
         """Deliver messages."""
         ...
 
-    def tick(self, now: float) -> None:
+    def tick(self, now: Seconds) -> None:
         """Handle timeouts and due times, then wake the channel."""
         ...
 
@@ -48,15 +50,15 @@ class Supervisor:
         self._run_at = run_at
         self._failing: dict[tuple[Supervised, Work], tuple[int, float]] = {}  # consecutive failures, time of the retry
 
-    def deliver(self, channel: Supervised, now: float) -> None:
+    def deliver(self, channel: Supervised, now: Seconds) -> None:
         """Deliver messages of ``channel``, unless it waits for a retry."""
         self._run(channel, "delivery", channel.pump, now)
 
-    def tick(self, channel: Supervised, now: float) -> None:
+    def tick(self, channel: Supervised, now: Seconds) -> None:
         """Run the timer of ``channel``, unless it waits for a retry."""
         self._run(channel, "timer", channel.tick, now)
 
-    def _run(self, channel: Supervised, work: Work, run: Callable[[float], None], now: float) -> None:
+    def _run(self, channel: Supervised, work: Work, run: Callable[[float], None], now: Seconds) -> None:
         failures, retry_at = self._failing.get((channel, work), (0, now)) if self._failing else (0, now)
         if now < retry_at:
             self._run_at(channel, retry_at)

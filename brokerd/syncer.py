@@ -17,7 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from brokerd.background import run_in_the_background
+from brokerd.background import use_batch_scheduling
 from brokerd.data_path import DataPathMoved
 from brokerd.file_systems import sync_file_systems
 from brokerd.write_out import write_out
@@ -34,7 +34,7 @@ logger = logging.getLogger("brokerd")
 
 Done = Callable[[OSError | None], None]
 Written = Mapping[Path, tuple[int, int] | None]
-"""Segments to sync, each with the offsets ``[start, end)`` of the most part of what is not synced, if known."""
+"""Segments to sync, each with the offsets ``[start, end)`` of most of its unsynced bytes, if known."""
 
 
 class Syncer:
@@ -65,7 +65,7 @@ class Syncer:
         self._check_directory = check_directory
         self._failed = failed
         self._loop = asyncio.get_running_loop()
-        begin = None if self.acknowledges else run_in_the_background
+        begin = None if self.acknowledges else use_batch_scheduling
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sync", initializer=begin)
         self._dirty: dict[Segment, int] = {}
         """Segments that were written to and not synced since, each with its end after the first write."""

@@ -6,17 +6,21 @@ import heapq
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
+from nsqwire.units import Seconds
+
 
 class Handle(Protocol):
     """The result of ``arm``, such as asyncio's TimerHandle."""
 
-    def cancel(self) -> None: ...
+    def cancel(self) -> None:
+        """Cancel the call."""
+        ...
 
 
 class Ticking(Protocol):
     """An owner of due times. Only the timers set ``wake_at``."""
 
-    wake_at: float
+    wake_at: Seconds
 
 
 NEVER = float("inf")
@@ -40,7 +44,7 @@ class Timers(Generic[Owner]):
         self._heap: list[tuple[float, int, Owner]] = []
         self._order = 0
 
-    def schedule(self, owner: Owner, when: float) -> None:
+    def schedule(self, owner: Owner, when: Seconds) -> None:
         """Schedule ``tick`` for ``owner`` at ``when``, unless it is already scheduled at that time or earlier."""
         if when >= owner.wake_at:
             return
@@ -50,7 +54,7 @@ class Timers(Generic[Owner]):
         if when < self._armed:
             self._rearm(when)
 
-    def fire(self, now: float) -> None:
+    def fire(self, now: Seconds) -> None:
         """Call ``tick`` for all owners that are due; each schedules itself again if needed."""
         heap = self._heap
         self._armed = -NEVER  # no arming during the loop; it is armed once, below
@@ -63,7 +67,7 @@ class Timers(Generic[Owner]):
                 self._tick(owner, now)
         self._rearm(heap[0][0] if heap else NEVER)
 
-    def _rearm(self, when: float) -> None:
+    def _rearm(self, when: Seconds) -> None:
         if self._handle is not None:
             self._handle.cancel()
         self._armed = when

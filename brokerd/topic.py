@@ -79,6 +79,9 @@ class Topic:
         """Messages published since the process started."""
         self.message_bytes = 0
         """The sum of their body sizes."""
+        self.emptied_count = 0
+        """Messages that were removed by emptying the topic, since the process started; those of its channels are not
+        included."""
         self._node = node
         self._runtime = runtime
         self._storage = storage
@@ -260,11 +263,11 @@ class Topic:
     def _route_deferred(self) -> None:
         if not self.messages.is_routing or not self.messages.unrouted:
             return
-        self._give_deferred(self.messages.unrouted)
+        self._defer_in_channels(self.messages.unrouted)
         self.messages.unrouted.clear()
         self._journal(records.topic_routed(self.number, self.log.next_seq))
 
-    def _give_deferred(self, publishes: Iterable[tuple[int, int, int]]) -> None:
+    def _defer_in_channels(self, publishes: Iterable[tuple[int, int, int]]) -> None:
         now = self._runtime.now()
         for first_seq, count, defer_ms in publishes:
             delays = array("I", [defer_ms]) * count
@@ -292,10 +295,12 @@ class Topic:
             messages.skipped.add(commit.first_seq, commit.next_seq)
         for channel in self.channels.values():
             for seq, attempts in channel.in_flight.ahead():
-                if not attempts and seq not in messages.skipped:
+                if not attempts and seq not in messages.skipped and seq not in channel.cursor.removed:
                     messages.skipped.add(seq, seq + 1)
         for channel in self.channels.values():
-            if again := {seq for seq, _ in channel.in_flight.ahead() if seq not in messages.skipped}:
+            channel.cursor.skipped_grew()
+            ahead = (seq for seq, _ in channel.in_flight.ahead() if seq not in channel.cursor.removed)
+            if again := {seq for seq in ahead if seq not in messages.skipped}:
                 channel.in_flight.aside.drop(again)
         if not self.channels:  # all messages wait in the topic, even if only half of a change was recorded
             deferred_end = routed_end
@@ -305,7 +310,7 @@ class Topic:
             if commit.first_seq >= deferred_end and commit.first_seq not in messages.holes
         ]
         # Those below the routed end were routed, but the record of it was lost: a pause does not apply to them.
-        self._give_deferred(each for each in unrouted if each[0] < routed_end)
+        self._defer_in_channels(each for each in unrouted if each[0] < routed_end)
         messages.unrouted[:] = [each for each in unrouted if each[0] >= routed_end]
         self._route_deferred()
 
@@ -352,6 +357,7 @@ class Topic:
         if self.messages.routed_end == self.log.next_seq:
             return
         self.messages.require_room()
+        self.emptied_count += self.depth
         emptied = self.messages.empty()
         for channel in self.channels.values():
             channel.counted_from += emptied

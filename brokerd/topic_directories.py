@@ -47,7 +47,7 @@ class TopicDirectory(NamedTuple):
         return cls(path, name, number, match[3] is not None)
 
 
-class Verdict(enum.Enum):
+class EntryKind(enum.Enum):
     """The kinds of entries in the directory of topics."""
 
     KNOWN = enum.auto()
@@ -68,7 +68,7 @@ class Found(NamedTuple):
     """An entry in the directory of topics. ``reason`` says why a directory with the name of a topic's is foreign."""
 
     path: Path
-    verdict: Verdict
+    kind: EntryKind
     directory: TopicDirectory | None = None
     reason: str = ""
 
@@ -115,18 +115,18 @@ class TopicDirectories:
         first_unrecorded, found = state.next_topic, list[Found]()
         for path in sorted(self._path.iterdir()):
             if (topic := known.get(path)) is not None:
-                found.append(Found(path, Verdict.KNOWN, TopicDirectory(path, topic.name, topic.number, False)))
+                found.append(Found(path, EntryKind.KNOWN, TopicDirectory(path, topic.name, topic.number, False)))
                 continue
             directory = TopicDirectory.at(path)
             files = None if directory is None else _files(path)
             if directory is None or files is None:
-                found.append(Found(path, Verdict.FOREIGN))
+                found.append(Found(path, EntryKind.FOREIGN))
                 continue
             importing = import_interrupted and directory.number >= first_unrecorded
-            verdict, reason = self._judge(directory, files, topics, importing=importing)
-            if verdict is Verdict.UNRECORDED:
+            kind, reason = self._classify(directory, files, topics, importing=importing)
+            if kind is EntryKind.UNRECORDED:
                 topics[directory.number] = TopicState(directory.number, directory.name, 0)
-            found.append(Found(path, verdict, directory, reason))
+            found.append(Found(path, kind, directory, reason))
         return found
 
     def _is_created_again(self, topic: TopicState) -> bool:
@@ -137,26 +137,26 @@ class TopicDirectories:
             for each in found
         )
 
-    def _judge(
+    def _classify(
         self, directory: TopicDirectory, files: LogFiles, topics: Mapping[int, TopicState], *, importing: bool
-    ) -> tuple[Verdict, str]:
+    ) -> tuple[EntryKind, str]:
         path = self.path_of(directory.number, directory.name)
         taken = topics.get(directory.number)
         is_recorded = taken is not None and taken.name == directory.name
         if directory.deleted and is_recorded and not path.exists() and (files.segments or not files.foreign_files):
-            return Verdict.NOT_DELETED, ""
+            return EntryKind.NOT_DELETED, ""
         if files.foreign_files:
-            return Verdict.FOREIGN, f"{files.foreign_files[0].name} is not a log's file"
+            return EntryKind.FOREIGN, f"{files.foreign_files[0].name} is not a log's file"
         if directory.deleted:
-            return (Verdict.FOREIGN, "the topic is there") if is_recorded else (Verdict.DELETED, "")
+            return (EntryKind.FOREIGN, "the topic is there") if is_recorded else (EntryKind.DELETED, "")
         if taken is not None:
-            return Verdict.FOREIGN, f"its number is that of topic {taken.name}"
+            return EntryKind.FOREIGN, f"its number is that of topic {taken.name}"
         if any(topic.name == directory.name for topic in topics.values()):
-            return Verdict.FOREIGN, "the topic has another directory"
+            return EntryKind.FOREIGN, "the topic has another directory"
         number = _number_in(files)
         if number not in (None, directory.number):
-            return Verdict.FOREIGN, f"its messages are of topic number {number}"
-        return (Verdict.UNUSED if importing or not files.segments else Verdict.UNRECORDED), ""
+            return EntryKind.FOREIGN, f"its messages are of topic number {number}"
+        return (EntryKind.UNUSED if importing or not files.segments else EntryKind.UNRECORDED), ""
 
     def reconcile(self, state: NodeState, *, import_interrupted: bool) -> list[Path]:
         """Make the state and the directories agree, because a crash may have changed only one of them.
@@ -165,16 +165,16 @@ class TopicDirectories:
         are logged. Returns the directories to remove. Raises OSError.
         """
         doomed = []
-        for path, verdict, directory, reason in self.survey(state, import_interrupted=import_interrupted):
-            if verdict is Verdict.FOREIGN or directory is None:
+        for path, kind, directory, reason in self.survey(state, import_interrupted=import_interrupted):
+            if kind is EntryKind.FOREIGN or directory is None:
                 log_foreign(path, reason)
-            elif verdict is Verdict.NOT_DELETED:
+            elif kind is EntryKind.NOT_DELETED:
                 path.rename(self.path_of(directory.number, directory.name))
-            elif verdict is Verdict.DELETED:
+            elif kind is EntryKind.DELETED:
                 doomed.append(path)
-            elif verdict is Verdict.UNUSED:
+            elif kind is EntryKind.UNUSED:
                 doomed.append(self.rename_deleted(path))
-            elif verdict is Verdict.UNRECORDED:
+            elif kind is EntryKind.UNRECORDED:
                 logger.warning("%s: the record of this topic is lost; its messages are restored", path)
                 for number in [each.number for each in state.topics.values() if each.name == directory.name]:
                     del state.topics[number]  # it was deleted before this one was created

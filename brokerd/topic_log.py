@@ -14,6 +14,7 @@ from brokerd.kernel.frames import seq_of
 from brokerd.losses import Losses
 from brokerd.ranges import Ranges
 from nsqwire.names import is_ephemeral
+from nsqwire.units import Seconds
 
 if TYPE_CHECKING:
     from brokerd.log.log import Log
@@ -58,6 +59,10 @@ class Reader(Protocol):
         """Forget the set-aside messages in ``lost``."""
         ...
 
+    def skipped_grew(self) -> None:
+        """A range that may be ahead of the cursor was added to the skipped ones."""
+        ...
+
 
 class Unrouted(list[tuple[int, int, int]]):
     """``(first seq, count, delay in ms)`` of the deferred publishes that are not routed yet, in order."""
@@ -82,7 +87,7 @@ class TopicLog:
         name: str,
         id_head: bytes,
         routed_end: int,
-        now: Callable[[], float],
+        now: Callable[[], Seconds],
     ) -> None:
         self.log = log
         self.number = number
@@ -239,6 +244,8 @@ class TopicLog:
     def _make_hole(self, start: int, end: int) -> None:
         self.holes.add(start, end)
         self.skipped.add(start, end)
+        for reader in self._readers.values():
+            reader.skipped_grew()
         self.unrouted[:] = [each for each in self.unrouted if not start <= each[0] < end]
 
     def _undelivered(self, start: int, end: int) -> Iterator[tuple[int, int]]:

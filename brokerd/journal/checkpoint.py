@@ -88,14 +88,14 @@ def write_checkpoint(directory: Path, state: NodeState, position: Position, *, k
         file.write(digest.hexdigest().encode())
         file.flush()
         os.fsync(file.fileno())
-    _prove(new)
+    _verify(new)
     if keep_newest:
         (directory / CHECKPOINT).rename(directory / PREVIOUS)
     new.rename(directory / CHECKPOINT)
     sync_directory(directory)
 
 
-def _prove(path: Path) -> None:
+def _verify(path: Path) -> None:
     """Read a checkpoint back and verify its checksum. Raises OSError if it does not match.
 
     The system is asked to drop the cached pages first, so that the file is read from the disk.

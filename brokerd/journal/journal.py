@@ -28,6 +28,7 @@ from brokerd.journal.checkpoint import CHECKPOINT, PREVIOUS, Position, position_
 from brokerd.journal.recovery import RECORD_HEAD, Recovered, journal_files, next_generation
 from brokerd.journal.state import NodeState
 from brokerd.kernel import write_record
+from brokerd.kernel.waiting import WAITING_RANGE
 from brokerd.new_map import map_new_file
 
 JOURNAL_BYTES = 16 * 1024 * 1024
@@ -55,7 +56,7 @@ def room_for(changes: Iterable[bytes]) -> int:
 def room_for_waiting(ranges: int) -> int:
     """An upper bound on the bytes that the ``waiting_ranges`` records of ``ranges`` ranges take, including heads."""
     count = ranges // records.WAITING_RANGES_IN_A_RECORD + 1
-    return ranges * records.WAITING_RANGE.size + count * (records.CHANNEL.size + RECORD_HEAD.size)
+    return ranges * WAITING_RANGE.size + count * (records.CHANNEL.size + RECORD_HEAD.size)
 
 
 class NotCheckpointed(Exception):
@@ -387,7 +388,7 @@ class Journal:
             kept = (
                 "the journal is incomplete, and messages that were finished lately will be delivered again"
                 if self._behind
-                else "the journal still holds every change"
+                else "the journal still contains every change"
             )
             raise NotCheckpointed(f"{error}; {kept}") from error
         finally:

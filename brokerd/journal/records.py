@@ -11,6 +11,8 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from brokerd.kernel.waiting import WAITING_RANGE
+
 TOPIC_CREATED: Final = 1
 TOPIC_DELETED: Final = 2
 TOPIC_PAUSED: Final = 3
@@ -48,7 +50,6 @@ CHANNEL_MESSAGE = struct.Struct(">BIQHQ")
 CHANNEL = struct.Struct(">BI")
 RANGE = struct.Struct(">QI")
 CHANNEL_RANGE = struct.Struct(">BIQI")
-WAITING_RANGE = struct.Struct(">QIHQ")
 WAITING_RANGES_IN_A_RECORD: Final = 100
 BEGUN = struct.Struct(">BQBQ")
 OFFSET = struct.Struct(">Bq")

@@ -105,7 +105,7 @@ def _replay(state: NodeState, path: Path, data: bytes, start: int, previous_end:
 
     ``previous_end`` is the offset at which the records of the journal before it end; None if it is unknown.
     """
-    read = damaged = passed_over = 0
+    read = damaged = inapplicable = 0
     end, losses = start, list[str]()
     for after, record in scan(data, start):
         if record is None:
@@ -122,11 +122,11 @@ def _replay(state: NodeState, path: Path, data: bytes, start: int, previous_end:
             state.apply(record)
         except Inapplicable as error:
             logger.debug("%s: %s", path, error)
-            passed_over += 1
+            inapplicable += 1
     if damaged:
         losses.append(_loss(f"{path}: damaged in {damaged} {'place' if damaged == 1 else 'places'}"))
-    if passed_over:
-        passed = "1 record cannot be applied" if passed_over == 1 else f"{passed_over} records cannot be applied"
+    if inapplicable:
+        passed = "1 record cannot be applied" if inapplicable == 1 else f"{inapplicable} records cannot be applied"
         losses.append(f"{path}: {passed}: an earlier change is lost")
     return _Replayed(read, end, losses)
 

@@ -7,11 +7,12 @@ import struct
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import NotRequired, TypedDict, final
 
 from brokerd.clock import KeptClock
 from brokerd.journal import records
-from brokerd.journal.records import RANGE, WAITING_RANGE
+from brokerd.journal.records import RANGE
+from brokerd.kernel.waiting import WAITING_RANGE
 
 WAITING_IN_A_LINE = 1000
 """Maximum number of ranges in one line of a checkpoint, because formatting a line blocks all other threads."""
@@ -55,6 +56,17 @@ class Delivered:
         """The number after the last marked message; ``floor`` if none is marked."""
         return self.floor + len(self._done)
 
+    def marked_from(self, head: int) -> list[tuple[int, int]]:
+        """The marked ``(first, count)`` ranges from ``head`` on."""
+        ranges = [(head, self.floor - head)] if head < self.floor else []
+        at = self._done.find(1, max(0, head - self.floor))
+        while at >= 0:
+            end = self._done.find(0, at)
+            end = len(self._done) if end < 0 else end
+            ranges.append((self.floor + at, end - at))
+            at = self._done.find(1, end)
+        return ranges
+
     def open_below(self, head: int) -> list[int]:
         """The messages from ``floor`` up to ``head`` that are not marked."""
         known = self._done[: max(0, head - self.floor)]
@@ -63,11 +75,58 @@ class Delivered:
         return found
 
 
+@final
+class _NodeLine(TypedDict):
+    """The first line of a checkpoint."""
+
+    format: int
+    next_topic: int
+    next_channel: int
+    imports: int
+    clock: NotRequired[tuple[str, int, int] | None]
+    """A KeptClock. Older checkpoints have none, and Unix times."""
+
+
+@final
+class _TopicLine(TypedDict):
+    topic: int
+    name: str
+    routed_end: int
+    paused: bool
+    holes: list[tuple[int, int]]
+    deferred_end: int
+    next_seq: NotRequired[int]
+    """Older checkpoints have none."""
+
+
+@final
+class _ChannelLine(TypedDict):
+    channel: int
+    of: int
+    """The topic's number."""
+    name: str
+    head: int
+    paused: bool
+    aside: list[list[int]]
+    """``first, attempts, due_ns or 0`` and, for several messages, their count."""
+
+
+@final
+class _AsideLine(TypedDict):
+    """More set-aside or removed messages of a channel."""
+
+    aside_of: int
+    aside: list[list[int]]
+    removed: NotRequired[list[tuple[int, int]]]
+    """``(first, count)`` ranges. Older versions do not read them, and deliver these messages again."""
+
+
 @dataclass
 class ChannelState:
-    """The state of a channel. ``aside`` maps the number of each set-aside message to (attempts, due in kept ns or 0).
+    """The state of a channel. ``aside`` maps the number of each set-aside message to (attempts, due_ns or 0).
 
-    A snapshot of a running node has these in ``waiting`` instead: packed WAITING_RANGE, in any order.
+    A snapshot of a running node has these in ``waiting`` instead: packed WAITING_RANGE, in any order. ``removed`` has
+    the ``(first, count)`` ranges from ``head`` on that were finished, as of the checkpoint.
     """
 
     number: int
@@ -77,14 +136,24 @@ class ChannelState:
     paused: bool = False
     aside: dict[int, tuple[int, int]] = field(default_factory=dict)
     waiting: bytes = b""
+    removed: list[tuple[int, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.delivered = Delivered(self.head)
 
-    def wait(self, first: int, count: int, attempts: int, due: int) -> None:
-        """Set aside messages for another delivery at ``due``, in kept ns; 0 means at once."""
+    def remove(self, ranges: list[tuple[int, int]]) -> None:
+        """Record ``(first, count)`` ranges as finished."""
+        for first, count in ranges:
+            self.delivered.mark(first, count)
+
+    def removed_ahead(self) -> list[tuple[int, int]]:
+        """The ``(first, count)`` ranges from ``head`` on that were finished, skipped or set aside."""
+        return self.removed or self.delivered.marked_from(self.head)
+
+    def wait(self, first: int, count: int, attempts: int, due_ns: int) -> None:
+        """Set aside messages for another delivery at ``due_ns``, on the kept clock; 0 means at once."""
         for seq in range(first, first + count):
-            self.aside[seq] = (attempts, due)
+            self.aside[seq] = (attempts, due_ns)
         self.delivered.mark(first, count)
 
     def finish(self, first: int, count: int) -> None:
@@ -114,11 +183,11 @@ class ChannelState:
         self.head, self.delivered = head, Delivered(head)
 
     def portions(self) -> Iterator[list[tuple[int, ...]]]:
-        """Yield the waiting messages as lists for a checkpoint's lines: ``(seq, attempts, due[, count if not 1])``."""
+        """Yield the waiting messages as lists for checkpoint lines: ``(seq, attempts, due_ns[, count if not 1])``."""
         step = WAITING_IN_A_LINE * WAITING_RANGE.size
         for start in range(0, len(self.waiting), step):
             ranges = WAITING_RANGE.iter_unpack(self.waiting[start : start + step])
-            yield [(seq, attempts, due, count)[: 3 if count == 1 else 4] for seq, count, attempts, due in ranges]
+            yield [(seq, attempts, due_ns, count)[: 3 if count == 1 else 4] for seq, count, attempts, due_ns in ranges]
         entries = [(seq, *entry) for seq, entry in self.unfinished().items()] if not self.waiting else []
         for start in range(0, len(entries), WAITING_IN_A_LINE):
             yield list(entries[start : start + WAITING_IN_A_LINE])
@@ -188,10 +257,10 @@ class NodeState:
             for first, count in RANGE.iter_unpack(record[records.CHANNEL.size :]):
                 channel.finish(first, count)
         elif kind == records.WAITING:
-            _, _, seq, attempts, due = records.CHANNEL_MESSAGE.unpack(record)
-            channel.wait(seq, 1, attempts, due)
+            _, _, seq, attempts, due_ns = records.CHANNEL_MESSAGE.unpack(record)
+            channel.wait(seq, 1, attempts, due_ns)
         elif kind == records.WAITING_RANGES:
-            for waiting in records.WAITING_RANGE.iter_unpack(record[records.CHANNEL.size :]):
+            for waiting in WAITING_RANGE.iter_unpack(record[records.CHANNEL.size :]):
                 channel.wait(*waiting)
         else:
             channel.delivered.mark(*RANGE.unpack_from(record, records.CHANNEL.size))
@@ -321,15 +390,20 @@ class NodeState:
             )
             for portion in portions:
                 yield _line(aside_of=channel.number, aside=portion)
+            removed = channel.removed_ahead()
+            for start in range(0, len(removed), WAITING_IN_A_LINE):
+                yield _line(aside_of=channel.number, aside=[], removed=removed[start : start + WAITING_IN_A_LINE])
 
     @classmethod
     def from_lines(cls, lines: Iterable[str]) -> NodeState:
         """Read the lines of a checkpoint. Raises ValueError, KeyError or TypeError for other contents."""
         state = cls()
         for line in lines:
-            data: dict[str, Any] = json.loads(line)
+            data: _TopicLine | _ChannelLine | _AsideLine | _NodeLine = json.loads(line)
             if "aside_of" in data:
-                state.channels[data["aside_of"]].aside.update(_aside(data["aside"]))
+                channel = state.channels[data["aside_of"]]
+                channel.aside.update(_aside(data["aside"]))
+                channel.remove(data.get("removed", []))
             elif "channel" in data:
                 aside = dict(_aside(data["aside"]))
                 state.channels[data["channel"]] = ChannelState(
@@ -341,23 +415,23 @@ class NodeState:
                 topic = TopicState(
                     data["topic"], data["name"], data["routed_end"], data["paused"], holes, data["deferred_end"]
                 )
-                topic.next_seq = data.get("next_seq", 0)  # older checkpoints have none
+                topic.next_seq = data.get("next_seq", 0)
                 state.topics[topic.number] = topic
                 state._topic_numbers[data["name"]] = data["topic"]
             elif data["format"] == 1:
                 state.next_topic, state.next_channel = data["next_topic"], data["next_channel"]
                 state.imports = data["imports"]
-                if data.get("clock"):  # older checkpoints have none, and Unix times
-                    state.clock = KeptClock(*data["clock"])
+                if clock := data.get("clock"):
+                    state.clock = KeptClock(*clock)
             else:
                 raise ValueError(f"checkpoint of format {data['format']}, this version reads 1")
         return state
 
 
 def _aside(entries: list[list[int]]) -> Iterator[tuple[int, tuple[int, int]]]:
-    for first, attempts, due, *counts in entries:
+    for first, attempts, due_ns, *counts in entries:
         for seq in range(first, first + (counts[0] if counts else 1)):
-            yield seq, (attempts, due)
+            yield seq, (attempts, due_ns)
 
 
 def _line(**fields: object) -> str:

@@ -81,7 +81,7 @@ cdef struct Time:
 cdef struct Block:
     uint32_t total
     uint32_t needed  # messages of the block that the log has to keep
-    uint32_t owed  # messages of the block that are not deferred
+    uint32_t undeferred  # messages of the block that are not deferred
 
 
 cdef struct Ranges:
@@ -292,7 +292,7 @@ cdef class SetAside:
     cdef uint64_t first_block
     cdef uint64_t end_block
     cdef uint64_t lowest_from  # no message below it is needed from the log
-    cdef uint64_t owed_from  # no message below it is owed
+    cdef uint64_t undeferred_from  # no message below it is undeferred
 
     def __cinit__(self):
         self.frames = {}
@@ -330,7 +330,7 @@ cdef class SetAside:
         self.waiting.count = 0
         self._in_flight_count = self._deferred_count = 0
         self.first_block = self.end_block = 0
-        self.lowest_from = self.owed_from = 0
+        self.lowest_from = self.undeferred_from = 0
 
     def __len__(self):
         return self.count
@@ -559,12 +559,12 @@ cdef class SetAside:
             self.take_time(message.place)
             self._deferred_count -= 1
             return
-        self.blocks[(message.seq >> BLOCK_BITS) & self.block_mask].owed -= 1
+        self.blocks[(message.seq >> BLOCK_BITS) & self.block_mask].undeferred -= 1
 
     cdef inline void set_owed(self, uint64_t seq) noexcept:
-        self.blocks[(seq >> BLOCK_BITS) & self.block_mask].owed += 1
-        if seq < self.owed_from:
-            self.owed_from = seq
+        self.blocks[(seq >> BLOCK_BITS) & self.block_mask].undeferred += 1
+        if seq < self.undeferred_from:
+            self.undeferred_from = seq
 
     cdef inline void set_requeued(self, uint32_t at) noexcept:
         cdef Message* message = &self.messages[at]
@@ -726,25 +726,25 @@ cdef class SetAside:
         if seq < self.lowest_from:
             self.lowest_from = seq
 
-    cdef int64_t lowest_of(self, bint owed) noexcept:
-        """The lowest number that is owed, or else needed; -1 if there is none."""
-        cdef uint64_t seq = self.owed_from if owed else self.lowest_from
+    cdef int64_t lowest_of(self, bint undeferred) noexcept:
+        """The lowest number that is undeferred, or else needed; -1 if there is none."""
+        cdef uint64_t seq = self.undeferred_from if undeferred else self.lowest_from
         cdef Block* block
         cdef uint32_t at
         cdef int64_t found = -1
         seq = max(seq, self.first_block << BLOCK_BITS)
         while seq >> BLOCK_BITS < self.end_block:
             block = &self.blocks[(seq >> BLOCK_BITS) & self.block_mask]
-            if not (block.owed if owed else block.needed):
+            if not (block.undeferred if undeferred else block.needed):
                 seq = ((seq >> BLOCK_BITS) + 1) << BLOCK_BITS
                 continue
             at = self.find(seq)
-            if at != NONE and (self.messages[at].state != DEFERRED if owed else not self.messages[at].copied):
+            if at != NONE and (self.messages[at].state != DEFERRED if undeferred else not self.messages[at].copied):
                 found = <int64_t>seq
                 break
             seq += 1
-        if owed:
-            self.owed_from = seq
+        if undeferred:
+            self.undeferred_from = seq
         else:
             self.lowest_from = seq
         return found
@@ -755,7 +755,7 @@ cdef class SetAside:
         return None if seq < 0 else seq
 
     @property
-    def lowest_owed(self):
+    def lowest_undeferred(self):
         cdef int64_t seq = self.lowest_of(True)
         return None if seq < 0 else seq
 
@@ -865,7 +865,7 @@ cdef class SetAside:
 
     def touch(
         self, Window window, Runs runs, const uint8_t[::1] lines, Py_ssize_t count, Py_ssize_t id_at,
-        const uint8_t[::1] id_head, uint32_t client, double deadline, double max_timeout,
+        const uint8_t[::1] id_head, uint32_t client, double deadline, double max_timeout_s,
     ):
         cdef list failures = []
         cdef Py_ssize_t length = lines.shape[0] // count
@@ -888,7 +888,7 @@ cdef class SetAside:
             if at == NONE:
                 failures.append(((<const char*>message_id)[:16], self.is_held(window, seq)))
             else:
-                self.set_in_flight(at, holder, sent_at, min(deadline, sent_at + max_timeout))
+                self.set_in_flight(at, holder, sent_at, min(deadline, sent_at + max_timeout_s))
             message_id += length
         window.advance_floor()
         return failures
@@ -1165,6 +1165,19 @@ cdef class SetAside:
     def numbers(self):
         cdef uint32_t at
         return [self.messages[at].seq for at in range(self.used) if self.messages[at].state != FREE]
+
+    def numbers_from(self, uint64_t seq, Py_ssize_t count):
+        cdef list found = []
+        seq = max(seq, self.first_block << BLOCK_BITS)
+        while count > 0 and seq >> BLOCK_BITS < self.end_block:
+            if self.is_empty(seq >> BLOCK_BITS):
+                seq = ((seq >> BLOCK_BITS) + 1) << BLOCK_BITS
+                continue
+            if self.find(seq) != NONE:
+                found.append(seq)
+                count -= 1
+            seq += 1
+        return found
 
     def requeued(self, Py_ssize_t offset, Py_ssize_t count):
         cdef list found = []

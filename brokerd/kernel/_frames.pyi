@@ -2,13 +2,14 @@ from collections.abc import Sequence
 
 from brokerd.kernel.frames import Buffer
 from nsqwire.scan import Input
+from nsqwire.units import Nanoseconds
 
 def append_messages(
     log: Buffer,
     offset: int,
     messages: Buffer,
     count: int,
-    timestamp: int,
+    timestamp: Nanoseconds,
     id_head: bytes,
     first_seq: int,
     gap: int = 0,
@@ -18,13 +19,13 @@ def append_batches(
     offset: int,
     commands: Buffer,
     count: int,
-    timestamp: int,
+    timestamp: Nanoseconds,
     id_head: bytes,
     first_seq: int,
     gap: int,
 ) -> int: ...
 def append_bodies(
-    log: Buffer, offset: int, bodies: Sequence[Buffer], timestamp: int, id_head: bytes, first_seq: int
+    log: Buffer, offset: int, bodies: Sequence[Buffer], timestamp: Nanoseconds, id_head: bytes, first_seq: int
 ) -> int: ...
 def append_commands(
     commands: Input,
@@ -37,7 +38,7 @@ def append_commands(
     end: int,
     id_head: bytes,
     first_seq: int,
-    timestamp: int,
+    timestamp: Nanoseconds,
     index: Buffer,
     index_offset: int,
 ) -> tuple[int, int, int]: ...

@@ -1,7 +1,7 @@
 """The plain twin of ``SetAside``: the messages of one channel that are deferred, or need more than one delivery.
 
 Times are monotonic seconds; ``due_ns`` is a due time as the journal stores it (:mod:`brokerd.clock`). Methods return
-the ``bytes`` to journal, the "ranges": packed :data:`brokerd.journal.records.WAITING_RANGE`. They are empty for a
+the ``bytes`` to journal, the "ranges": packed :data:`brokerd.kernel.waiting.WAITING_RANGE`. They are empty for a
 requeued message, because recovery requeues messages that were in flight at a crash, with the same attempts, anyway.
 """
 
@@ -11,10 +11,11 @@ import heapq
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from brokerd.journal.records import WAITING_RANGE
 from brokerd.kernel.commit import FIELDS, RECORD_BYTES
 from brokerd.kernel.frames import Buffer, Window, seq_of
 from brokerd.kernel.runs import NEVER, Runs
+from brokerd.kernel.waiting import WAITING_RANGE
+from nsqwire.units import Seconds
 
 REQUEUED, IN_FLIGHT, DEFERRED = range(1, 4)
 """States of a set-aside message: ready, in flight, not due yet."""
@@ -54,8 +55,8 @@ class AsideMessage(NamedTuple):
     state: int
     attempts: int
     client: int
-    sent_at: float
-    when: float
+    sent_at: Seconds
+    when: Seconds
 
 
 class _Message:
@@ -132,12 +133,12 @@ class SetAside:
 
     # -- setting aside --------------------------------------------------------------------------------------------
 
-    def add(self, seq: int, attempts: int, due: float) -> None:
+    def add(self, seq: int, attempts: int, due: Seconds) -> None:
         """Set aside a new message: deferred until ``due``, or requeued if that is 0."""
         message = self._messages[seq] = _Message(seq, attempts)
         self._put(message, due)
 
-    def defer(self, first: int, delays: bytes, now: float, clock_offset_ns: int) -> bytes:
+    def defer(self, first: int, delays: bytes, now: Seconds, clock_offset_ns: int) -> bytes:
         """Set aside the undelivered messages from ``first`` on, except those set aside already.
 
         ``delays`` has the milliseconds from ``now`` until each is due, ``u32`` in the machine's byte order.
@@ -154,7 +155,7 @@ class SetAside:
                 ranges.add(seq, 0)
         return b"".join([*packed, ranges.packed()])
 
-    def take_over(self, window: Window, seq: int, client: int, sent_at: float, deadline: float) -> None:
+    def take_over(self, window: Window, seq: int, client: int, sent_at: Seconds, deadline: Seconds) -> None:
         """Set aside a message that ``window`` has in flight with ``client``; it stays in flight."""
         message = self._from_window(window, seq, client)
         assert message is not None
@@ -176,13 +177,13 @@ class SetAside:
         message.timestamp = timestamp
         return message
 
-    def _put(self, message: _Message, due: float) -> None:
+    def _put(self, message: _Message, due: Seconds) -> None:
         message.client, message.sent_at, message.when = NOBODY, 0.0, due
         message.state = DEFERRED if due else REQUEUED
         if not due:
             self._requeued[message.seq] = None
 
-    def _put_in_flight(self, message: _Message, client: int, sent_at: float, deadline: float) -> None:
+    def _put_in_flight(self, message: _Message, client: int, sent_at: Seconds, deadline: Seconds) -> None:
         message.state = IN_FLIGHT
         message.client, message.sent_at, message.when = client, sent_at, deadline
 
@@ -196,7 +197,7 @@ class SetAside:
         id_at: int,
         id_head: bytes,
         client: int,
-        due: float,
+        due: Seconds,
         due_ns: int,
     ) -> tuple[int, bytes, Failures]:
         """Execute ``count`` REQ lines of ``client``, all of the same length, with the id at ``id_at``.
@@ -225,13 +226,13 @@ class SetAside:
         id_at: int,
         id_head: bytes,
         client: int,
-        deadline: float,
-        max_timeout: float,
+        deadline: Seconds,
+        max_timeout_s: float,
     ) -> Failures:
         """Execute ``count`` TOUCH lines of ``client``, as ``requeue`` does.
 
-        The messages time out at ``deadline``, but no later than ``max_timeout`` after they were sent. ``runs`` has the
-        send times of those not set aside yet.
+        The messages time out at ``deadline``, but no later than ``max_timeout_s`` after they were sent. ``runs`` has
+        the send times of those not set aside yet.
         """
         failures = Failures()
         for message_id in _ids(lines, count, id_at):
@@ -241,7 +242,7 @@ class SetAside:
                 failures.append((message_id, self._is_in_flight(window, seq)))
                 continue
             sent_at = message.sent_at if message.state == IN_FLIGHT else runs.sent_at(message.seq)
-            self._put_in_flight(message, client, sent_at, min(deadline, sent_at + max_timeout))
+            self._put_in_flight(message, client, sent_at, min(deadline, sent_at + max_timeout_s))
         return failures
 
     def finish(
@@ -307,7 +308,7 @@ class SetAside:
         return first, count
 
     def deliver(
-        self, log: Buffer, offset: int, count: int, max_bytes: int, client: int, sent_at: float, deadline: float
+        self, log: Buffer, offset: int, count: int, max_bytes: int, client: int, sent_at: Seconds, deadline: Seconds
     ) -> tuple[bytes, int, bytes]:
         """Put the next ``count`` requeued messages in flight, whose frames are adjacent in the log, from ``offset`` on.
 
@@ -334,7 +335,7 @@ class SetAside:
         return bytes(frames), delivered, ranges.packed()
 
     def deliver_from(
-        self, place_of: PlaceOf, limit: int, max_bytes: int, client: int, sent_at: float, deadline: float
+        self, place_of: PlaceOf, limit: int, max_bytes: int, client: int, sent_at: Seconds, deadline: Seconds
     ) -> tuple[bytes, int, bytes]:
         """As ``deliver``, for messages anywhere in the topic's segments. Delivers up to ``limit``, possibly none.
 
@@ -383,7 +384,7 @@ class SetAside:
 
     # -- times ----------------------------------------------------------------------------------------------------
 
-    def expire(self, now: float, limit: int) -> tuple[list[tuple[int, int]], int, bytes]:
+    def expire(self, now: Seconds, limit: int) -> tuple[list[tuple[int, int]], int, bytes]:
         """Requeue up to ``limit`` messages that timed out or became due by ``now``, the earliest first.
 
         Returns ``(client, count)`` of those that timed out, in any order; the number of all; and the ranges of those
@@ -402,7 +403,7 @@ class SetAside:
         return list(clients.items()), len(expired), ranges.packed()
 
     @property
-    def next_time(self) -> float:
+    def next_time(self) -> Seconds:
         """When the next message times out or becomes due; infinity if there is none."""
         return min((each.when for each in self._messages.values() if each.state != REQUEUED), default=NEVER)
 
@@ -440,6 +441,10 @@ class SetAside:
         """The numbers of all messages, in no order."""
         return list(self._messages)
 
+    def numbers_from(self, seq: int, count: int) -> list[int]:
+        """The ``count`` lowest numbers from ``seq`` on, ascending."""
+        return heapq.nsmallest(count, (each for each in self._messages if each >= seq))
+
     def requeued(self, offset: int, count: int) -> list[int]:
         """``count`` requeued messages after the first ``offset``, in the order of delivery."""
         return list(self._requeued)[offset : offset + count]
@@ -459,7 +464,7 @@ class SetAside:
         return min(self._messages.keys() - self.frames.keys(), default=None)
 
     @property
-    def lowest_owed(self) -> int | None:
+    def lowest_undeferred(self) -> int | None:
         """The lowest message that is not deferred; None if there is none."""
         return min((seq for seq, each in self._messages.items() if each.state != DEFERRED), default=None)
 

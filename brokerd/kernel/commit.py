@@ -12,6 +12,8 @@ from typing import Final
 
 from xxhash import xxh3_64_intdigest
 
+from nsqwire.units import Nanoseconds
+
 FIELDS: Final = struct.Struct(">QQqQIII")
 CHECK: Final = struct.Struct(">I")
 RECORD_BYTES: Final = FIELDS.size + CHECK.size
@@ -20,7 +22,7 @@ DEFER_MS: Final = range(36, 40)
 
 
 def pack_record(
-    first_seq: int, end: int, timestamp: int, data_hash: int, messages: int, defer_ms: int, length: int
+    first_seq: int, end: int, timestamp: Nanoseconds, data_hash: int, messages: int, defer_ms: int, length: int
 ) -> bytes:
     """A commit record with its check."""
     record = FIELDS.pack(first_seq, end, timestamp, data_hash, messages, defer_ms, length)

@@ -11,6 +11,7 @@ from brokerd.kernel.commit import pack_record
 from brokerd.kernel.frames import Buffer, append_messages
 from nsqwire.commands import MAX_DPUB_LINE
 from nsqwire.scan import dpub_run
+from nsqwire.units import Nanoseconds
 
 __all__ = ["append_deferred", "dpub_run"]
 
@@ -22,7 +23,7 @@ def append_deferred(
     offset: int,
     commands: Buffer,
     count: int,
-    timestamp: int,
+    timestamp: Nanoseconds,
     id_head: bytes,
     first_seq: int,
     segment_offset: int,
@@ -55,5 +56,5 @@ def append_deferred(
     return b"".join(records), delays.tobytes()
 
 
-def _commit(data: memoryview, first_seq: int, end: int, timestamp: int, messages: int, defer_ms: int) -> bytes:
+def _commit(data: memoryview, first_seq: int, end: int, timestamp: Nanoseconds, messages: int, defer_ms: int) -> bytes:
     return pack_record(first_seq, end, timestamp, xxh3_64_intdigest(data), messages, defer_ms, len(data))

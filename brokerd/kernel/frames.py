@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 from xxhash import xxh3_64_intdigest
 
-from brokerd.journal.records import WAITING_RANGE
 from brokerd.kernel.commit import RECORD_BYTES, pack_record
+from brokerd.kernel.waiting import WAITING_RANGE
 from nsqdaemon.http.heads import plain_head
 from nsqwire.frame import MESSAGE, MESSAGE_HEAD, MESSAGE_HEAD_BYTES
 from nsqwire.histogram import Histogram
@@ -29,6 +29,7 @@ from nsqwire.scan import (
     scan_messages,
     touch_run,
 )
+from nsqwire.units import Nanoseconds
 
 __all__ = [
     "Window",
@@ -70,7 +71,14 @@ def pack_lines(body: bytes, max_size: int) -> tuple[bytes, int]:
 
 
 def append_messages(
-    log: Buffer, offset: int, messages: Buffer, count: int, timestamp: int, id_head: bytes, first_seq: int, gap: int = 0
+    log: Buffer,
+    offset: int,
+    messages: Buffer,
+    count: int,
+    timestamp: Nanoseconds,
+    id_head: bytes,
+    first_seq: int,
+    gap: int = 0,
 ) -> int:
     """Write the frames of ``messages`` at ``log[offset:]``.
 
@@ -88,7 +96,14 @@ def append_messages(
 
 
 def append_batches(
-    log: Buffer, offset: int, commands: Buffer, count: int, timestamp: int, id_head: bytes, first_seq: int, gap: int
+    log: Buffer,
+    offset: int,
+    commands: Buffer,
+    count: int,
+    timestamp: Nanoseconds,
+    id_head: bytes,
+    first_seq: int,
+    gap: int,
 ) -> int:
     """Write the frames of ``commands`` at ``log[offset:]``, as append_messages does.
 
@@ -116,7 +131,7 @@ def append_commands(
     end: int,
     id_head: bytes,
     first_seq: int,
-    timestamp: int,
+    timestamp: Nanoseconds,
     index: Buffer,
     index_offset: int,
 ) -> tuple[int, int, int]:
@@ -164,7 +179,7 @@ def write_record(log: Buffer, offset: int, record: bytes) -> int:
 
 
 def append_bodies(
-    log: Buffer, offset: int, bodies: Sequence[Buffer], timestamp: int, id_head: bytes, first_seq: int
+    log: Buffer, offset: int, bodies: Sequence[Buffer], timestamp: Nanoseconds, id_head: bytes, first_seq: int
 ) -> int:
     """Write the frames of ``bodies`` at ``log[offset:]``, as append_messages does."""
     for seq, body in enumerate(bodies, first_seq):
@@ -172,7 +187,7 @@ def append_bodies(
     return offset
 
 
-def _append(log: Buffer, offset: int, body: Buffer, timestamp: int, id_head: bytes, seq: int) -> int:
+def _append(log: Buffer, offset: int, body: Buffer, timestamp: Nanoseconds, id_head: bytes, seq: int) -> int:
     size = MESSAGE_HEAD_BYTES + len(body)
     message_id = id_head + b"%010x" % (seq & SEQ_MASK)
     MESSAGE_HEAD.pack_into(log, offset, size - 4, MESSAGE, timestamp, 1, message_id)
@@ -265,7 +280,7 @@ class Window:
         return self._in_flight.pop(seq)[0]
 
     def in_flight_ranges(self) -> bytes:
-        """The messages in flight, ascending, as packed :data:`brokerd.journal.records.WAITING_RANGE`."""
+        """The messages in flight, ascending, as packed :data:`brokerd.kernel.waiting.WAITING_RANGE`."""
         ranges: list[tuple[int, int]] = []
         for seq in self._in_flight:
             if ranges and sum(ranges[-1]) == seq:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
+from nsqwire.units import Seconds
+
 NEVER = float("inf")
 
 
@@ -13,8 +15,8 @@ class Run(NamedTuple):
 
     first: int
     end: int
-    sent_at: float
-    deadline: float
+    sent_at: Seconds
+    deadline: Seconds
 
 
 class Runs:
@@ -27,11 +29,11 @@ class Runs:
         return len(self._runs)
 
     @property
-    def next_deadline(self) -> float:
+    def next_deadline(self) -> Seconds:
         """When the oldest run times out; infinity if there is none."""
         return self._runs[0].deadline if self._runs else NEVER
 
-    def add(self, first: int, end: int, sent_at: float, deadline: float, floor: int) -> None:
+    def add(self, first: int, end: int, sent_at: Seconds, deadline: Seconds, floor: int) -> None:
         """Add a run, and forget the oldest ones below ``floor``: no message of these is in the window any more."""
         runs = self._runs
         while runs and runs[0].end <= floor:
@@ -43,7 +45,7 @@ class Runs:
         run = self._runs.popleft()
         return run.first, run.end
 
-    def sent_at(self, seq: int) -> float:
+    def sent_at(self, seq: int) -> Seconds:
         """When message ``seq`` was sent; 0 if it is in no run."""
         return next((run.sent_at for run in self._runs if run.first <= seq < run.end), 0.0)
 

@@ -8,6 +8,7 @@ from xxhash import xxh3_64_intdigest
 
 from brokerd.log.commits import Commit, CommitIndex
 from brokerd.log.frames import Frames
+from nsqwire.units import Nanoseconds
 
 UNREADABLE = 0
 """The ``data_hash`` of a record for damaged messages. The check before delivery fails, so they are counted as lost."""
@@ -23,7 +24,7 @@ class Repair(NamedTuple):
 
 
 class SegmentContext(NamedTuple):
-    """What other files say about a segment.
+    """Facts about a segment that are known from other files.
 
     ``id_head`` is the beginning of the topic's ids under the present node id. All numbers below ``end`` were given to
     messages. ``next_first_seq`` is the first number of the following segment, None for the newest.
@@ -120,7 +121,7 @@ def _rebuild_between(
     return sum(each.data_hash != UNREADABLE for each in read)
 
 
-def _unreadable(last: Commit, next_seq: int, end: int, timestamp: int) -> Commit:
+def _unreadable(last: Commit, next_seq: int, end: int, timestamp: Nanoseconds) -> Commit:
     """A record for the damaged messages after ``last`` and below ``next_seq``."""
     return Commit(last.next_seq, end, timestamp, UNREADABLE, next_seq - last.next_seq, 0, end - last.end)
 
@@ -189,6 +190,6 @@ def _last(last: Commit, frames: Frames, next_first_seq: int | None) -> Commit | 
     if not frames.has_id(start, seq):
         return _unreadable(last, seq + 1, frames.used, last.timestamp) if frames.is_last(start) else None
     end = frames.end_of(start, len(frames.log), seq)
-    if end is not None and (seq + 1 == next_first_seq or any(frames.sound(end, len(frames.log)))):
+    if end is not None and (seq + 1 == next_first_seq or any(frames.undamaged(end, len(frames.log)))):
         return frames.batch(start, end, seq)
     return _unreadable(last, seq + 1, max(frames.used, start), last.timestamp)

@@ -23,6 +23,7 @@ from brokerd.kernel import find_batch
 from brokerd.kernel.commit import DEFER_MS, FIELDS, RECORD_BYTES, is_sound, pack_record
 from brokerd.log.files import NotAllocated
 from brokerd.new_map import map_new_file
+from nsqwire.units import Nanoseconds
 
 FIRST_INDEX_BYTES = 4096
 _HEADER = WRITTEN[INDEX.kind]
@@ -39,7 +40,7 @@ class Commit(NamedTuple):
 
     first_seq: int
     end: int
-    timestamp: int
+    timestamp: Nanoseconds
     data_hash: int
     messages: int
     defer_ms: int
@@ -103,7 +104,7 @@ class CommitRecords:
                 return []
         return [position for position in range(self._count) if not self.checks(position)]
 
-    def sound(self) -> Iterator[tuple[int, Commit]]:
+    def valid(self) -> Iterator[tuple[int, Commit]]:
         """The valid records, each with its position."""
         return ((position, self[position]) for position in range(self._count) if self.checks(position))
 

@@ -10,6 +10,7 @@ from xxhash import xxh3_64_intdigest
 
 from brokerd.log.commits import Commit
 from nsqwire.frame import MESSAGE, MESSAGE_HEAD, MESSAGE_HEAD_BYTES
+from nsqwire.units import Nanoseconds
 
 SEQ_MASK = (1 << 40) - 1
 TOPIC_MASK = (1 << 14) - 1
@@ -87,11 +88,11 @@ class Frames:
         size, kind, _, attempts, _ = MESSAGE_HEAD.unpack_from(self.log, at)
         return bool(kind == MESSAGE and attempts == 1 and at + _SIZE_BYTES + size == self.used)
 
-    def timestamp_at(self, at: int) -> int:
+    def timestamp_at(self, at: int) -> Nanoseconds:
         """When the message whose frame begins at ``at`` was accepted, Unix nanoseconds."""
         return int(MESSAGE_HEAD.unpack_from(self.log, at)[2])
 
-    def sound(self, start: int, limit: int) -> Iterator[tuple[int, int]]:
+    def undamaged(self, start: int, limit: int) -> Iterator[tuple[int, int]]:
         """Yield the offset and the low 40 bits of the number of each undamaged frame of the topic from ``start`` on.
 
         The frames are found by a search, so that those after damage are found too. :meth:`_has_successor` is true
@@ -110,7 +111,7 @@ class Frames:
 
         Its number is above ``seq``, and the bytes between have space for the messages between. None without one.
         """
-        for at, low in self.sound(start, limit):
+        for at, low in self.undamaged(start, limit):
             missing = (low - seq) & SEQ_MASK
             if missing > 0 and missing * MESSAGE_HEAD_BYTES <= at - start:
                 return at, seq + missing

@@ -46,8 +46,8 @@ def inspect_log(directory: Path, id_head: bytes) -> LogReport:
         if complaints and not commits:
             context = SegmentContext(id_head, 0, None if following is None else int(following.stem))
             commits = _read_from_frames(path, first_seq, context)
-        sound, damaged = _check(path, commits)
-        messages += sound
+        undamaged, damaged = _check(path, commits)
+        messages += undamaged
         damage += [*complaints, *damaged]
         end = max([first_seq, *(commit.next_seq for commit in commits)])
     held = {path.stem for path in files.segments}
@@ -65,7 +65,7 @@ def _commits(path: Path, *, is_newest: bool) -> tuple[list[Commit], list[str]]:
     except FileNotFoundError:
         return [], [f"{index.name}: missing; {_REBUILT}"]
     records = CommitRecords(memoryview(data))
-    commits, damaged = [commit for _, commit in records.sound()], records.damaged()
+    commits, damaged = [commit for _, commit in records.valid()], records.damaged()
     if is_newest and damaged and damaged[-1] == len(commits) + len(damaged) - 1:
         damaged.pop()  # a kill interrupted its writing, before the messages were acknowledged
     if not commits and not damaged and _has_data(path):

@@ -16,6 +16,7 @@ from brokerd.log.files import RETIRED, LogFiles
 from brokerd.log.recovery import Orphan, recover_segments
 from brokerd.log.segment import Segment
 from nsqwire.scan import Input
+from nsqwire.units import Nanoseconds
 
 FIRST_SEGMENT_BYTES = 256 * 1024
 """Size of a topic's first segment. Each next one is twice as large, so that small topics take little disk space."""
@@ -109,7 +110,7 @@ class Log:
         return self._roll(nbytes) if segment is None or segment.room < nbytes else segment
 
     def append_commands(
-        self, commands: Input, nbytes: int, line: bytes, limits: tuple[int, int], id_head: bytes, timestamp: int
+        self, commands: Input, nbytes: int, line: bytes, limits: tuple[int, int], id_head: bytes, timestamp: Nanoseconds
     ) -> tuple[int, int, Segment | None]:
         """As Segment.append_commands. Also returns the segment. Raises OSError if the segment cannot be mapped."""
         if not self.segments:
@@ -174,11 +175,11 @@ class Log:
         commit = commits[commits.find(seq)]
         return commit.first_seq, commit.next_seq
 
-    def timestamp_of(self, seq: int) -> int | None:
+    def timestamp_of(self, seq: int) -> Nanoseconds | None:
         """When message ``seq`` was accepted, Unix ns; None if it is in no segment."""
         return self.segment_of(seq).timestamp_of(seq) if self.contains(seq) else None
 
-    def first_since(self, timestamp: int) -> int:
+    def first_since(self, timestamp: Nanoseconds) -> int:
         """The first message accepted at ``timestamp``, Unix nanoseconds, or later; ``next_seq`` if there is none."""
         segment = next((each for each in self.segments if each.last_timestamp >= timestamp), None)
         return self.next_seq if segment is None else segment.first_since(timestamp)

@@ -82,7 +82,7 @@ def recover_segments(files: LogFiles, id_head: bytes, known_end: int, unsynced_n
 
 def _belongs(commits: CommitRecords, first_seq: int) -> bool:
     """Return whether the valid commit records are those of the segment that begins with ``first_seq``."""
-    position, commit = next(commits.sound(), (0, None))
+    position, commit = next(commits.valid(), (0, None))
     return commit is None or commit.first_seq == first_seq or (position > 0 and commit.first_seq > first_seq)
 
 
@@ -93,7 +93,7 @@ def _records_match_log(segment: Segment, id_head: bytes) -> bool:
     can be read, must have the count and length in its record.
     """
     log, first = segment.map[: segment.found_bytes], None
-    for _, commit in segment.commits.sound():
+    for _, commit in segment.commits.valid():
         if commit.messages:
             first = first or commit
             has_id = _has_id_at(log, commit.start, commit.first_seq, id_head)
@@ -126,7 +126,7 @@ def _contradiction(segment: Segment, id_head: bytes, *, belongs: bool, before: i
         return f"begins below message {before}, where the segment before it ends"
     if _has_id_at(log, start, first_seq, id_head):
         return None
-    records = [commit for _, commit in segment.commits.sound()]
+    records = [commit for _, commit in segment.commits.valid()]
     for commit in records if belongs else ():
         if commit.messages and commit.end <= len(log) and commit.matches(log):
             return None if _has_id_at(log, commit.start, commit.first_seq, id_head) else "contains other messages"
@@ -144,7 +144,7 @@ def _has_later_frames(frames: Frames, start: int, first_seq: int) -> bool:
     ``start`` is the offset at which the first frame should begin.
     """
     limit = len(frames.log)
-    first_two = list(islice(frames.sound(start, limit), 2))
+    first_two = list(islice(frames.undamaged(start, limit), 2))
     numbers = [seq for _, seq in first_two]
     if not first_two or (first_two[0][0] == start and numbers in ([numbers[0]], [numbers[0], numbers[0] + 1])):
         return False  # the first frames are undamaged, so these are other messages

@@ -27,10 +27,11 @@ from brokerd.log.commit_repair import Repair, SegmentContext, repair_commits
 from brokerd.log.commits import Commit, CommitIndex, index_bytes
 from brokerd.log.files import RETIRED, NotAllocated
 from brokerd.log.frames import SEQ_MASK, Frames
-from brokerd.log.freeing import close_map, free_in_a_thread
+from brokerd.log.reclamation import close_map, free_in_a_thread
 from brokerd.new_map import map_new_file, read_ahead
 from nsqwire.frame import MESSAGE_HEAD_BYTES
 from nsqwire.scan import Input
+from nsqwire.units import Nanoseconds
 
 SIZE = struct.Struct(">i")
 _HEADER = WRITTEN[SEGMENT.kind]
@@ -192,7 +193,9 @@ class Segment:
         if not any(self.map[self.end : self.end + MESSAGE_HEAD_BYTES]):
             return
         frames = Frames(self.map[: self.found_bytes], id_head)
-        lower = (((low - self.next_seq) & SEQ_MASK) > SEQ_MASK // 2 for _, low in frames.sound(self.end, frames.used))
+        lower = (
+            ((low - self.next_seq) & SEQ_MASK) > SEQ_MASK // 2 for _, low in frames.undamaged(self.end, frames.used)
+        )
         if not any(lower):
             self.map[self.end : frames.used] = bytes(frames.used - self.end)
 
@@ -316,7 +319,7 @@ class Segment:
             raise OSError(errno.EIO, "a batch was written in part only", str(self.path))
 
     def append_commands(
-        self, commands: Input, nbytes: int, line: bytes, limits: tuple[int, int], id_head: bytes, timestamp: int
+        self, commands: Input, nbytes: int, line: bytes, limits: tuple[int, int], id_head: bytes, timestamp: Nanoseconds
     ) -> tuple[int, int]:
         """Append small publishes with :func:`brokerd.kernel.frames.append_commands`, four times as fast as ``append``.
 
@@ -393,13 +396,13 @@ class Segment:
         commit = self.commits[self.commits.find(seq)]
         return (commit.first_seq, commit.next_seq) if self.is_sound(seq) else (seq, seq)
 
-    def timestamp_of(self, seq: int) -> int:
+    def timestamp_of(self, seq: int) -> Nanoseconds:
         """When message ``seq`` was accepted, Unix nanoseconds; as long as its batch is unchecked, that of the batch."""
         if seq >= self.checked_end:
             return self.commits[self.commits.find(seq)].timestamp
         return timestamp_in(self.map, self.offset_of(seq))
 
-    def first_since(self, timestamp: int) -> int:
+    def first_since(self, timestamp: Nanoseconds) -> int:
         """The first message of the first batch that was accepted at ``timestamp``, Unix nanoseconds, or later."""
         position = bisect_left(self.commits, timestamp, key=lambda commit: commit.timestamp)
         return self.commits[position].first_seq if position < len(self.commits) else self.next_seq
@@ -427,6 +430,6 @@ class Segment:
         free_in_a_thread(fd, 0 if self._has_slices else self.capacity, map_, self.commits.detach())
 
 
-def timestamp_in(frames: memoryview | bytes, offset: int = 0) -> int:
+def timestamp_in(frames: memoryview | bytes, offset: int = 0) -> Nanoseconds:
     """When the message whose frame begins at ``offset`` was accepted, Unix nanoseconds."""
     return int(_TIMESTAMP.unpack_from(frames, offset + _TIMESTAMP_AT)[0])

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from nsqwire.units import Seconds
+
 POLL_SECONDS: Final = 40e-6
 """Longest poll: about the processor time of sleeping and waking."""
 PROBE_EVERY: Final = 64
@@ -29,12 +31,12 @@ class BusyPolling:
     """
 
     def __init__(
-        self, call_soon: Callable[[Callable[[], None]], object], clock: Callable[[], float] = time.perf_counter
+        self, call_soon: Callable[[Callable[[], None]], object], clock: Callable[[], Seconds] = time.perf_counter
     ) -> None:
         self._call_soon = call_soon
         self._clock = clock
         self._source: object | None = None  # whose input started the poll; None while there is no poll
-        self._deadline = 0.0  # 0 until the first turn of the loop after input
+        self._deadline: Seconds = 0.0  # 0 until the first turn of the loop after input
         self._credit = 0
         self._until_probe = PROBE_EVERY
 

@@ -51,7 +51,7 @@ def identify(connection: Connection, command: IdentifyCommand) -> Wait | None:
     if terms.deflate and terms.snappy:
         raise IdentifyFailed("cannot enable both deflate and snappy compression")
     if (terms.tls and client.tls) or ((terms.deflate or terms.snappy) and (client.deflate or client.snappy)):
-        raise IdentifyFailed("IDENTIFY failed what it asks for is on already")
+        raise IdentifyFailed("IDENTIFY failed TLS or this compression is already enabled")
     if terms.tls and (client.deflate or client.snappy):
         raise IdentifyFailed("IDENTIFY failed TLS cannot begin inside a compression")
     client.client_id, client.hostname, client.user_agent = asked.client_id, asked.hostname, asked.user_agent
@@ -72,10 +72,12 @@ def identify(connection: Connection, command: IdentifyCommand) -> Wait | None:
 
 
 def auth(connection: Connection, command: Auth) -> None:
+    """Refuse AUTH: the broker has no auth server. Raises AuthDisabled."""
     raise AuthDisabled("AUTH disabled")
 
 
 def sub(connection: Connection, command: Sub) -> None:
+    """Subscribe the connection to a channel. Raises SubFailed if the channel has its maximum of consumers."""
     broker, client = connection.broker, connection.client
     channel = broker.topic(command.topic).channel(command.channel)
     limit = broker.settings.max_channel_consumers
@@ -88,6 +90,7 @@ def sub(connection: Connection, command: Sub) -> None:
 
 
 def pub(connection: Connection, command: Pub) -> None:
+    """Execute a PUB or DPUB. Raises PubFailed or DpubFailed."""
     deferred = command.defer_ms is not None
     try:
         topic = connection.broker.topic(command.topic)
@@ -99,6 +102,7 @@ def pub(connection: Connection, command: Pub) -> None:
 
 
 def pub_run(connection: Connection, command: PubRun) -> None:
+    """Execute PUBs to one topic together, or one by one if they cannot be stored together."""
     topic, count = connection.broker.topic(command.topic), command.count
     together = not topic.drops_of(count)
     if together:
@@ -115,6 +119,7 @@ def pub_run(connection: Connection, command: PubRun) -> None:
 
 
 def dpub_run(connection: Connection, command: DpubRun) -> None:
+    """Execute DPUBs to one topic together, or one by one if they cannot be stored together."""
     topic, count = connection.broker.topic(command.topic), command.count
     together = not topic.drops_of(count)
     if together:
@@ -131,6 +136,7 @@ def dpub_run(connection: Connection, command: DpubRun) -> None:
 
 
 def mpub(connection: Connection, command: Mpub) -> None:
+    """Execute an MPUB. Raises MpubFailed; no message of it is stored then."""
     try:
         connection.broker.topic(command.topic).publish_messages(command.messages, command.count)
     except PublishFailed as error:
@@ -140,6 +146,7 @@ def mpub(connection: Connection, command: Mpub) -> None:
 
 
 def mpub_run(connection: Connection, command: MpubRun) -> None:
+    """Execute MPUBs to one topic together, or one by one if they cannot be stored together."""
     topic = connection.broker.topic(command.topic)
     together = not topic.drops_of(command.messages)
     if together:
@@ -158,12 +165,14 @@ def mpub_run(connection: Connection, command: MpubRun) -> None:
 
 
 def rdy(connection: Connection, command: Rdy) -> None:
+    """Set the number of messages that the client accepts in flight."""
     connection.client.ready_count = command.count
     if connection.channel is not None:
         connection.channel.offer(connection.client)
 
 
 def fin(connection: Connection, command: Fin) -> None:
+    """Execute a run of FINs; each that fails is answered with E_FIN_FAILED."""
     channel = connection.channel
     assert channel is not None  # the session rejects FIN, REQ and TOUCH before SUB has succeeded
     for failure in channel.finish(connection.client, command.lines, command.count, connection.now_ns()):
@@ -171,6 +180,8 @@ def fin(connection: Connection, command: Fin) -> None:
 
 
 def req(connection: Connection, command: Req) -> None:
+    """Execute a run of REQs with one delay, limited by ``--max-req-timeout``; each that fails is answered with
+    E_REQ_FAILED."""
     channel, broker = connection.channel, connection.broker
     assert channel is not None
     # The delay in ns is computed in wrapping 64-bit arithmetic, as in nsqd; a negative result is no delay.
@@ -182,6 +193,7 @@ def req(connection: Connection, command: Req) -> None:
 
 
 def touch(connection: Connection, command: Touch) -> None:
+    """Execute a run of TOUCHes; each that fails is answered with E_TOUCH_FAILED."""
     channel = connection.channel
     assert channel is not None
     for failure in channel.touch(connection.client, command.lines, command.count, connection.now()):
@@ -189,6 +201,7 @@ def touch(connection: Connection, command: Touch) -> None:
 
 
 def cls(connection: Connection, command: Cls) -> None:
+    """Deliver no more messages to the client, which may still answer those in flight."""
     connection.client.ready_count = 0
     connection.client.state = connection.session.state = State.CLOSING
     connection.session.respond(CLOSE_WAIT)

@@ -70,7 +70,7 @@ class Publishing:
             topic.publish((body,))
         else:
             return self._gather(request, topic.name)
-        return self._kept()
+        return self._stored_response()
 
     def _gather(self, request: Request, topic: str) -> PendingResponse:
         """Publish the message together with those of other requests for the topic in this turn of the event loop.
@@ -90,13 +90,13 @@ class Publishing:
         for name, (bodies, answer, request) in gathered.items():
             try:
                 # The topic is looked up again, because it may have been deleted since.
-                self._made(name).publish(bodies)
+                self._create_topic(name).publish(bodies)
             except Exception as error:
                 answer.resolve(refusal(request, error))
             else:
                 self._resolve_once_stored(answer)
 
-    def _kept(self) -> Answer:
+    def _stored_response(self) -> Answer:
         """The response OK for the messages just published, at once or after a sync."""
         if self._syncer is None:
             return OK
@@ -122,7 +122,7 @@ class Publishing:
             messages, count = parse_lines(request.body, max_msg_size=self._max_msg_size)
             if count:
                 topic.publish_messages(memoryview(messages), count)
-        return self._kept()
+        return self._stored_response()
 
     def _topic(self, params: Mapping[str, str]) -> Topic:
         name = params.get("topic")
@@ -133,9 +133,9 @@ class Publishing:
             return topic
         if not is_valid_name(name):
             raise HTTPError(400, "INVALID_TOPIC")
-        return self._made(name)
+        return self._create_topic(name)
 
-    def _made(self, name: str) -> Topic:
+    def _create_topic(self, name: str) -> Topic:
         try:
             return self._broker.topic(name)
         except OSError as error:

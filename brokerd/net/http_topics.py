@@ -1,4 +1,4 @@
-"""The HTTP endpoints that create, delete, empty, pause, rewind and peek into topics and channels.
+"""The HTTP endpoints that create, delete, empty, pause, rewind and read topics and channels, and act on messages.
 
 As in nsqd, not every endpoint checks names, and the error codes differ.
 """
@@ -8,8 +8,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from brokerd.peek import PAGE, PeekState, peek
+from brokerd.message_actions import MAX_IDS, ActedOn, finish, requeue
+from brokerd.peek import PAGE, PeekState, peek, row
 from brokerd.rewind import Rewound, preview, rewind
+from brokerd.scan import SCAN_MESSAGES, body_of, find, scan, state_of
 from nsqdaemon.http import Handler, HTTPError, Request, Response, empty
 from nsqdaemon.http.messages import JSON_HEADER, NSQ_HEADER
 from nsqdaemon.moments import past_ns
@@ -17,16 +19,19 @@ from nsqwire.gojson import encode_without_floats
 from nsqwire.names import is_valid_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from brokerd.broker import Broker
     from brokerd.channel import Channel
     from brokerd.topic import Topic
 
 DEFAULT_LIMIT = 20
-MAX_OFFSET = 1_000_000
+MAX_OFFSET = 1_000_000_000
+MAX_SEQ = 2**63 - 1
 DEFAULT_BODY_BYTES = 1024
 MAX_BODY_BYTES = 64 * 1024
+MESSAGE_NOT_FOUND = "MESSAGE_NOT_FOUND"
+BYTES_HEADER = (b"Content-Type", b"application/octet-stream")
 
 
 class TopicVerbs:
@@ -138,6 +143,28 @@ class ChannelVerbs:
         answer = {"messages": done.messages, "oldest_timestamp": done.oldest_ns, "complete": done.is_complete}
         return Response(200, encode_without_floats(answer), (JSON_HEADER, NSQ_HEADER))
 
+    def finish(self, request: Request) -> Response:
+        """Remove messages from the channel, by their ids."""
+        return self._act_by_id(request, "finished", finish)
+
+    def requeue(self, request: Request) -> Response:
+        """Make messages ready, by their ids. Those in flight are taken from their clients."""
+        return self._act_by_id(request, "requeued", requeue)
+
+    def _act_by_id(self, request: Request, done: str, act: Callable[[Channel, Iterable[bytes]], ActedOn]) -> Response:
+        channel = self._find(request)
+        ids = request.body.split()
+        if (one := request.params.get("id")) is not None:
+            ids.append(one.encode("ascii", "replace"))
+        if not ids:
+            raise HTTPError(400, "MISSING_ARG_ID")
+        if len(ids) > MAX_IDS:
+            raise HTTPError(400, "TOO_MANY_IDS")
+        found = act(channel, ids)
+        not_found = [each.decode("ascii", "replace") for each in found.not_found]
+        answer = {done: found.messages, "not_found": not_found}
+        return Response(200, encode_without_floats(answer), (JSON_HEADER, NSQ_HEADER))
+
     def peek(self, request: Request) -> Response:
         """Return messages that are ready, in flight or deferred. Changes nothing."""
         channel = self._find(request)
@@ -153,6 +180,42 @@ class ChannelVerbs:
             max_body_bytes=_bounded(request, "max_body_bytes", default=DEFAULT_BODY_BYTES, most=MAX_BODY_BYTES),
         )
         return Response(200, encode_without_floats(page), (JSON_HEADER, NSQ_HEADER))
+
+    def scan(self, request: Request) -> Response:
+        """Return messages in all states with their whole bodies, in the order of publication. Changes nothing."""
+        channel = self._find(request)
+        page = scan(
+            channel,
+            _bounded(request, "from", default=0, most=MAX_SEQ),
+            limit=_bounded(request, "limit", default=SCAN_MESSAGES, most=SCAN_MESSAGES),
+        )
+        return Response(200, encode_without_floats(page), (JSON_HEADER, NSQ_HEADER))
+
+    def message(self, request: Request) -> Response:
+        """Return one message without its body, by its id. Changes nothing."""
+        channel = self._find(request)
+        seq = self._number(request, channel)
+        state = state_of(channel, seq)
+        found = None if state is None else row(channel, state, seq, 0)
+        if found is None:
+            raise HTTPError(404, MESSAGE_NOT_FOUND)
+        return Response(200, encode_without_floats(found), (JSON_HEADER, NSQ_HEADER))
+
+    def body(self, request: Request) -> Response:
+        """Return the whole body of one message, by its id. Changes nothing."""
+        channel = self._find(request)
+        body = body_of(channel, self._number(request, channel))
+        if body is None:
+            raise HTTPError(404, MESSAGE_NOT_FOUND)
+        return Response(200, body, (BYTES_HEADER, NSQ_HEADER))
+
+    @staticmethod
+    def _number(request: Request, channel: Channel) -> int:
+        message_id = request.required("id", "MISSING_ARG_ID").encode("ascii", "replace")
+        seq = find(channel, message_id)
+        if seq is None:
+            raise HTTPError(404, MESSAGE_NOT_FOUND)
+        return seq
 
     def _find(self, request: Request) -> Channel:
         topic, channel = self._names(request)

@@ -15,6 +15,7 @@ from nsqwire.codec import Codec, Deflate, Snappy, StreamBroken, StreamEnded
 from nsqwire.errors import IdentifyFailed
 from nsqwire.identify import Terms
 from nsqwire.session import OK
+from nsqwire.units import Seconds
 
 if TYPE_CHECKING:
     from brokerd.net.tcp import Connection
@@ -80,7 +81,7 @@ class Layers(asyncio.BufferedProtocol):
             self._tls.close()
             self._transport.write(self._tls.take_output())
 
-    def go_on(self, deadline: float = 0.0) -> None:
+    def resume(self, deadline: Seconds = 0.0) -> None:
         """Decrypt and decompress the rest of the input, until reading is paused or the deadline passes.
 
         0 means the deadline of a new slice.
@@ -94,7 +95,7 @@ class Layers(asyncio.BufferedProtocol):
                 if connection.session.closed or connection.read_pauses:
                     return
                 if scheduler.clock() >= deadline:
-                    connection.go_on_later()
+                    connection.continue_later()
                     return
         except StreamEnded:
             connection.eof_received()
@@ -111,13 +112,13 @@ class Layers(asyncio.BufferedProtocol):
         data = bytes(memoryview(self._scratch)[:nbytes])
         if self._tls is not None:
             self._tls.received(data)
-            if self.in_handshake and not self._shake_hands(self._tls):
+            if self.in_handshake and not self._continue_handshake(self._tls):
                 return
         self._pieces = self._unpack(data)
         if nbytes > SMALL_READ_BYTES and self._connection.broker.runtime.scheduler.is_spent():
-            self._connection.go_on_later()
+            self._connection.continue_later()
         else:
-            self.go_on()
+            self.resume()
 
     def eof_received(self) -> None:
         if self.in_handshake:
@@ -153,7 +154,7 @@ class Layers(asyncio.BufferedProtocol):
     def _decode(self, data: bytes) -> Iterator[bytes]:
         return iter((data,)) if self._codec is None else self._codec.decode(data)
 
-    def _shake_hands(self, tls: TLSConversation) -> bool:
+    def _continue_handshake(self, tls: TLSConversation) -> bool:
         """Continue the handshake. True once it is complete."""
         try:
             complete = tls.handshake()

@@ -166,6 +166,7 @@ class LookupPeers:
 
     @property
     def addresses(self) -> list[str]:
+        """The addresses of the registries, ``host:port``."""
         return list(self._peers)
 
     def set_addresses(self, addresses: Iterable[str]) -> None:

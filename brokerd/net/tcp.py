@@ -30,6 +30,7 @@ from nsqwire.identify import IdentifyLimits
 from nsqwire.read_buffer import SCRATCH_BYTES
 from nsqwire.scan import FIN_LINE_BYTES
 from nsqwire.session import HEARTBEAT_FRAME, OK, Session, SessionLimits
+from nsqwire.units import Seconds
 from nsqwire.version import NSQ_VERSION
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ class Connection(asyncio.BufferedProtocol):
         self._write: Callable[[bytes | memoryview], None]
         self._heartbeat: asyncio.TimerHandle | None = None
         self._last_read = 0.0
-        self._blocked_since: float | None = None
+        self._blocked_since: Seconds | None = None
 
     # -- asyncio's callbacks --------------------------------------------------------------------------------------
 
@@ -167,7 +168,7 @@ class Connection(asyncio.BufferedProtocol):
                 return
             self.take_commands()
         elif self._scheduler.is_spent():
-            self.go_on_later()
+            self.continue_later()
         else:
             self.take_commands()
         if awaited_magic and not session.awaits_magic and self._heartbeat is None:
@@ -207,7 +208,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- commands -------------------------------------------------------------------------------------------------
 
-    def take_commands(self, deadline: float = 0.0) -> None:
+    def take_commands(self, deadline: Seconds = 0.0) -> None:
         """Execute the received commands, up to one that has to wait, and send the responses.
 
         Commands left at the deadline are queued. 0 means the deadline of a new slice.
@@ -231,7 +232,7 @@ class Connection(asyncio.BufferedProtocol):
                     if not deadline:
                         deadline = self._scheduler.deadline()
                     elif self._scheduler.clock() >= deadline and not session.closed:
-                        self.go_on_later()
+                        self.continue_later()
                         break
         except Exception:
             self._broken()
@@ -314,13 +315,13 @@ class Connection(asyncio.BufferedProtocol):
             self._broken()
         self.flush()
 
-    def go_on_later(self) -> None:
+    def continue_later(self) -> None:
         """Pause reading, and queue the rest of the input with the scheduler."""
         self.pause_reading(ReadPause.SLICE)
         self.session.keep_unread()
         self._scheduler.later(self._continue)
 
-    def _continue(self, deadline: float) -> None:
+    def _continue(self, deadline: Seconds) -> None:
         if self.session.closed:
             return
         self._last_read = self.now()
@@ -329,7 +330,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self.read_pauses:
             self.resume_reading(ReadPause.SLICE, deadline)
 
-    def unpacked(self, plain: bytes, deadline: float) -> None:
+    def unpacked(self, plain: bytes, deadline: Seconds) -> None:
         """Handle input that was decrypted and decompressed."""
         self._last_read = self.now()
         self.session.feed(plain)
@@ -367,9 +368,9 @@ class Connection(asyncio.BufferedProtocol):
         if HAS_EPOLL and connected is not None and self._reset_watch is None and not self._transport.is_closing():
             self._reset_watch = ResetWatch(connected.fileno(), self._transport.abort)
         self._waiting = asyncio.ensure_future(wait.until())
-        self._waiting.add_done_callback(partial(self._go_on, command, wait.then))
+        self._waiting.add_done_callback(partial(self._after_wait, command, wait.then))
 
-    def _go_on(self, command: Command, then: Callable[[], object], done: asyncio.Future[None]) -> None:
+    def _after_wait(self, command: Command, then: Callable[[], object], done: asyncio.Future[None]) -> None:
         self._waiting = None
         self._end_reset_watch()
         failure = None if done.cancelled() else done.exception()
@@ -411,13 +412,13 @@ class Connection(asyncio.BufferedProtocol):
         if not self._transport.is_closing():
             self._transport.pause_reading()
 
-    def resume_reading(self, reason: ReadPause, deadline: float = 0.0) -> None:
+    def resume_reading(self, reason: ReadPause, deadline: Seconds = 0.0) -> None:
         """Clear ``reason``, and resume reading if no other reason is left."""
         self.read_pauses &= ~reason
         if self.read_pauses or self._transport.is_closing():
             return
         if self._layers is not None:
-            self._layers.go_on(deadline)
+            self._layers.resume(deadline)
         if not self.read_pauses and not self._transport.is_closing():
             self._transport.resume_reading()
 

@@ -45,7 +45,7 @@ def server_context(settings: BrokerSettings) -> SSL.Context:
     context.set_options(SSL.OP_NO_RENEGOTIATION)
     context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
     context.set_session_id(b"nsqd")  # without an id, a client with a certificate that resumes a session is refused
-    context.set_passwd_cb(lambda *_: b"")  # otherwise OpenSSL prompts for the key's passphrase on the terminal
+    context.set_passwd_cb(_refuse_passphrase)  # otherwise OpenSSL prompts for it on the terminal
     _load(settings.tls_cert, context.use_certificate_chain_file)
     _load(settings.tls_key, context.use_privatekey_file)
     _load(settings.tls_key, lambda _: context.check_privatekey())
@@ -62,6 +62,10 @@ def server_context(settings: BrokerSettings) -> SSL.Context:
     return context
 
 
+def _refuse_passphrase(*_: object) -> bytes:
+    raise TLSConfigFailed("the key is encrypted: a key file must not require a passphrase")
+
+
 def _load(path: str, into: Callable[[str], object]) -> None:
     try:
         with open(path, "rb"):
@@ -71,6 +75,8 @@ def _load(path: str, into: Callable[[str], object]) -> None:
         raise TLSConfigFailed(f"open {path}: {os.strerror(error.errno or 0).lower()}") from None
     except SSL.Error as error:
         raise TLSConfigFailed(f"{path}: {_reason(error)}") from None
+    except TLSConfigFailed as error:
+        raise TLSConfigFailed(f"{path}: {error}") from None
 
 
 def _reason(error: SSL.Error) -> str:

@@ -54,7 +54,7 @@ def carries(value: object, depth: int = 2) -> bool:
         return BODY in bytes(value)
     if depth and isinstance(value, (tuple, list)):
         return any(carries(item, depth - 1) for item in value)
-    if depth and type(value).__module__ in ("nsqwire.received", "nsqwire.commands", "brokerd.log.batch"):
+    if depth and type(value).__module__ in ("nsqwire.commands", "brokerd.log.batch"):
         names = [*getattr(value, "__slots__", ()), *getattr(value, "__dict__", ())]
         return any(carries(getattr(value, name, None), depth - 1) for name in names)
     return False

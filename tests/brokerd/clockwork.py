@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 from brokerd.broker import Broker
 from brokerd.client import Client
 from brokerd.settings import BrokerSettings
@@ -41,10 +43,23 @@ class Delivery(NamedTuple):
 
 
 class Node:
-    """One data path and the broker over it. Clocks are in seconds: monotonic ``now``, Unix ``wall``."""
+    """One data path and the broker over it. Clocks are in seconds: monotonic ``now``, Unix ``wall``.
 
-    def __init__(self, data_path: Path, *, wall: float | None = None, **settings: object) -> None:
+    With ``patch``, ``wall`` is also this process's time, set before the broker is opened.
+    """
+
+    def __init__(
+        self,
+        data_path: Path,
+        *,
+        wall: float | None = None,
+        patch: pytest.MonkeyPatch | None = None,
+        **settings: object,
+    ) -> None:
         self.now, self.wall = START_S, time.time() if wall is None else wall
+        if patch is not None:
+            patch.setattr(time, "time_ns", self.wall_ns)
+            patch.setattr(time, "time", lambda: self.wall)
         self.fired = 0
         self._order = itertools.count()
         self._calls: list[tuple[float, int, Handle]] = []

@@ -65,3 +65,22 @@ def connect() -> Iterator[Callable[..., V2Client]]:
 def packed_socket() -> Callable[[str, socket.socket], PackedSocket]:
     """Compress a socket: ``packed_socket("deflate", peer.socket)``, or ``"snappy"``."""
     return lambda codec, under: {"deflate": DeflatedSocket, "snappy": SnappySocket}[codec](under)
+
+
+def create_channel(broker: Broker) -> None:
+    """Create a topic ``t`` and its channel ``c``."""
+    broker.post("/topic/create", topic="t")
+    broker.post("/channel/create", topic="t", channel="c")
+
+
+def publish(broker: Broker, *bodies: bytes, **query: str) -> None:
+    """Publish to topic ``t``, each body with one request; ``query``: more of its parameters."""
+    for body in bodies:
+        broker.post("/pub", body, topic="t", **query)
+
+
+@pytest.fixture
+def channel(broker: Broker) -> Broker:
+    """A broker with a topic ``t`` and its channel ``c``."""
+    create_channel(broker)
+    return broker

@@ -463,7 +463,7 @@ def test_an_answer_without_authorizations_refuses_auth(server, guarded, connect)
         pytest.param(200, b'{"ttl":1,"authorizations":[]}' + b" " * 2_000_000, id="two megabytes"),
     ],
 )  # fmt: skip
-def test_an_answer_that_cannot_be_used_is_no_answer(server, guarded, connect, status, answer) -> None:
+def test_an_invalid_answer_counts_as_no_answer(server, guarded, connect, status, answer) -> None:
     """The reason is logged; the client does not receive it."""
     server.status, server.answer = status, answer
     logged = len(guarded.log)
@@ -567,7 +567,7 @@ def test_only_the_clients_own_commands_wait_for_the_auth_server(server, guarded,
     assert [peer.message()[2] for _ in range(len(bodies) + 2)] == [b"0", *bodies, b"body"]
 
 
-def test_a_client_that_leaves_while_the_server_thinks_is_forgotten(server, guarded, connect) -> None:
+def test_a_client_that_leaves_while_authorizing_is_forgotten(server, guarded, connect) -> None:
     """The broker goes on."""
     server.allow(EVERYTHING, ttl=1)
     peer = connect(guarded)
@@ -586,7 +586,7 @@ def test_a_client_that_leaves_while_the_server_thinks_is_forgotten(server, guard
 
 
 @pytest.mark.skipif(not hasattr(select, "epoll"), reason="without epoll the next heartbeat notices")
-def test_a_client_that_breaks_off_while_the_server_thinks_is_noticed_at_once(server, guarded, connect) -> None:
+def test_a_client_that_disconnects_while_authorizing_is_noticed_at_once(server, guarded, connect) -> None:
     """A reset is noticed although there is no heartbeat; a client that only shut down its sending side gets its
     answer."""
     server.gate.clear()
@@ -606,7 +606,7 @@ def test_a_client_that_breaks_off_while_the_server_thinks_is_noticed_at_once(ser
     assert json.loads(staying.frame()[1])["permission_count"] == 1
 
 
-def test_the_broker_stops_while_a_server_thinks(start_auth, start_broker, connect) -> None:
+def test_the_broker_stops_while_an_auth_server_is_queried(start_auth, start_broker, connect) -> None:
     """The broker stops at once, with exit status 0."""
     server = start_auth()
     server.gate.clear()

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokerd import background, syncer, write_out
-from brokerd.log import freeing
+from brokerd.log import reclamation
 from tests.harness.waiting import DEADLINE_S
 
 SIZES = st.integers(0, 1 << 40)
@@ -39,12 +39,12 @@ def test_a_removed_segment_of_any_size_is_freed(nbytes: int, tmp_path: Path) -> 
     path.write_bytes(bytes(nbytes))
     fd = os.open(path, os.O_RDWR)
     map_ = mmap.mmap(fd, nbytes)
-    freeing.free_in_a_thread(fd, nbytes, map_).result(DEADLINE_S)
+    reclamation.free_in_a_thread(fd, nbytes, map_).result(DEADLINE_S)
     assert map_.closed
     assert path.stat().st_size == 0
 
 
-def test_a_segment_is_written_in_pieces_before_it_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_segment_is_written_in_parts_before_it_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An fdatasync of megabytes would stop the event loop on the same processor."""
     segment = tmp_path / "0.log"
     segment.write_bytes(bytes(400_000))
@@ -70,7 +70,7 @@ def test_a_segment_is_written_in_pieces_before_it_is_synced(tmp_path: Path, monk
     ]
 
 
-def test_a_kernel_writes_the_range_that_it_is_asked_to(tmp_path: Path) -> None:
+def test_the_kernel_writes_the_requested_range(tmp_path: Path) -> None:
     """The call's arguments are those of sync_file_range(2): a wrong descriptor is refused, a range is not."""
     system = write_out._sync_file_range()
     assert system is not None, "this system has no sync_file_range(2)"

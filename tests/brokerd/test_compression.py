@@ -161,7 +161,7 @@ def test_incompressible_data_is_sent_uncompressed(shared, connect_packed) -> Non
     assert peer.socket.chunks == [0xFF, 0x01]
 
 
-def test_both_at_once_cannot_be_had(shared, connect) -> None:
+def test_deflate_and_snappy_together_are_refused(shared, connect) -> None:
     """The request is refused unless only one of them is granted."""
     peer = connect(shared)
     assert peer.command(identify(deflate=True, snappy=True)) == (
@@ -179,14 +179,14 @@ def test_without_negotiation_nothing_is_compressed(shared, connect) -> None:
 
 
 @CODECS
-def test_a_compression_that_is_on_is_not_begun_again(shared, connect_packed, name) -> None:
+def test_an_enabled_compression_is_not_enabled_again(shared, connect_packed, name) -> None:
     """A second IDENTIFY may change names, but not the stream."""
     peer = connect_packed(shared, name)
     kind, data = peer.command(identify(client_id="another"))
     assert (kind, json.loads(data)[name]) == (RESPONSE, False)
     assert peer.command(identify(deflate=True)) == (
         ERROR,
-        b"E_IDENTIFY_FAILED IDENTIFY failed what it asks for is on already",
+        b"E_IDENTIFY_FAILED IDENTIFY failed TLS or this compression is already enabled",
     )
 
 
@@ -198,7 +198,7 @@ def test_a_level_is_granted_up_to_the_highest(levels, asked, granted) -> None:
     peer.ok(pub("levels", b"body"))
 
 
-def test_a_switched_off_codec_is_not_granted(start_broker, connect, packed_socket) -> None:
+def test_a_disabled_codec_is_not_granted(start_broker, connect, packed_socket) -> None:
     """With --snappy=false, a client that asks for both gets deflate."""
     peer = connect(start_broker("--snappy=false"))
     _kind, data = peer.command(identify(deflate=True, snappy=True))
@@ -267,8 +267,8 @@ SNAPPED = bytes(cramjam.snappy.compress(b"NOP\n" * 10))
         pytest.param("snappy", bytes(range(256)), id="anything"),
     ],
 )  # fmt: skip
-def test_a_stream_that_is_none_ends_the_connection_alone(broker, connect_packed, name, garbage) -> None:
-    """The log has the reason; all others go on."""
+def test_an_invalid_stream_ends_only_its_connection(broker, connect_packed, name, garbage) -> None:
+    """The log has the reason; all others continue."""
     other = connect_packed(broker, name)
     peer = connect_packed(broker, name)
     peer.socket.under.sendall(garbage)

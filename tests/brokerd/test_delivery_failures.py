@@ -12,7 +12,7 @@ import pytest
 from brokerd.channel import Channel
 from brokerd.journal.journal import Journal
 from tests.brokerd.clockwork import MSG_TIMEOUT_S, START_S, Node
-from tests.durability.fuse import FUSE, Killed, fused_journal_append
+from tests.durability.fuse import FUSE, Killed, fused_journal_put
 
 Start = Callable[..., Any]
 Connect = Callable[..., Any]
@@ -136,7 +136,7 @@ def test_a_kill_never_forgets_an_attempt_that_a_client_saw(
     how: str, requeued: bool, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A delivery is recorded in the journal before it is sent, so the next one has a higher number of attempts."""
-    monkeypatch.setattr(Journal, "append", fused_journal_append(Journal.append))
+    monkeypatch.setattr(Journal, "_put", fused_journal_put(Journal._put))
     seen: list[int] = []
     topic = node.broker.topic("t")
     client = node.subscribe("t", "c", 10, lambda each: seen.append(each.attempts))

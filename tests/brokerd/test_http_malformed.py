@@ -144,7 +144,7 @@ def test_options_lists_the_methods_of_an_endpoint(broker, path, allow):
     assert broker.request("OPTIONS", "/config/id").headers["allow"] == "GET, OPTIONS, PUT"
 
 
-def test_a_client_that_reads_nothing_does_not_hold_up_others(broker):
+def test_a_client_that_reads_nothing_does_not_delay_others(broker):
     """Only the slow reader of large answers waits."""
     for number in range(200):
         broker.request("POST", f"/topic/create?topic=topic-{number}")

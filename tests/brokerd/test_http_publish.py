@@ -160,7 +160,7 @@ def test_each_mistake_is_answered_with_its_code_and_publishes_nothing(start_brok
     assert [(each["topic_name"], each["message_count"]) for each in topics] == [("t", 0)]
 
 
-def test_the_longest_deferral_is_taken(shared):
+def test_the_longest_deferral_is_accepted(shared):
     """The limit is included, and a plus sign is accepted, as in Go."""
     assert shared.request("POST", "/pub?topic=long&defer=3600000", b"x").text == "OK"
     assert shared.request("POST", "/pub?topic=long&defer=%2B0", b"x").text == "OK"
@@ -189,7 +189,7 @@ def test_every_acknowledged_message_of_many_publishers_is_there_once(shared, con
     assert sorted(received) == sorted(bodies)
 
 
-def test_publishing_to_a_topic_that_is_being_deleted_does_no_harm(broker):
+def test_publishing_to_a_topic_that_is_being_deleted_is_answered_ok(broker):
     """Whichever comes first, the publisher is answered OK, and no full disk is reported."""
     stop = threading.Event()
 
@@ -211,14 +211,14 @@ def test_publishing_to_a_topic_that_is_being_deleted_does_no_harm(broker):
 
 
 @given(st.lists(st.binary(min_size=1, max_size=50).filter(lambda line: b"\n" not in line)), st.booleans())
-def test_lines_come_back_as_they_were_joined(lines, newline_at_end):
+def test_lines_are_split_as_they_were_joined(lines, newline_at_end):
     """Lines may contain anything but newlines."""
     body = b"\n".join(lines) + (b"\n" if newline_at_end else b"")
     assert parse_lines(body, max_msg_size=50) == (binary(*lines)[4:], len(lines))
 
 
 @given(st.lists(st.binary(min_size=1, max_size=50), min_size=1, max_size=20), st.binary(max_size=10))
-def test_binary_bodies_come_back_as_they_were_framed(bodies, trailing):
+def test_binary_bodies_return_as_they_were_framed(bodies, trailing):
     """Sizes, not contents, separate the messages."""
     messages, count = parse_binary(binary(*bodies) + trailing, max_msg_size=50, max_body_size=5000)
     assert (bytes(messages), count) == (binary(*bodies)[4:], len(bodies))

@@ -252,6 +252,54 @@ def test_a_channel_with_nothing_unfinished_has_no_age(broker):
     assert topic["channels"][0]["latency_histogram"] == {"scale": 5, "zero_count": 0, "offset": 0, "counts": []}
 
 
+def test_what_is_emptied_or_rewound_is_counted_and_nothing_else_changes(start_broker, connect):
+    """Finished, emptied and rewound messages account for the difference between what came and what is there. An empty
+    topic or channel adds nothing."""
+    broker = start_broker("--retention=1h")
+
+    def counts() -> tuple[int, int, int]:
+        channel = broker.stats(include_histograms="true")["topics"][0]["channels"][0]
+        histogram = channel["latency_histogram"]
+        finished = histogram["zero_count"] + sum(histogram["counts"])
+        unfinished = channel["depth"] + channel["in_flight_count"] + channel["deferred_count"]
+        came = channel["message_count"] + channel["rewound_count"]
+        assert came == finished + channel["emptied_count"] + unfinished
+        return finished, channel["emptied_count"], channel["rewound_count"]
+
+    def post(path: str) -> None:
+        assert broker.request("POST", path).status == 200
+
+    post("/topic/create?topic=t")
+    post("/channel/create?topic=t&channel=c")
+    consumer = connect(broker)
+    consumer.ok(b"SUB t c\n")
+    assert broker.request("POST", "/mpub?topic=t", b"a\nb\nc\nd\ne").status == 200
+    consumer.send(b"RDY 3\n")
+    ids = [consumer.message()[0] for _ in range(3)]
+    consumer.send(b"RDY 0\n" + b"".join(b"FIN " + each + b"\n" for each in ids[:2]))
+    assert wait_until(lambda: counts() == (2, 0, 0))
+    connect(broker).ok(b"DPUB t 60000\n\x00\x00\x00\x01f")
+    post("/channel/empty?topic=t&channel=c")  # one in flight, two ready, one deferred
+    post("/channel/empty?topic=t&channel=c")
+    assert counts() == (2, 4, 0)
+    post("/channel/rewind?topic=t&channel=c&since=10m")  # all six, finished and emptied ones
+    assert counts() == (2, 4, 6)
+    post("/channel/rewind?topic=t&channel=c&since=10m")  # all of them wait already
+    assert counts() == (2, 4, 6)
+    post("/topic/pause?topic=t")
+    assert broker.request("POST", "/mpub?topic=t", b"g\nh\ni").status == 200
+    post("/topic/empty?topic=t")
+    post("/topic/unpause?topic=t")
+    post("/topic/empty?topic=t")
+    assert counts() == (2, 4, 6)
+    assert broker.stats(include_histograms="true")["topics"][0]["emptied_count"] == 3
+    assert "emptied_count" not in broker.request("GET", "/stats?format=json").text
+    metrics = broker.request("GET", "/metrics").text
+    assert 'nsq_channel_emptied_messages_total{channel="c",topic="t"} 4' in metrics
+    assert 'nsq_channel_rewound_messages_total{channel="c",topic="t"} 6' in metrics
+    assert 'nsq_topic_emptied_messages_total{topic="t"} 3' in metrics
+
+
 def test_the_boot_id_is_new_after_each_start(start_broker):
     """Readers of counters notice that these began again."""
     first = start_broker()
@@ -267,7 +315,7 @@ def test_the_uptime_does_not_depend_on_the_wall_clock(broker):
     assert "uptime_ns" not in broker.stats()
 
 
-def test_a_broker_that_ended_is_answered_for_by_the_next(start_broker, connect):
+def test_a_broker_returns_the_last_figures_of_its_previous_process(start_broker, connect):
     """With previous_boot=true the answer has everything that was finished until the end, even if nobody read it in
     time."""
     first = start_broker()
@@ -293,7 +341,7 @@ def test_a_broker_that_ended_is_answered_for_by_the_next(start_broker, connect):
     assert histogram["zero_count"] + sum(histogram["counts"]) == 3
 
 
-def test_a_killed_broker_is_not_answered_for(start_broker):
+def test_a_killed_broker_leaves_no_last_figures(start_broker):
     """Nor is an older process, whose figures readers have had long before."""
     broker = start_broker()
     broker.terminate()

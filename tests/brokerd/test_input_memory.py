@@ -55,7 +55,7 @@ def test_a_size_that_is_announced_takes_no_memory(broker, command):
         assert anonymous_memory(broker) - before < 30 * MEGABYTE
 
 
-def test_memory_goes_back_to_the_system_when_the_connections_close(broker):
+def test_memory_is_returned_to_the_system_when_the_connections_close(broker):
     """The memory of unfinished commands is freed at once, not kept for the next ones."""
     before = anonymous_memory(broker)
     with ExitStack() as stack:
@@ -65,7 +65,7 @@ def test_memory_goes_back_to_the_system_when_the_connections_close(broker):
     wait_until(lambda: anonymous_memory(broker) - before < 10 * MEGABYTE)
 
 
-def test_long_commands_take_turns_when_together_they_exceed_the_bound(start_broker, connect):
+def test_long_commands_alternate_when_together_they_exceed_the_bound(start_broker, connect):
     """In the end all of them are carried out, over TCP and HTTP, and short commands do not wait meanwhile."""
     broker = start_broker(f"--max-unfinished-size={MEGABYTE}")
     body = bytes(MEGABYTE)

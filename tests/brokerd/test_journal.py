@@ -19,6 +19,7 @@ from brokerd.journal import records
 from brokerd.journal.journal import Journal, NotCheckpointed
 from brokerd.journal.recovery import CorruptState, recover
 from brokerd.journal.state import ChannelState, NodeState, TopicState
+from brokerd.kernel.waiting import WAITING_RANGE
 
 
 def node() -> NodeState:
@@ -130,7 +131,7 @@ def test_ranges_of_waiting_messages_keep_attempts_and_due_times(tmp_path: Path) 
     journal = written(tmp_path)
     journal.append(records.waiting(7, 0, 9, 0))
     ranges = [(seq, 1, 2 + seq % 3, 50 + seq) for seq in range(0, 500, 2)] + [(1000, 300, 4, 0)]
-    kept = list(records.waiting_ranges(7, b"".join(records.WAITING_RANGE.pack(*each) for each in ranges)))
+    kept = list(records.waiting_ranges(7, b"".join(WAITING_RANGE.pack(*each) for each in ranges)))
     assert len(kept) == 3
     for record in kept:
         journal.append(record)
@@ -155,7 +156,7 @@ def test_waiting_messages_keep_attempts_and_due_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_flipped_bit_costs_the_changes_it_is_in(tmp_path: Path, seed: int) -> None:
+def test_a_flipped_bit_loses_the_changes_it_is_in(tmp_path: Path, seed: int) -> None:
     """All other records are applied; messages are redelivered rather than lost."""
     written(tmp_path)
     [file] = (path for path in tmp_path.glob("journal.*") if path.read_bytes().strip(b"\0"))
@@ -202,7 +203,7 @@ def test_records_of_unknown_topics_are_skipped_and_counted(tmp_path: Path) -> No
     assert found.state.channels[7].unfinished() == dict.fromkeys(range(0, 100, 2), (1, 0))
 
 
-def test_a_topic_that_is_made_again_replaces_one_whose_deletion_was_lost(tmp_path: Path) -> None:
+def test_a_topic_that_is_created_again_replaces_one_whose_deletion_was_lost(tmp_path: Path) -> None:
     """Of two topics with one name or one number, the later one exists; so with channels."""
     journal = opened(tmp_path, NodeState)
     for record in (
@@ -221,7 +222,7 @@ def test_a_topic_that_is_made_again_replaces_one_whose_deletion_was_lost(tmp_pat
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_flipped_bit_in_the_checkpoint_costs_nothing(tmp_path: Path, seed: int) -> None:
+def test_a_flipped_bit_in_the_checkpoint_loses_nothing(tmp_path: Path, seed: int) -> None:
     """The previous checkpoint and the journals since have the same changes; it is kept until two more are written."""
     journal = written(tmp_path)
     journal.checkpoint()
@@ -409,7 +410,7 @@ def test_the_end_says_whether_the_journal_has_it_all(full: Any, tmp_path: Path) 
         journal.close()
 
 
-def test_a_journal_that_is_full_of_nothing_is_used_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_journal_of_zeros_is_used_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A start on a full disk needs no more space than there is, and records what happens next."""
     monkeypatch.setattr(journal_module, "JOURNAL_BYTES", 4096)
     state = node()
@@ -500,7 +501,7 @@ def test_a_journal_that_is_lost_in_part_is_noticed(
     assert found.state.topics[3].deferred_end == 0
 
 
-def test_a_torn_last_record_is_no_damage(tmp_path: Path) -> None:
+def test_a_partial_last_record_is_no_damage(tmp_path: Path) -> None:
     """The process was killed while writing it: recovery logs nothing, and the next record replaces it."""
     journal = written(tmp_path)
     path = tmp_path / "journal.1"

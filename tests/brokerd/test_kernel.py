@@ -193,7 +193,7 @@ def test_a_run_of_mpub_is_written_as_its_messages_are(batches: list[list[bytes]]
 
 
 @given(bodies, st.binary(max_size=9), st.integers(1, 41), st.integers(0, 100))
-def test_mpub_bodies_are_walked_alike(messages: list[bytes], garbage: bytes, limit: int, cut: int) -> None:
+def test_both_kernels_read_mpub_bodies_alike(messages: list[bytes], garbage: bytes, limit: int, cut: int) -> None:
     """Complete, cut, too long or invalid: both kernels stop at the same place with the same result."""
     buffer = bytearray((body_of_mpub(messages) + garbage)[: -cut or None])
     for count in (len(messages), len(messages) + 1):
@@ -291,7 +291,7 @@ def test_deferred_publishes_are_appended_and_committed_alike(
     assert log == expected
     assert memoryview(delays).cast("I").tolist() == [ms for ms, _ in messages]
     found = CommitRecords(memoryview(records))
-    commits = [commit for _, commit in found.sound()]
+    commits = [commit for _, commit in found.valid()]
     assert not found.damaged()
     at = [ms for commit in commits for ms in [commit.defer_ms] * commit.messages]
     assert at == [ms for ms, _ in messages]

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from brokerd.journal.records import WAITING_RANGE
 from brokerd.kernel import aside, frames, runs
 from brokerd.kernel.commit import pack_record
+from brokerd.kernel.waiting import WAITING_RANGE
 
 compiled_frames = pytest.importorskip("brokerd.kernel._frames", reason="no compiler built it here")
 compiled_aside = pytest.importorskip("brokerd.kernel._aside", reason="no compiler built it here")
@@ -193,8 +193,10 @@ class SetAsideMachine(RuleBasedStateMachine):
     @rule(count=st.integers(0, 20))
     def look(self, count: int) -> None:
         self.both("deferred", count)
+        self.both("numbers_from", FIRST + 7 * count, count)
+        self.both("numbers_from", 0, count)
         self.both("requeued", count // 2, count)
-        for name in ("requeued_count", "in_flight_count", "deferred_count", "next_time", "lowest", "lowest_owed"):
+        for name in ("requeued_count", "in_flight_count", "deferred_count", "next_time", "lowest", "lowest_undeferred"):
             assert getattr(self.asides[0], name) == getattr(self.asides[1], name), name
 
     def teardown(self) -> None:
@@ -247,7 +249,7 @@ def test_runs_know_when_each_message_was_sent(sent: list[tuple[int, int, int]], 
 
 
 @pytest.mark.parametrize("stride", [1, 3, 1000, 4096])
-def test_a_hundred_thousand_messages_come_and_go(stride: int) -> None:
+def test_a_hundred_thousand_messages_are_set_aside_and_removed(stride: int) -> None:
     """The tables grow through all their sizes and are emptied from the front; the remaining messages are found."""
     messages = compiled_aside.SetAside()
     count = 100_000

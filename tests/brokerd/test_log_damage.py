@@ -77,7 +77,7 @@ def test_an_undamaged_log_is_read_whole(written: Written) -> None:
     assert read_all(written.directory) == written.bodies
 
 
-def test_a_flipped_bit_costs_one_batch_at_most(written: Written, tmp_path: Path) -> None:
+def test_a_flipped_bit_loses_one_batch_at_most(written: Written, tmp_path: Path) -> None:
     """In a segment it costs its batch; in an index nothing, because the frames have the same information."""
     chance = random.Random(6)
     for copy, file in damaged_copies(written, tmp_path, 250, chance):

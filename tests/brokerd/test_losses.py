@@ -237,7 +237,7 @@ def test_strange_files_beside_segments_are_left_alone(
 
 
 @pytest.mark.parametrize("number", [3, IN_A_SEGMENT, 20, 5000])
-def test_a_copied_segment_costs_nothing(number: int, story: Story, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_copied_segment_loses_nothing(number: int, story: Story, caplog: pytest.LogCaptureFixture) -> None:
     """Files with another segment's contents are skipped and renamed; their name can then be used."""
     story.create("c")
     story.publish(20)
@@ -271,7 +271,7 @@ def test_the_index_of_another_topic_is_rebuilt(story: Story) -> None:
     assert story.lost() == 0
 
 
-def test_swapped_indexes_cost_nothing(story: Story) -> None:
+def test_swapped_indexes_lose_nothing(story: Story) -> None:
     """An index of another segment is rebuilt."""
     story.create("c")
     story.publish(20)
@@ -352,7 +352,7 @@ def test_a_deferred_message_of_a_paused_topic_comes_although_the_index_is_lost(s
 @pytest.mark.usefixtures("large_segments")
 @pytest.mark.parametrize("field", ["size", "type", "timestamp", "attempts", "node id", "number"])
 @pytest.mark.parametrize("message", [0, 34, 40, 119])
-def test_without_an_index_damage_to_a_frames_head_costs_that_message(
+def test_without_an_index_damage_to_a_frames_head_loses_that_message(
     message: int, field: str, story: Story, caplog: pytest.LogCaptureFixture
 ) -> None:
     """In the first message, within a batch, and in the first and last of a batch: all others are delivered unchanged.
@@ -383,7 +383,7 @@ def test_without_an_index_damage_to_a_frames_head_costs_that_message(
 
 @pytest.mark.usefixtures("large_segments")
 @pytest.mark.parametrize("page", [0, 3, 12])
-def test_without_an_index_a_zeroed_page_costs_the_messages_in_it(page: int, story: Story) -> None:
+def test_without_an_index_a_zeroed_page_loses_the_messages_in_it(page: int, story: Story) -> None:
     """Complete messages before and after it are delivered, and their numbers are not reused."""
     story.create("c")
     publish_batches(story)
@@ -427,7 +427,7 @@ def test_without_indexes_each_topic_loses_only_its_damaged_messages(story: Story
 
 @pytest.mark.usefixtures("large_segments")
 @pytest.mark.parametrize("records", [1, 2, 4])
-def test_damage_to_records_and_to_a_frame_of_them_costs_one_batch_at_most(records: int, story: Story) -> None:
+def test_damage_to_records_and_to_a_frame_of_them_loses_one_batch_at_most(records: int, story: Story) -> None:
     """Records in the middle of an index, and a size in the first of their batches."""
     story.create("c")
     publish_batches(story)
@@ -469,6 +469,6 @@ def test_ids_are_not_reused_after_a_rewind_and_the_loss_of_all_files(story: Stor
     client, got = story.consume("c")
     story.finish("c", client, got)
     client.ready_count = 0
-    story.node.broker.topic("t").channel("c").go_back(0)
+    story.node.broker.topic("t").channel("c").rewind(0)
     story.restart(lambda: shutil.rmtree(story.data_path / "topics"))
     story.check_new_ids(got)

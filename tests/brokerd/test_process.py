@@ -332,7 +332,7 @@ def test_a_damaged_data_path_is_named_and_left_as_it_is(start_broker):
     assert [path.read_bytes() for path in checkpoints] == damaged
 
 
-def test_one_damaged_checkpoint_costs_nothing(start_broker, connect):
+def test_one_damaged_checkpoint_loses_nothing(start_broker, connect):
     """The node starts from the previous checkpoint and the journals since, and says so."""
     broker = start_broker()
     assert broker.request("POST", "/channel/create?topic=t&channel=c").status == 404
@@ -361,7 +361,7 @@ def test_a_data_path_that_cannot_be_written_is_named(tmp_path):
     assert "listening" not in ended.stderr
 
 
-def test_unix_sockets_serve_both_faces(start_broker, connect, tmp_path):
+def test_unix_sockets_serve_both_interfaces(start_broker, connect, tmp_path):
     """An address without a port is a path; the files are removed at the end."""
     tcp, http = tmp_path / "t.sock", tmp_path / "h.sock"
     broker = start_broker(f"--tcp-address={tcp}", f"--http-address={http}")
@@ -403,7 +403,7 @@ def test_http_can_be_switched_off(start_broker, connect):
 
 
 @pytest.mark.parametrize("closed", ["stdout", "stderr", "both"])
-def test_closed_standard_streams_do_no_harm(tmp_path, closed):
+def test_closed_standard_streams_have_no_effect(tmp_path, closed):
     """Some supervisors start it with either stream closed."""
     redirection = {"stdout": ">&-", "stderr": "2>&-", "both": ">&- 2>&-"}[closed]
     sock = tmp_path / "h.sock"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from brokerd.log import freeing
 from brokerd.log import log as log_module
+from brokerd.log import reclamation
 from brokerd.log import segment as segment_module
 from brokerd.log.batch import BodyBatch
 from brokerd.log.log import Log
@@ -48,7 +48,7 @@ def test_a_consumed_segment_becomes_the_next_one(log: Log, tmp_path: Path) -> No
     assert (again.first_seq, again.next_seq, repairs) == (7, 15, [])
 
 
-def test_a_slice_in_a_sockets_hands_keeps_its_bytes(log: Log, tmp_path: Path) -> None:
+def test_a_slice_that_a_socket_holds_keeps_its_bytes(log: Log, tmp_path: Path) -> None:
     """A slow consumer's segment is removed instead of reused, and its unread bytes do not change."""
     append(log, 8)
     frame = log.segments[0].map[0:100]
@@ -79,7 +79,7 @@ def test_unsent_slices_outlive_the_removal_of_their_segment(
     unused, frame = free._map, sending.map[0:100]
     before = bytes(frame)
     log.drop_below(21)
-    freeing._thread.submit(int).result(DEADLINE_S)
+    reclamation._thread.submit(int).result(DEADLINE_S)
     assert unused is not None
     assert unused.closed
     assert bytes(frame) == before
@@ -104,7 +104,7 @@ def test_unsent_slices_outlive_a_segment_that_was_unmapped(
         assert log.frame(0) is not None
     log.drop_below(7)
     append(log, 20)
-    freeing._thread.submit(int).result(DEADLINE_S)
+    reclamation._thread.submit(int).result(DEADLINE_S)
     assert bytes(frame) == before
 
 

@@ -53,7 +53,7 @@ def test_others_do_not_wait_while_a_deleted_topic_is_removed(slow: Path, start_b
 
 
 @pytest.mark.parametrize("end", ["terminate", "kill"])
-def test_a_removal_cut_short_by_the_end_is_completed_by_the_next_start(
+def test_a_removal_interrupted_by_the_end_is_completed_by_the_next_start(
     end: str, slow: Path, start_broker: Start
 ) -> None:
     """Neither the end nor the start waits for it."""

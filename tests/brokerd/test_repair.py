@@ -64,7 +64,7 @@ def depth(broker: Any) -> int:
     return int(topic["channels"][0]["depth"]) if topic["channels"] else int(topic["depth"])
 
 
-def test_a_sound_data_path_is_reported_and_not_changed(left: Path) -> None:
+def test_an_undamaged_data_path_is_reported_and_not_changed(left: Path) -> None:
     """Topics, messages and channels, foreign files, and exit status 0."""
     (left / "README").write_text("mine")
     (left / "topics" / "x.log").write_text("mine")
@@ -232,8 +232,8 @@ def test_a_failing_disk_or_a_missing_permission_is_named_with_a_remedy(
     assert advice in line
 
 
-def test_a_rebuild_that_passes_over_journal_damage_says_so(left: Path, start_broker: Start) -> None:
-    """The creation of the channel is lost: exit status 1 and the consequence, although the data path is sound now."""
+def test_a_rebuild_that_skips_journal_damage_says_so(left: Path, start_broker: Start) -> None:
+    """The creation of the channel is lost: exit status 1 and the consequence, although the data path is intact now."""
     [journal] = (path for path in left.glob("journal.*") if any(path.read_bytes()))
     ends = [(end, record) for end, record in scan(journal.read_bytes()) if record is not None]
     flip(journal, next(end - 2 for end, record in ends if record[0] == records.CHANNEL_CREATED))

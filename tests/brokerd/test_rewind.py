@@ -19,6 +19,7 @@ from brokerd.rewind import rewind as rewind_channel
 from brokerd.topic import Topic
 from nsqwire.errors import PublishFailed
 from tests.brokerd.clockwork import Delivery, Node
+from tests.brokerd.conftest import create_channel, publish
 from tests.harness.waiting import wait_until
 
 Connect = Callable[..., Any]
@@ -26,11 +27,6 @@ Start = Callable[..., Any]
 
 ERROR = 1
 HOUR = timedelta(hours=1)
-
-
-def publish(broker: Any, *bodies: bytes, query: str = "") -> None:
-    for body in bodies:
-        assert broker.request("POST", f"/pub?topic=t{query}", body).status == 200
 
 
 def rewind(broker: Any, since: str, *, channel: str = "c") -> dict[str, Any]:
@@ -69,8 +65,7 @@ def take(consumer: Any, count: int) -> list[bytes]:
 def channel(start_broker: Start) -> Any:
     """A broker that keeps finished messages for an hour, with a topic ``t`` and its channel ``c``."""
     broker = start_broker("--retention=1h")
-    for path in ("/topic/create?topic=t", "/channel/create?topic=t&channel=c"):
-        assert broker.request("POST", path).status == 200
+    create_channel(broker)
     return broker
 
 
@@ -127,7 +122,7 @@ def test_only_messages_since_the_given_time_are_delivered_again(channel: Any, co
     assert depths == {"c": 0, "other": 2}
 
 
-def test_messages_in_flight_come_again_and_their_old_answers_are_refused(channel: Any, connect: Connect) -> None:
+def test_messages_in_flight_are_redelivered_and_their_old_answers_are_refused(channel: Any, connect: Connect) -> None:
     """Its consumer receives it once more; a FIN from before the rewind is refused."""
     publish(channel, b"x")
     slow = consumer_of(connect, channel, ready_count=1)
@@ -141,10 +136,10 @@ def test_messages_in_flight_come_again_and_their_old_answers_are_refused(channel
     assert take(consumer_of(connect, channel), 1) == [b"x"]
 
 
-def test_deferred_messages_come_again_once_their_time_was(channel: Any, connect: Connect) -> None:
+def test_deferred_messages_are_redelivered_once_their_time_was(channel: Any, connect: Connect) -> None:
     """A finished one is delivered at once; one that is not due yet is delivered once, when it is due."""
-    publish(channel, b"soon", query="&defer=50")
-    publish(channel, b"late", query="&defer=3000000")
+    publish(channel, b"soon", defer="50")
+    publish(channel, b"late", defer="3000000")
     consumer = consumer_of(connect, channel)
     assert take(consumer, 1) == [b"soon"]
     wait_until(lambda: channel_of(channel)["in_flight_count"] == 0)
@@ -154,12 +149,12 @@ def test_deferred_messages_come_again_once_their_time_was(channel: Any, connect:
     assert (channel_of(channel)["depth"], channel_of(channel)["deferred_count"]) == (0, 1)
 
 
-def test_a_deferred_message_finished_ahead_of_the_backlog_comes_again(
+def test_a_deferred_message_finished_ahead_of_the_backlog_is_redelivered(
     channel: Any, start_broker: Start, connect: Connect
 ) -> None:
     """It was delivered before older messages of the backlog; a rewind redelivers it, also after a kill."""
     publish(channel, b"1", b"2")
-    publish(channel, b"early", query="&defer=1")
+    publish(channel, b"early", defer="1")
     wait_until(lambda: channel_of(channel)["deferred_count"] == 0)
     consumer = consumer_of(connect, channel, ready_count=1)  # requeued messages are delivered first
     assert take(consumer, 1) == [b"early"]
@@ -236,8 +231,7 @@ def test_an_invalid_request_is_refused_and_changes_nothing(query: str, status: i
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     """A broker whose clock the test controls, with an hour's retention; ``t`` has a channel ``c``."""
-    made = Node(tmp_path, retention=HOUR)
-    monkeypatch.setattr(time, "time_ns", made.wall_ns)
+    made = Node(tmp_path, patch=monkeypatch, retention=HOUR)
     made.broker.topic("t").channel("c")
     yield made
     made.broker.close()
@@ -317,8 +311,7 @@ def test_messages_in_flight_at_a_checkpoint_come_once_after_a_rewind_and_a_kill(
     With small journals a checkpoint falls due in the middle of the rewind, and of a consumer's leaving.
     """
     monkeypatch.setattr(journal_module, "JOURNAL_BYTES", journal_bytes)
-    node = Node(tmp_path, retention=HOUR)
-    monkeypatch.setattr(time, "time_ns", node.wall_ns)
+    node = Node(tmp_path, patch=monkeypatch, retention=HOUR)
     topic = node.broker.topic("t")
     channel = topic.channel("c")
     topic.publish([b"%d" % number for number in range(100)])
@@ -329,7 +322,7 @@ def test_messages_in_flight_at_a_checkpoint_come_once_after_a_rewind_and_a_kill(
         channel.requeue(first, memoryview(b"REQ %b 0\n" % each.message_id), 1, 0, node.now)
     node.pass_until(node.now)
     node.broker.storage.checkpoint()
-    channel.go_back(20)
+    channel.rewind(20)
     node.pass_until(node.now)
     channel.unsubscribe(first)
     node.kill()
@@ -349,8 +342,7 @@ def test_messages_in_flight_at_a_checkpoint_come_once_after_a_rewind_and_a_kill(
 
 def test_messages_finished_after_a_rewind_stay_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All messages were delivered, rewound, and delivered again at once: a kill after the FINs redelivers none."""
-    node = Node(tmp_path, retention=HOUR)
-    monkeypatch.setattr(time, "time_ns", node.wall_ns)
+    node = Node(tmp_path, patch=monkeypatch, retention=HOUR)
     topic = node.broker.topic("t")
     channel = topic.channel("c")
     topic.publish([b"%d" % number for number in range(10)])
@@ -362,7 +354,7 @@ def test_messages_finished_after_a_rewind_stay_finished(tmp_path: Path, monkeypa
         assert not channel.finish(client, memoryview(lines), 10, node.wall_ns())
         channel.unsubscribe(client)
         if is_rewound:
-            channel.go_back(0)
+            channel.rewind(0)
     node.kill()
     node.open()
     assert node.broker.topic("t").channel("c").depth == 0

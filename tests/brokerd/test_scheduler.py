@@ -42,7 +42,7 @@ def test_one_slice_is_run_in_a_turn(loop: Loop) -> None:
     assert done == ["a", "b"]
 
 
-def test_unfinished_jobs_take_turns(loop: Loop) -> None:
+def test_unfinished_jobs_alternate(loop: Loop) -> None:
     """Jobs alternate, however much each has to do."""
     done: list[str] = []
 
@@ -76,7 +76,7 @@ def test_a_job_that_fails_does_not_keep_the_others_from_theirs(loop: Loop) -> No
     assert done
 
 
-def test_a_turn_is_spent_after_some_milliseconds_and_the_next_is_not(loop: Loop) -> None:
+def test_a_turn_ends_after_some_milliseconds_and_the_next_has_its_own_time(loop: Loop) -> None:
     """From then on large input is queued."""
     assert not loop.scheduler.is_spent()
     loop.now += TURN_SECONDS
@@ -121,7 +121,7 @@ def read_answers(client) -> None:
         left -= len(client.recv(min(left, 65536)))
 
 
-def test_a_deflated_flood_of_nops_is_passed_over(broker, connect, packed_socket):
+def test_a_deflated_flood_of_nops_is_skipped(broker, connect, packed_socket):
     """Twenty megabytes of NOP, deflated to twenty kilobytes, and then a command that is answered."""
     client = deflated(connect, packed_socket, broker)
     packer = client.socket.packer

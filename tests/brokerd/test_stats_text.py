@@ -134,7 +134,7 @@ def test_an_idle_broker_says_none_instead_of_empty_lists():
     assert "\n".join(rest) == "\nHealth: NOK - no space\n\nTopics: None\n\nProducers: None\n"
 
 
-def test_memory_is_listed_in_nsqds_words():
+def test_memory_is_listed_under_nsqds_names():
     """Each of nsqd's nine keys has its line, padded to the column of values."""
     stats: Stats = {
         "version": "1.3.0",

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
-import time
+import struct
 from collections.abc import Callable, Iterator
+from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 
+from brokerd.memory import CollectorPauses
+from brokerd.net.statsd import Statsd
+from brokerd.settings import BrokerSettings
 from tests.harness.waiting import DEADLINE_S, wait_until
 
 MEMORY = [
@@ -23,6 +29,9 @@ MEMORY = [
 ]
 
 
+SO_TIMESTAMPNS = 35  # of Linux; the socket module does not have it
+
+
 class Daemon:
     """A UDP port that keeps the datagrams it receives."""
 
@@ -30,10 +39,17 @@ class Daemon:
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.bind(("127.0.0.1", 0))
         self.socket.settimeout(DEADLINE_S)
+        self.socket.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         self.address = f"127.0.0.1:{self.socket.getsockname()[1]}"
 
     def datagram(self) -> bytes:
         return self.socket.recv(65536)
+
+    def datagram_and_arrival(self) -> tuple[bytes, float]:
+        """A datagram, and the time in seconds at which the kernel received it."""
+        data, [(_, _, stamp)], _, _ = self.socket.recvmsg(65536, socket.CMSG_SPACE(16))
+        seconds, nanoseconds = struct.unpack("@ll", stamp)
+        return data, seconds + nanoseconds / 1e9
 
     def push(self, last: str) -> list[bytes]:
         """Return the datagrams up to the one whose last line has this name."""
@@ -140,7 +156,7 @@ def test_counters_are_the_increase_since_the_last_push(pushing, daemon):
     assert not [name for name in again if name.startswith("mem.")]
 
 
-def test_a_topic_that_was_made_again_counts_backwards_once(pushing, daemon):
+def test_a_topic_that_was_created_again_has_one_negative_increase(pushing, daemon):
     """As in nsqd, the sum of the pushes equals the new topic's figure."""
     broker = pushing("--statsd-mem-stats=false")
     publish(broker, "t", b"1", b"2", b"3")
@@ -152,7 +168,7 @@ def test_a_topic_that_was_made_again_counts_backwards_once(pushing, daemon):
     assert lines_of(daemon.push("topic.t.backend_depth"))["topic.t.message_count|c"] == -2
 
 
-def test_ephemeral_ones_can_be_left_out(pushing, daemon):
+def test_ephemeral_topics_and_channels_can_be_omitted(pushing, daemon):
     """By default names keep their #ephemeral."""
 
     def make(broker):
@@ -186,16 +202,17 @@ def test_datagrams_consist_of_whole_lines_and_are_spread_over_the_interval(pushi
     long_name = "n" * 64
     broker.request("POST", f"/topic/create?topic={long_name}")
     broker.request("POST", f"/channel/create?topic={long_name}&channel={long_name}")
-    datagrams, times = [], []
+    datagrams, arrivals = [], []
     while not datagrams or b"mem.gc_runs" not in datagrams[-1]:
-        datagrams.append(daemon.datagram())
-        times.append(time.monotonic())
+        datagram, arrival = daemon.datagram_and_arrival()
+        datagrams.append(datagram)
+        arrivals.append(arrival)
     assert all(datagram.endswith(b"\n") for datagram in datagrams)
     assert all(len(datagram) <= 100 or datagram.count(b"\n") == 1 for datagram in datagrams)
     assert [datagram for datagram in datagrams if len(datagram) > 100], "the channel's lines are longer than a packet"
     assert any(datagram.count(b"\n") > 1 for datagram in datagrams)
     assert len(datagrams) > 8
-    assert times[-1] - times[0] > 0.5
+    assert arrivals[-1] - arrivals[0] > 0.5
     assert list(lines_of(datagrams))[-1] == "mem.gc_runs|c"
 
 
@@ -207,17 +224,35 @@ def test_the_prefix_names_the_host_by_default(pushing, daemon):
     assert broker.request("GET", "/config/statsd_prefix").text == prefix
 
 
-def test_the_end_does_not_wait_for_a_push(pushing, daemon):
-    """SIGTERM sends the rest of a push at once."""
-    broker = pushing("--statsd-interval=30s", "--statsd-udp-packet-size=1")
-    slow = pushing("--statsd-interval=12s", "--statsd-udp-packet-size=1")
+def test_a_broker_that_stops_sends_the_rest_of_a_push(pushing, daemon):
+    """SIGTERM in the middle of a push, and between two."""
+    idle = pushing("--statsd-interval=30s", "--statsd-udp-packet-size=1")
+    broker = pushing("--statsd-interval=4s", "--statsd-udp-packet-size=1")
     assert daemon.datagram().startswith(b"p.mem.heap_objects:")
-    started = time.monotonic()
-    assert slow.terminate() == 0
+    assert broker.terminate() == 0
     rest = [daemon.datagram() for _ in MEMORY[1:]]
     assert rest[-1].startswith(b"p.mem.gc_runs:")
-    assert time.monotonic() - started < 11  # a push is spread over the interval of 12 s
-    assert broker.terminate() == 0
+    assert idle.terminate() == 0
+
+
+async def test_the_end_does_not_wait_for_a_push(daemon):
+    """The rest of a push over ten hours is sent at once."""
+    hours = 10 * 3600
+    loop, passed_s = asyncio.get_running_loop(), [0]
+    real_time = loop.time
+    loop.time = lambda: real_time() + passed_s[0]
+    settings = BrokerSettings(
+        statsd_address=daemon.address, statsd_interval=timedelta(seconds=hours), statsd_udp_packet_size=1
+    )
+    statsd = Statsd(SimpleNamespace(settings=settings, topics={}), None, CollectorPauses(), http_port=4151)
+    pushing = asyncio.create_task(statsd.run())
+    await asyncio.sleep(0)
+    passed_s[0] = hours
+    first = await asyncio.to_thread(daemon.datagram)
+    pushing.cancel()
+    rest = [await asyncio.to_thread(daemon.datagram) for _ in MEMORY[1:]]
+    assert b"mem.heap_objects:" in first
+    assert b"mem.gc_runs:" in rest[-1]
 
 
 def test_a_daemon_that_is_gone_disturbs_nobody(start_broker, daemon):

@@ -23,7 +23,7 @@ from brokerd.net.tcp import serve_tcp
 from brokerd.settings import BrokerSettings
 from brokerd.syncer import Syncer
 from nsqdaemon.input_budget import InputBudget
-from nsqdaemon.listening import listen
+from nsqdaemon.listener import listen
 from tests.harness.waiting import DEADLINE_S
 
 

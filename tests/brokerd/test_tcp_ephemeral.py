@@ -31,7 +31,7 @@ def post(broker: Any, path: str) -> int:
     return web.post(broker.url + path, trust_env=False).status_code
 
 
-def test_an_ephemeral_channel_goes_with_its_last_consumer(broker: Any, connect: Connect) -> None:
+def test_an_ephemeral_channel_is_deleted_with_its_last_consumer(broker: Any, connect: Connect) -> None:
     """Not with the first of two; a new channel of that name is empty."""
     first, second = connect(broker), connect(broker)
     first.ok(b"SUB t c#ephemeral\n")
@@ -48,7 +48,7 @@ def test_an_ephemeral_channel_goes_with_its_last_consumer(broker: Any, connect: 
     assert third.message()[2] == b"new"
 
 
-def test_an_ephemeral_topic_goes_with_its_last_channel(broker: Any, connect: Connect) -> None:
+def test_an_ephemeral_topic_is_deleted_with_its_last_channel(broker: Any, connect: Connect) -> None:
     """The consumer of its ephemeral channel disconnects, so the channel is removed, and then the topic."""
     peer = connect(broker)
     peer.ok(b"SUB t#ephemeral c#ephemeral\n")

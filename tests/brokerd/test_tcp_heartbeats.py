@@ -136,7 +136,7 @@ def test_buffered_messages_leave_within_the_flush_interval(shared: Broker, conne
     assert peer.message()[2] == b"x"
 
 
-def test_a_client_that_takes_nothing_is_given_up_though_it_speaks(shared: Broker, connect: Connect) -> None:
+def test_a_client_that_reads_nothing_is_disconnected_although_it_sends(shared: Broker, connect: Connect) -> None:
     """If nothing can be written for a heartbeat interval, the connection ends; its messages go to other consumers."""
     deaf, publisher = connect(shared.tcp), connect(shared.tcp)
     deaf.ok(identify(heartbeat_interval=1000))

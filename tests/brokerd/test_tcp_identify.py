@@ -90,7 +90,7 @@ def test_values_within_bounds_are_granted(shared: Broker, connect: Connect) -> N
     assert {key: reply[key] for key in asked} == asked
 
 
-def test_minus_one_turns_buffering_off(shared: Broker, connect: Connect) -> None:
+def test_minus_one_disables_buffering(shared: Broker, connect: Connect) -> None:
     """output_buffer_size -1 is reported as 1, and nothing is buffered."""
     reply = negotiated(connect(shared.tcp), output_buffer_size=-1, output_buffer_timeout=1000)
     assert (reply["output_buffer_size"], reply["output_buffer_timeout"]) == (1, 0)

@@ -218,7 +218,7 @@ def test_a_client_that_never_reads_its_errors_is_not_read_any_further(
     assert after - before < 24 * MIB
 
 
-def test_a_crowd_that_says_nothing_is_no_burden(shared: Broker, bystander: Bystander, connect: Connect) -> None:
+def test_many_silent_connections_take_little_memory(shared: Broker, bystander: Bystander, connect: Connect) -> None:
     """Two hundred connections, half of them in the middle of a command, cost little."""
     crowd = [connect(shared.tcp, magic=b"  V2PUB half\n\x00\x00" if i % 2 else b" ") for i in range(200)]
     assert bystander.is_undisturbed()

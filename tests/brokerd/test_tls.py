@@ -212,7 +212,7 @@ def test_a_second_identify_can_add_a_compression_but_not_tls_again(shared, conne
     assert peer.frame() == (RESPONSE, b"OK")
     assert peer.command(identify(tls_v1=True)) == (
         ERROR,
-        b"E_IDENTIFY_FAILED IDENTIFY failed what it asks for is on already",
+        b"E_IDENTIFY_FAILED IDENTIFY failed TLS or this compression is already enabled",
     )
     assert peer.is_closed()
 
@@ -245,7 +245,7 @@ def test_without_negotiation_there_is_no_tls(shared, connect) -> None:
     peer.ok(pub("plain", b"body"))
 
 
-def test_a_handshake_that_is_none_is_refused_in_the_clear(shared, connect) -> None:
+def test_an_invalid_handshake_is_refused_without_encryption(shared, connect) -> None:
     """The client would not understand anything else."""
     peer = connect(shared)
     peer.command(identify(tls_v1=True))
@@ -313,7 +313,7 @@ def refuses(peer: Any, client: ssl.SSLContext) -> bool:
         return True
 
 
-def test_versions_below_the_floor_are_refused(shared, connect, context) -> None:
+def test_versions_below_the_oldest_accepted_are_refused(shared, connect, context) -> None:
     """The minimum is TLS 1.2 unless a flag lowers it."""
     peer = connect(shared)
     peer.command(identify(tls_v1=True))
@@ -321,7 +321,7 @@ def test_versions_below_the_floor_are_refused(shared, connect, context) -> None:
     shared.wait_for_log(r"IDENTIFY failed handshake: .*(protocol|version)")
 
 
-def test_the_floor_can_be_lowered(files, start_broker, connect_tls) -> None:
+def test_the_oldest_accepted_version_can_be_lowered(files, start_broker, connect_tls) -> None:
     """For old clients."""
     broker = start_broker(*files.flags, "--tls-min-version=tls1.0")
     for version, shown in ((ssl.TLSVersion.TLSv1, "TLS1.0"), (ssl.TLSVersion.TLSv1_1, "TLS1.1")):
@@ -332,7 +332,7 @@ def test_the_floor_can_be_lowered(files, start_broker, connect_tls) -> None:
         assert stats["tls_cipher_suite"].startswith("TLS_ECDHE_RSA_WITH_AES_")
 
 
-def test_the_floor_can_be_raised(files, start_broker, connect_tls, connect, context) -> None:
+def test_the_oldest_accepted_version_can_be_raised(files, start_broker, connect_tls, connect, context) -> None:
     """--tls-min-version=tls1.3 permits one version."""
     broker = start_broker(*files.flags, "--tls-min-version=tls1.3")
     connect_tls(broker).ok(pub("t", b"body"))
@@ -386,7 +386,10 @@ def test_a_key_under_a_passphrase_is_refused_at_start(files, start_broker) -> No
     """The broker does not ask for it on a terminal."""
     broker = start_broker(f"--tls-cert={files.locked}", f"--tls-key={files.locked}", ready=False)
     assert broker.wait_for_exit() == 1
-    assert "failed to instantiate nsqd - failed to build TLS config - " in broker.log[-1]
+    assert broker.log[-1].endswith(
+        f"failed to instantiate nsqd - failed to build TLS config - {files.locked}: the key is encrypted: a key file "
+        "must not require a passphrase"
+    )
 
 
 # -- TLS required -----------------------------------------------------------------------------------------------------

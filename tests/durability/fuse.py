@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from brokerd.journal.journal import Journal
+from brokerd.journal.recovery import RECORD_HEAD
 from brokerd.log.commits import RECORD_BYTES, Commit, CommitIndex
 
 
@@ -48,19 +49,18 @@ class Fuse:
 FUSE = Fuse()
 
 
-def fused_journal_append(append: Callable[[Journal, bytes], None]) -> Callable[[Journal, bytes], None]:
+def fused_journal_put(put: Callable[[Journal, bytes], None]) -> Callable[[Journal, bytes], None]:
+    """Wrap the write of one record, which may also be the one that begins a journal or marks a gap."""
+
     def fused(self: Journal, record: bytes) -> None:
-        before = self._generation, self._offset
-
         def tear(cut: int) -> None:
-            if (self._generation, self._offset) == before:
-                return  # it was dropped
             end = self._offset
-            start = end - len(record) - 8
-            self._map[start : start + 8] = bytes(8)  # it is written last
-            self._map[min(start + 8 + cut, end) : end] = bytes(max(0, len(record) - cut))
+            start = end - len(record) - RECORD_HEAD.size
+            body = start + RECORD_HEAD.size
+            self._map[start:body] = bytes(RECORD_HEAD.size)  # it is written last
+            self._map[min(body + cut, end) : end] = bytes(max(0, len(record) - cut))
 
-        FUSE.around(lambda: append(self, record), tear)
+        FUSE.around(lambda: put(self, record), tear)
 
     return fused
 
@@ -78,7 +78,7 @@ def fused_commit_append(append: Callable[[CommitIndex, Commit], None]) -> Callab
 
 
 def fused_commit_extend(extend: Callable[[CommitIndex, bytes], None]) -> Callable[[CommitIndex, bytes], None]:
-    """A torn write leaves some of the records, and a part of the next."""
+    """An interrupted write leaves some of the records, and a part of the next."""
 
     def fused(self: CommitIndex, packed: bytes) -> None:
         def tear(cut: int) -> None:

@@ -45,7 +45,7 @@ def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.timeout(180 + 2 * CASES)
 @pytest.mark.parametrize("where", ["log", "state", "index and log"])
-def test_any_damage_is_reported_and_costs_only_what_it_hit(where: str, tmp_path: Path) -> None:
+def test_any_damage_is_reported_and_loses_only_what_it_hit(where: str, tmp_path: Path) -> None:
     """Losses are logged and counted, no altered message is delivered, the others are delivered and finished, ids stay
     unique."""
     cases = CASES // 4 if where == "state" else CASES

@@ -33,7 +33,7 @@ PATTERNS = {
 
 def unpack(archive: Path, folder: Path) -> Path:
     with tarfile.open(archive) as opened:
-        opened.extractall(folder, filter="data")
+        opened.extractall(folder)
     return folder / "data"
 
 

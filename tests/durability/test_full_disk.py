@@ -17,6 +17,7 @@ import pytest
 
 import brokerd.journal.journal as journal_module
 import brokerd.log.log as log_module
+from brokerd import message_actions
 from brokerd.journal import records
 from brokerd.journal.journal import Journal, NotCheckpointed
 from brokerd.journal.recovery import RECORD_HEAD
@@ -153,7 +154,7 @@ def test_changes_that_cannot_be_recorded_are_refused(node: Node, disk: Disk) -> 
     broker, topic = node.broker, node.broker.topic("t")
     channel = topic.channel("c")
     with pytest.raises(OSError, match="No space left"):
-        channel.go_back(0)
+        channel.rewind(0)
     assert channel.in_flight_count == len(got) == 1
     with pytest.raises(OSError, match="No space left"):  # noqa: PT012
         for number in range(1000):
@@ -226,7 +227,7 @@ def test_a_rewind_on_a_full_disk_is_kept_or_refused(is_of_deferred: bool, room: 
     assert (channel.head, channel.in_flight_count, channel.depth) == (60, 30, 30)
     leave_room(node, disk, room)
     try:
-        again = channel.go_back(60 if is_of_deferred else 40)
+        again = channel.rewind(60 if is_of_deferred else 40)
     except OSError:
         assert (channel.head, channel.in_flight_count, channel.depth) == (60, 30, 30)
         assert node.journal_is_complete
@@ -240,7 +241,36 @@ def test_a_rewind_on_a_full_disk_is_kept_or_refused(is_of_deferred: bool, room: 
     assert node.broker.topic("t").channel("c").depth == expected
 
 
-def test_a_full_journal_goes_on_by_itself_once_there_is_space(node: Node, disk: Disk) -> None:
+@pytest.mark.parametrize("room", range(50, 2500, 150))
+@pytest.mark.parametrize("act", [message_actions.finish, message_actions.requeue])
+def test_chosen_messages_on_a_full_disk_are_all_changed_or_none(
+    act: Callable[..., message_actions.ActedOn], room: int, node: Node, disk: Disk
+) -> None:
+    """However much room the journal has: a kill does not undo it, or neither channel nor journal changes."""
+    topic = node.broker.topic("t")
+    channel = topic.channel("c")
+    for _ in range(60):
+        topic.publish([b"waiting"])
+        topic.publish([b"deferred"], defer_ms=3_600_000)
+    frames = [channel.frame_of(seq) for seq in range(120)]
+    ids = [bytes(frame[18:34]) for frame in frames if frame is not None]
+    leave_room(node, disk, room)
+    try:
+        assert act(channel, ids[::4] + ids[1::4]).messages == 60
+    except OSError:
+        expected = (60, 60)
+        assert node.journal_is_complete
+    else:
+        expected = (30, 30) if act is message_actions.finish else (90, 30)
+    assert (channel.depth, channel.deferred_count) == expected
+    node.kill()
+    disk.is_full = False
+    node.open()
+    channel = node.broker.topic("t").channel("c")
+    assert (channel.depth, channel.deferred_count) == expected
+
+
+def test_a_full_journal_continues_by_itself_once_there_is_space(node: Node, disk: Disk) -> None:
     """No intervention is needed; later deliveries are recorded again."""
     got = fill_the_journal(node, disk)
     topic = node.broker.topic("t")

@@ -10,15 +10,15 @@ import sys
 from pathlib import Path
 
 from bench import wire
-from bench.kill9 import MARKER, MARKER_ANSWER, Consumer, kill_again_and_again, until_lost
+from bench.kill9 import MARKER, MARKER_ANSWER, Consumer, kill_repeatedly, until_lost
 from bench.ledger import Ledger
 
 ROUNDS = 10
 
 
-async def test_ten_kills_over_one_data_path_break_no_promise(tmp_path: Path) -> None:
+async def test_ten_kills_over_one_data_path_keep_the_guarantees(tmp_path: Path) -> None:
     """PUB, MPUB and DPUB producers, and consumers that FIN, REQ or do not answer; then all messages are consumed."""
-    outcome = await kill_again_and_again(tmp_path, ROUNDS, seed=20, publishes=1000)
+    outcome = await kill_repeatedly(tmp_path, ROUNDS, seed=20, publishes=1000)
     ledger = outcome.ledger
     assert ledger.violations == [], f"{len(ledger.violations)} violations"
     assert len(ledger.killed_ns) == ROUNDS
@@ -27,14 +27,14 @@ async def test_ten_kills_over_one_data_path_break_no_promise(tmp_path: Path) -> 
         assert ledger.counts[what] > ROUNDS, f"the rounds hardly tested {what}: {ledger.counts}"
 
 
-async def test_a_broker_ended_by_sigterm_under_load_breaks_no_promise_either(tmp_path: Path) -> None:
+async def test_a_broker_ended_by_sigterm_under_load_keeps_the_guarantees(tmp_path: Path) -> None:
     """It ends with status 0 each time, whatever its clients are doing."""
-    outcome = await kill_again_and_again(tmp_path, 3, seed=21, publishes=1000, gently=True)
+    outcome = await kill_repeatedly(tmp_path, 3, seed=21, publishes=1000, gently=True)
     assert outcome.ledger.violations == [], f"{len(outcome.ledger.violations)} violations"
     assert outcome.ledger.counts["redeliveries"] > 0
 
 
-def test_the_pure_python_kernel_keeps_the_same_promises(tmp_path: Path) -> None:
+def test_the_pure_python_kernel_keeps_the_same_guarantees(tmp_path: Path) -> None:
     """Three rounds through the script, which prints what it tested."""
     command = [sys.executable, "-m", "bench.kill9", "--rounds=3", "--twin", f"--data-path={tmp_path}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)

@@ -11,7 +11,7 @@ import pytest
 from brokerd.journal.journal import Journal
 from brokerd.topic import Topic
 from tests.brokerd.clockwork import Delivery, Node
-from tests.durability.fuse import FUSE, Killed, fused_journal_append
+from tests.durability.fuse import FUSE, Killed, fused_journal_put
 
 DELAY_S = 1.0
 every_record = pytest.mark.parametrize("records", range(6))
@@ -20,7 +20,7 @@ every_record = pytest.mark.parametrize("records", range(6))
 
 @pytest.fixture(autouse=True)
 def fuse(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(Journal, "append", fused_journal_append(Journal.append))
+    monkeypatch.setattr(Journal, "_put", fused_journal_put(Journal._put))
     yield
     FUSE.put_out()
 
@@ -54,7 +54,7 @@ def test_a_deferred_message_that_waits_in_its_topic_reaches_the_next_channel(nod
 
 
 @every_record
-def test_a_deferred_message_is_counted_once_after_a_kill_while_its_topic_is_unpaused(node: Node, records: int) -> None:
+def test_a_kill_while_a_topic_is_unpaused_counts_a_deferred_message_once(node: Node, records: int) -> None:
     """It is either in the topic or in the channel, and is delivered once."""
     topic = node.broker.topic("t")
     topic.channel("a")
@@ -68,9 +68,7 @@ def test_a_deferred_message_is_counted_once_after_a_kill_while_its_topic_is_unpa
     assert [body for _, _, body in got] == [b"later"]
 
 
-def test_a_finished_deferred_message_does_not_come_again_although_the_newest_checkpoint_is_damaged(
-    node: Node, tmp_path: Path
-) -> None:
+def test_a_damaged_checkpoint_redelivers_no_finished_deferred_message(node: Node, tmp_path: Path) -> None:
     """A kill came before its routing was recorded, so the next start routed it again."""
     topic = node.broker.topic("t")
     topic.channel("a")

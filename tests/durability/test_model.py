@@ -30,6 +30,7 @@ import brokerd.in_flight
 import brokerd.journal.journal as journal_module
 import brokerd.log.log as log_module
 from bench.wire import dpub
+from brokerd import message_actions
 from brokerd.channel import Channel
 from brokerd.client import Client
 from brokerd.journal.journal import Journal, NotCheckpointed
@@ -43,7 +44,7 @@ from brokerd.scheduler import SLICE_SECONDS
 from brokerd.topic import Topic
 from nsqwire.errors import PublishFailed
 from tests.brokerd.clockwork import Delivery, Node
-from tests.durability.fuse import FUSE, Killed, fused_commit_append, fused_commit_extend, fused_journal_append
+from tests.durability.fuse import FUSE, Killed, fused_commit_append, fused_commit_extend, fused_journal_put
 from tests.durability.model import (
     DUE_TOLERANCE_S,
     ChannelModel,
@@ -446,6 +447,42 @@ class BrokerMachine(RuleBasedStateMachine):
             self.model.channels[name].messages.clear()
             self.topic.channels[name].empty()
 
+    @precondition(lambda self: self.model.channels and DISK.has_descriptors)
+    @rule(
+        data=st.data(),
+        share=st.sampled_from([0.1, 0.3, 0.5, 1.0]),
+        is_finished=st.booleans(),
+        at_checkpoint=st.booleans(),
+        killed=st.booleans(),
+    )
+    def act_on_messages(
+        self, data: st.DataObject, share: float, is_finished: bool, at_checkpoint: bool, killed: bool
+    ) -> None:
+        """An operator finishes or requeues messages in any state, those that another client has in flight included."""
+        name = data.draw(st.sampled_from(sorted(self.model.channels)), label="channel")
+        channel, model = self.topic.channels[name], self.model.channels[name]
+        ids = {}
+        for seq in range(self.topic.log.first_seq, self.topic.messages.routed_end):
+            frame = channel.frame_of(seq)
+            if frame is not None:
+                ids[bytes(frame[34:])] = bytes(frame[18:34])
+        held = sorted(model.messages)
+        assert ids.keys() >= set(held), "each message has an id"
+        taken = data.draw(st.permutations(held), label="bodies")[: int(len(held) * share) + 1]
+        gone = [message_id for body, message_id in ids.items() if body not in model.messages][:3]
+        with self.refusable():
+            for body in taken:
+                if is_finished:
+                    del model.messages[body]
+                else:
+                    model.messages[body].requeue()
+            act = message_actions.finish if is_finished else message_actions.requeue
+            assert act(channel, [ids[body] for body in taken] + gone) == (len(taken), gone)
+        if at_checkpoint:
+            self.checkpoint()
+        if killed:
+            self.kill()
+
     @precondition(lambda self: self.retains and self.model.channels and DISK.has_descriptors)
     @rule(
         data=st.data(),
@@ -483,9 +520,9 @@ class BrokerMachine(RuleBasedStateMachine):
             with self.refusable():
                 for at, body in enumerate(bodies, seq):
                     kept = body not in self.emptied
-                    if kept and (body not in model.messages if body in self.deferred else at < head):
+                    if kept and (body not in model.messages or (at < head and body not in self.deferred)):
                         model.messages[body] = Expected(Status.QUEUED)
-                channel.go_back(seq)
+                channel.rewind(seq)
         if killed:
             self.kill()
 
@@ -759,7 +796,7 @@ def test_the_broker_agrees_with_the_model(
     monkeypatch.setattr(os, "fsync", lambda fd: None)  # the process is killed, the machine runs on
     monkeypatch.setattr(journal_module, "PAUSES_PER_SNAPSHOT", 0)  # stories do not depend on how fast the machine is
     monkeypatch.setattr(Removal, "add", lambda self, directory: remove_log(directory))  # a killed process has no thread
-    monkeypatch.setattr(Journal, "append", fused_journal_append(Journal.append))
+    monkeypatch.setattr(Journal, "_put", fused_journal_put(Journal._put))
     monkeypatch.setattr(Journal, "_allocate", DISK.unless_full(Journal._allocate))
     monkeypatch.setattr(journal_module, "write_checkpoint", DISK.unless_full(journal_module.write_checkpoint))
     monkeypatch.setattr(Segment, "_mapped_again", DISK.unless_out_of_descriptors(Segment._mapped_again))

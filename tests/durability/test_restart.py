@@ -62,7 +62,7 @@ def test_finished_messages_stay_finished(how: str, node: Any) -> None:
 
 
 @either_end
-def test_messages_in_flight_come_again_and_count_their_attempts(how: str, node: Any) -> None:
+def test_messages_in_flight_are_redelivered_and_count_their_attempts(how: str, node: Any) -> None:
     """Attempts continue; a kill may lose at most the last delivery."""
     peer = node.connect()
     peer.sub("t", "c", 10)
@@ -187,7 +187,7 @@ def test_topics_channels_and_pauses_are_remembered(how: str, node: Any) -> None:
 
 
 @either_end
-def test_deleted_and_emptied_messages_do_not_come_back(how: str, node: Any) -> None:
+def test_deleted_and_emptied_messages_are_not_redelivered(how: str, node: Any) -> None:
     """A topic, a channel, a channel's messages, its in-flight ones, a topic's own messages."""
     peer = node.connect()
     for channel in ("gone", "emptied", "kept"):
@@ -272,7 +272,7 @@ def test_a_log_of_many_segments_is_read_on_where_it_was_left(how: str, node: Any
     )
 
 
-def test_a_topic_made_again_survives_damage_to_the_record_of_its_deletion(node: Any) -> None:
+def test_a_topic_created_again_survives_damage_to_the_record_of_its_deletion(node: Any) -> None:
     """The journal has two topics of one name; the broker starts, and the later topic is complete."""
     publisher = node.connect()
     publisher.pub("t", b"old")
@@ -293,7 +293,7 @@ def test_a_topic_made_again_survives_damage_to_the_record_of_its_deletion(node: 
     assert [consumer.message()[2] for _ in range(2)] == [b"new", b"newer"]
 
 
-def test_a_topic_made_again_survives_damage_to_all_records_of_that(node: Any) -> None:
+def test_a_topic_created_again_survives_damage_to_all_records_of_that(node: Any) -> None:
     """With its deletion and its creation lost, messages acknowledged since are still delivered."""
     publisher = node.connect()
     publisher.pub("t", b"old")

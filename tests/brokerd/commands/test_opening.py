@@ -144,7 +144,7 @@ def test_a_command_is_answered_as_nsqd_answers_it(case: Case, converse: Callable
     converse(case)
 
 
-def test_a_channel_takes_no_more_consumers_than_allowed(start_broker: Callable[..., Any], connect: Connect) -> None:
+def test_a_channel_accepts_no_more_consumers_than_allowed(start_broker: Callable[..., Any], connect: Connect) -> None:
     """With --max-channel-consumers=1, the second consumer is refused until the first has left."""
     broker = start_broker("--max-channel-consumers=1")
     first = connect(broker)

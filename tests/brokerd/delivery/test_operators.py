@@ -42,7 +42,7 @@ def test_a_paused_channel_still_takes_answers_and_times_out(
     assert peer.is_silent()
 
 
-def test_a_paused_topic_hands_nothing_to_its_channels(
+def test_a_paused_topic_routes_nothing_to_its_channels(
     topic: str, subscribe: Subscribe, publisher: Any, board: Board
 ) -> None:
     """New messages wait in the topic; messages that the channel already has are delivered."""

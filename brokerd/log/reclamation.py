@@ -7,10 +7,10 @@ import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 
-from brokerd.background import pieces, run_in_the_background
+from brokerd.background import pieces, use_batch_scheduling
 
 # One thread for all: starting a thread takes as long as removing a segment's files.
-_thread = ThreadPoolExecutor(1, "free segment", initializer=run_in_the_background)
+_thread = ThreadPoolExecutor(1, "free segment", initializer=use_batch_scheduling)
 
 
 def free_in_a_thread(fd: int, nbytes: int, *maps: mmap.mmap | None) -> Future[None]:
