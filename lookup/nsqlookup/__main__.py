@@ -17,13 +17,13 @@ import uvloop
 from nsqdaemon import logs
 from nsqdaemon.descriptors import allow_many_descriptors, occupy_standard_descriptors
 from nsqdaemon.http import HTTPServer
-from nsqdaemon.listening import Listener, ListenFailed, listen_tcp
+from nsqdaemon.listener import Listener, ListenFailed, listen_tcp
 from nsqdaemon.settings import load
 from nsqlookup.http import Clock, make_router
 from nsqlookup.registry import Registry
+from nsqlookup.scheduler import Scheduler
 from nsqlookup.settings import LookupSettings
 from nsqlookup.tcp import LookupServer
-from nsqlookup.turns import Turns
 from nsqwire.version import NSQ_VERSION, version_text
 
 log = logging.getLogger(__name__)
@@ -73,9 +73,9 @@ async def serve(settings: LookupSettings) -> None:
     # A full collection takes 85 ms with a hundred thousand entries, which are never garbage. None of our long-lived
     # objects are in reference cycles, so reference counting frees connections and responses.
     gc.set_threshold(*gc.get_threshold()[:2], _NO_FULL_COLLECTION)
-    turns = Turns()
-    lookup_server = LookupServer(registry, clock, identity, turns)
-    http_server = HTTPServer(make_router(registry, clock, turns).answer)
+    scheduler = Scheduler()
+    lookup_server = LookupServer(registry, clock, identity, scheduler)
+    http_server = HTTPServer(make_router(registry, clock, scheduler).answer)
     tcp_listening = await tcp.serve(lookup_server.protocol)
     http_listening = await http.serve(http_server.protocol)
 
@@ -88,9 +88,9 @@ async def serve(settings: LookupSettings) -> None:
     await http_server.close()
 
 
-def _listen(face: str, address: str) -> Listener:
+def _listen(interface: str, address: str) -> Listener:
     listener = listen_tcp(address)
-    log.info("%s: listening on %s", face, listener.shown)
+    log.info("%s: listening on %s", interface, listener.shown)
     return listener
 
 

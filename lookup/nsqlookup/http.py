@@ -13,12 +13,13 @@ from nsqdaemon.http.messages import JSON_HEADER, NSQ_HEADER
 from nsqdaemon.http.profiling import add_profiling
 from nsqlookup.peer import Peer
 from nsqlookup.registry import EVERY, Registry
-from nsqlookup.turns import Turns, sorted_in_turns
+from nsqlookup.scheduler import Scheduler, sorted_in_steps
 from nsqwire.gojson import encode
 from nsqwire.names import is_valid_name
+from nsqwire.units import Nanoseconds
 from nsqwire.version import NSQ_VERSION
 
-Clock = Callable[[], int]
+Clock = Callable[[], Nanoseconds]
 Answer = Response | Future[Response]
 Steps = Generator[None, None, Response]
 
@@ -30,9 +31,9 @@ _WHOLE_BYTES: Final = 64 * 1024  # a larger response is sent in pieces
 _NEVER_TOMBSTONED_NS: Final = -6_795_364_578_871_345_152  # Go's zero time in nanoseconds, overflow included
 
 
-def make_router(registry: Registry, clock: Clock, turns: Turns | None = None) -> Router:
-    """Return the routes of one registry. ``clock`` returns Unix nanoseconds. Long responses are built in ``turns``."""
-    handlers = _Handlers(registry, clock, turns or Turns())
+def make_router(registry: Registry, clock: Clock, scheduler: Scheduler | None = None) -> Router:
+    """Return the routes of one registry. ``clock`` returns Unix nanoseconds. ``scheduler`` runs long responses."""
+    handlers = _Handlers(registry, clock, scheduler or Scheduler())
     router = Router()
     router.add("GET", "/ping", lambda request: _PING)
     router.add("GET", "/info", lambda request: _INFO)
@@ -52,16 +53,16 @@ def make_router(registry: Registry, clock: Clock, turns: Turns | None = None) ->
 
 
 class _Handlers:
-    def __init__(self, registry: Registry, clock: Clock, turns: Turns) -> None:
+    def __init__(self, registry: Registry, clock: Clock, scheduler: Scheduler) -> None:
         self._registry = registry
         self._clock = clock
-        self._turns = turns
+        self._scheduler = scheduler
 
     def lookup(self, request: Request) -> Answer:
         topic = request.required("topic", "MISSING_ARG_TOPIC")
         if not self._registry.has_topic(topic):
             raise HTTPError(404, "TOPIC_NOT_FOUND")
-        return self._turns.answer(self._lookup(topic))
+        return self._scheduler.answer(self._lookup(topic))
 
     def _lookup(self, topic: str) -> Steps:
         channels = yield from _names(self._registry.channels(topic))
@@ -70,18 +71,18 @@ class _Handlers:
         return _json([b'{"channels":[', *channels, b'],"producers":[', producers, b"]}"])
 
     def topics(self, request: Request) -> Answer:
-        return self._turns.answer(self._list("topics", self._registry.topics()))
+        return self._scheduler.answer(self._list("topics", self._registry.topics()))
 
     def channels(self, request: Request) -> Answer:
         topic = request.required("topic", "MISSING_ARG_TOPIC")
-        return self._turns.answer(self._list("channels", self._registry.channels(topic)))
+        return self._scheduler.answer(self._list("channels", self._registry.channels(topic)))
 
     def _list(self, key: str, names: list[str]) -> Steps:
         written = yield from _names(names)
         return _json([b'{"%b":[' % key.encode(), *written, b"]}"])
 
     def nodes(self, request: Request) -> Answer:
-        return self._turns.answer(self._nodes())
+        return self._scheduler.answer(self._nodes())
 
     def _nodes(self) -> Steps:
         now_ns = self._clock()
@@ -105,7 +106,7 @@ class _Handlers:
             if found is not None:
                 hidden[found[0]] = found[1]
             yield
-        topics = yield from sorted_in_turns(list(hidden))
+        topics = yield from sorted_in_steps(list(hidden))
         marks = yield from _written(topics, hidden.__getitem__)
         names = yield from _written(topics)
         wire = [b',"tombstones":[', *marks, b'],"topics":[', *names, b"]}"]
@@ -119,12 +120,12 @@ class _Handlers:
         from nsqdaemon.http.metrics import metrics_response, process_metrics
         from nsqlookup.metrics import registry_metrics
 
-        families = self._turns.answer(registry_metrics(self._registry, self._clock()))
+        families = self._scheduler.answer(registry_metrics(self._registry, self._clock()))
         found = families if isinstance(families, list) else await families
         return await metrics_response([*found, *process_metrics("nsqlookupd")])
 
     def debug(self, request: Request) -> Answer:
-        return self._turns.answer(self._debug())
+        return self._scheduler.answer(self._debug())
 
     def _debug(self) -> Steps:
         entries: dict[str, bytes] = {}
@@ -141,7 +142,7 @@ class _Handlers:
                 entries[":".join(producers.registration)] = b",".join(peers)
             yield
         parts, last = [b"{"], list[bytes]()
-        for name in (yield from sorted_in_turns(list(entries))):
+        for name in (yield from sorted_in_steps(list(entries))):
             last.append(b"%b:[%b]" % (encode(name), entries.pop(name)))
             if len(last) == _ENTRIES_AT_ONCE:
                 parts += [b",".join(last), b","]
@@ -157,7 +158,7 @@ class _Handlers:
         return empty()
 
     def delete_topic(self, request: Request) -> Response:
-        self._turns.begin(_each(self._registry.delete_topic(_one_topic(request))))
+        self._scheduler.begin(_each(self._registry.delete_topic(_one_topic(request))))
         return empty()
 
     def tombstone(self, request: Request) -> Response:
@@ -199,7 +200,7 @@ def _json(parts: list[bytes]) -> Response:
 
 def _names(names: list[str]) -> Generator[None, None, list[bytes]]:
     """Sort the names and encode them as parts of a JSON list, without its brackets."""
-    return (yield from _written((yield from sorted_in_turns(names))))
+    return (yield from _written((yield from sorted_in_steps(names))))
 
 
 def _written(names: list[str], value: Callable[[str], object] = str) -> Generator[None, None, list[bytes]]:

@@ -8,7 +8,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from nsqdaemon.http.metrics import Series, labels_text
 from nsqlookup.registry import Registry
-from nsqlookup.turns import sorted_in_turns
+from nsqlookup.scheduler import sorted_in_steps
 
 
 def registry_metrics(registry: Registry, now_ns: int) -> Generator[None, None, list[Metric | Series]]:
@@ -18,7 +18,7 @@ def registry_metrics(registry: Registry, now_ns: int) -> Generator[None, None, l
         counts[topic] = count
         yield
     producers = Series(GaugeMetricFamily("nsq_lookup_producers", "Active nsqds that produce the topic."))
-    for topic in (yield from sorted_in_turns(list(counts))):
+    for topic in (yield from sorted_in_steps(list(counts))):
         producers.add(labels_text(topic=topic), counts[topic])
         yield
     return [

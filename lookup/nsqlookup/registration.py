@@ -22,8 +22,10 @@ CLIENT = Registration("client")
 
 
 def topic_registration(topic: str) -> Registration:
+    """Return the key of a topic's producers."""
     return Registration("topic", topic)
 
 
 def channel_registration(topic: str, channel: str) -> Registration:
+    """Return the key of a channel's producers."""
     return Registration("channel", topic, channel)

@@ -65,9 +65,9 @@ class Registry:
         peer.is_gone = True
         if self._clients.remove(peer):
             self._leaving.add(peer)
-        return self._clear_away(peer)
+        return self._remove_registrations(peer)
 
-    def _clear_away(self, peer: Peer) -> Iterator[Registration]:
+    def _remove_registrations(self, peer: Peer) -> Iterator[Registration]:
         if peer not in self._leaving:
             return
         yield self._clients.registration
@@ -81,9 +81,11 @@ class Registry:
     # --- operations of an operator ---
 
     def create_topic(self, topic: str) -> None:
+        """Register a topic without producers."""
         self._topic(topic)
 
     def create_channel(self, topic: str, channel: str) -> None:
+        """Register a channel and its topic, without producers."""
         self._channel(topic, channel)
         self._topic(topic)
 
@@ -120,6 +122,7 @@ class Registry:
     # --- queries ---
 
     def topics(self) -> list[str]:
+        """The names of all topics, sorted."""
         return self._names(self._topics)
 
     def has_topic(self, topic: str) -> bool:

@@ -23,11 +23,13 @@ _INT64: Final = range(-(2**63), 2**63)
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    pass
+    """``PING``: the peer is alive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identify:
+    """``IDENTIFY``: the addresses and version of the peer."""
+
     broadcast_address: str
     tcp_port: int
     http_port: int
@@ -39,12 +41,16 @@ class Identify:
 
 @dataclass(frozen=True, slots=True)
 class Register:
+    """``REGISTER``: the peer has the topic, and the channel unless that is None."""
+
     topic: str
     channel: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Unregister:
+    """``UNREGISTER``: the peer no longer has the channel, or the topic if that is None."""
+
     topic: str
     channel: str | None
 
@@ -84,6 +90,7 @@ class Session:
             return None
 
     def respond(self, data: bytes) -> None:
+        """Queue a reply."""
         self._output.append(_LENGTH.pack(len(data)) + data)
 
     def refuse(self, error: NSQError) -> None:
@@ -100,6 +107,7 @@ class Session:
         self._close()
 
     def take_output(self) -> bytes:
+        """Return the queued replies, and clear the queue."""
         output = b"".join(self._output)
         self._output.clear()
         return output
@@ -177,23 +185,17 @@ def parse_identify(body: bytes) -> Identify:
     Raises BadBody.
     """
     try:
-        document = decode_json(body)
-        given = _fields(document)
+        return _identify_of(decode_json(body))
     except (ValueError, RecursionError):
         raise BadBody("IDENTIFY failed to decode JSON body") from None
-    required = ("broadcast_address", "tcp_port", "http_port", "version")
-    if not all(given.get(name) for name in required):
-        raise BadBody("IDENTIFY missing fields")
-    return Identify(**given)
 
 
-def _fields(document: Any) -> dict[str, Any]:
-    if document is None:
-        return {}
-    if not isinstance(document, dict):
+def _identify_of(document: object) -> Identify:
+    """Read the known keys. Raises ValueError for a value of another type, and BadBody without a required one."""
+    if not isinstance(document, dict | None):
         raise ValueError("not an object")
     given: dict[str, Any] = {}
-    for key, value in document.items():
+    for key, value in (document or {}).items():
         name = key.lower()
         accepts = _FIELDS.get(name)
         if accepts is None or value is None:
@@ -202,7 +204,9 @@ def _fields(document: Any) -> dict[str, Any]:
             raise ValueError(f"{name} is of the wrong type")
         given[name] = value
     given.pop("remote_address", None)  # the address of the connection is used
-    return given
+    if not all(given.get(name) for name in ("broadcast_address", "tcp_port", "http_port", "version")):
+        raise BadBody("IDENTIFY missing fields")
+    return Identify(**given)
 
 
 def _is_text(value: Any) -> bool:

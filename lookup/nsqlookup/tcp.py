@@ -12,11 +12,12 @@ from typing import Any, Final, cast
 from nsqlookup.peer import Peer
 from nsqlookup.registration import Registration
 from nsqlookup.registry import Registry
+from nsqlookup.scheduler import Scheduler
 from nsqlookup.session import MAGIC, OK, Identify, Ping, Register, Session, Unregister
-from nsqlookup.turns import Turns
 from nsqwire.addresses import address_text
 from nsqwire.durations import format_duration
 from nsqwire.gojson import encode
+from nsqwire.units import Nanoseconds
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ class Conversation:
         for _ in self.commands(lambda: now_ns):
             pass
 
-    def commands(self, clock: Callable[[], int]) -> Iterator[None]:
+    def commands(self, clock: Callable[[], Nanoseconds]) -> Iterator[None]:
         """Execute the received commands in short steps, one for each command and more for a long one."""
         session = self.session
         while True:
@@ -115,17 +116,20 @@ class Conversation:
 class LookupServer:
     """Creates the protocols of connections.
 
-    ``identity`` is the reply to IDENTIFY. ``clock`` returns Unix nanoseconds. Commands are executed in ``turns``.
+    ``identity`` is the reply to IDENTIFY. ``clock`` returns Unix nanoseconds. ``scheduler`` executes the commands.
     """
 
-    def __init__(self, registry: Registry, clock: Callable[[], int], identity: Mapping[str, Any], turns: Turns) -> None:
+    def __init__(
+        self, registry: Registry, clock: Callable[[], Nanoseconds], identity: Mapping[str, Any], scheduler: Scheduler
+    ) -> None:
         self.registry = registry
         self.clock = clock
         self.identity = identity
-        self.turns = turns
+        self.scheduler = scheduler
         self.connections: set[LookupProtocol] = set()
 
     def protocol(self) -> asyncio.Protocol:
+        """Create the protocol of a new connection."""
         return LookupProtocol(self)
 
     def close(self) -> None:
@@ -167,7 +171,7 @@ class LookupProtocol(asyncio.Protocol):
         if self._busy or self._transport.is_closing():
             return
         self._busy = True
-        if not self._server.turns.begin(self._work()):
+        if not self._server.scheduler.begin(self._work()):
             self._adjust_reading()
 
     def _work(self) -> Iterator[None]:
@@ -222,10 +226,11 @@ class LookupProtocol(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._commands = None
-        self._server.turns.begin(self._conversation.ended())
+        self._server.scheduler.begin(self._conversation.ended())
         self._server.connections.discard(self)
 
     def abort(self) -> None:
+        """Close the connection at once, without sending what is buffered."""
         self._transport.abort()
 
     def _flush(self) -> None:

@@ -94,7 +94,7 @@ def test_the_removal_of_a_peer_with_many_topics_delays_no_client(big_peer: tuple
     assert [each["broadcast_address"] for each in json.loads(process.answer("/nodes")[1])["producers"]] == ["steady"]
 
 
-def test_a_topic_with_very_many_channels_is_left_in_pieces(big_peer: tuple[Any, socket.socket]) -> None:
+def test_a_topic_with_very_many_channels_is_unregistered_in_steps(big_peer: tuple[Any, socket.socket]) -> None:
     """A single command, which would otherwise delay all other clients."""
     process, big = big_peer
     send_each(big, "REGISTER wide c{:05}")

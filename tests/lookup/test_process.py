@@ -76,7 +76,7 @@ def test_silent_clients_do_not_delay_the_end(start: Start) -> None:
         assert [each.recv(1) for each in silent[:1]] == [b""]
 
 
-def test_an_nsqd_registers_and_is_gone_when_it_hangs_up(
+def test_an_nsqd_registers_and_is_removed_when_it_disconnects(
     start: Start, receive_reply: Callable[[socket.socket], bytes], identify_command: Callable[..., bytes]
 ) -> None:
     """Over real sockets, with the broadcast address of the flags in the response."""
@@ -118,7 +118,7 @@ STRANGERS = [
 
 
 @pytest.mark.parametrize("face", ["TCP", "HTTP"])
-def test_strangers_do_not_disturb_a_client(
+def test_invalid_peers_do_not_disturb_a_client(
     start: Start, receive_reply: Callable[[socket.socket], bytes], identify_command: Callable[..., bytes], face: str
 ) -> None:
     """Each sends invalid bytes to either port and disconnects; an nsqd keeps pinging and stays registered."""

@@ -178,7 +178,7 @@ def test_the_debug_page_shows_the_whole_database(world: Any) -> None:
     assert world.get("/debug")["topic:t1:"][0]["tombstoned_at"] == 1795184228805018549
 
 
-def test_a_star_reads_every_topic_but_deletes_and_hides_none(world: Any) -> None:
+def test_a_star_reads_every_topic_but_deletes_and_tombstones_none(world: Any) -> None:
     """topic=* looks up and lists all topics; deleting or tombstoning with it is refused."""
     assert world.request("GET", "/lookup?topic=*").status == 404
     world.nsqd("t a", "u a", broadcast_address="one")

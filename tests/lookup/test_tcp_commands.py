@@ -195,7 +195,7 @@ WORDS = [b"PING", b"IDENTIFY", b"REGISTER", b"UNREGISTER", b" t", b" c#ephemeral
 
 
 @given(st.lists(st.sampled_from(WORDS), max_size=20).map(b"".join), st.integers(1, 30))
-def test_how_the_bytes_were_cut_does_not_matter(world_factory: Any, data: bytes, chunk: int) -> None:
+def test_the_result_does_not_depend_on_how_the_bytes_arrive(world_factory: Any, data: bytes, chunk: int) -> None:
     """Commands with small mistakes get the same replies at once and in pieces."""
     outcomes = []
     for step in (None, chunk):

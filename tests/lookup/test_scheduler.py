@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import pytest
 
 from nsqlookup.__main__ import steady_unix_clock
+from nsqlookup.scheduler import Scheduler, sorted_in_steps
 from nsqlookup.tcp import LookupServer
-from nsqlookup.turns import Turns, sorted_in_turns
 from tests.harness.waiting import until
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ T = TypeVar("T")
 # ---- what is shown while a peer is cleared away
 
 
-def test_a_peer_that_left_is_nowhere_before_it_is_cleared_away(world: Any) -> None:
+def test_a_peer_that_left_is_in_no_answer_before_it_is_removed(world: Any) -> None:
     """It is in no lookup, list or dump; its ephemeral names are gone, other names stay."""
     leaving = world.nsqd("t c", "e#ephemeral", "t x#ephemeral", broadcast_address="leaving")
     world.nsqd("t", broadcast_address="staying")
@@ -65,7 +65,7 @@ def test_a_topic_that_is_deleted_is_gone_at_once(world: Any) -> None:
     assert len(world.get("/lookup?topic=t")["producers"]) == 1
 
 
-# ---- turns
+# ---- scheduler
 
 
 def counted(steps: int, done: list[str], name: str) -> Generator[None, None, str]:
@@ -77,10 +77,10 @@ def counted(steps: int, done: list[str], name: str) -> Generator[None, None, str
 
 async def test_short_work_does_not_wait_for_long_work() -> None:
     """Short work is done at once; long responses that started together progress in turn."""
-    turns, done = Turns(), list[str]()
-    long = [turns.answer(counted(200_000, done, name)) for name in "ab"]
+    scheduler, done = Scheduler(), list[str]()
+    long = [scheduler.answer(counted(200_000, done, name)) for name in "ab"]
     assert all(isinstance(each, asyncio.Future) for each in long)
-    assert turns.answer(counted(0, done, "short")) == "short"
+    assert scheduler.answer(counted(0, done, "short")) == "short"
     assert await asyncio.gather(*long) == ["a", "b"]  # type: ignore[arg-type]
     first_b, last_a = done.index("b"), len(done) - 1 - done[::-1].index("a")
     assert first_b < last_a, "one after the other"
@@ -93,18 +93,18 @@ async def test_an_exception_of_work_reaches_its_waiters() -> None:
         yield from counted(steps, [], "")
         raise ValueError("bad")
 
-    turns, done = Turns(), list[str]()
+    scheduler, done = Scheduler(), list[str]()
     with pytest.raises(ValueError, match="bad"):
-        turns.answer(failing(0))
-    later, other = turns.answer(failing(200_000)), turns.answer(counted(200_000, done, "other"))
+        scheduler.answer(failing(0))
+    later, other = scheduler.answer(failing(200_000)), scheduler.answer(counted(200_000, done, "other"))
     with pytest.raises(ValueError, match="bad"):
         await later  # type: ignore[misc]
     assert await other == "other"  # type: ignore[misc]
 
 
 async def test_an_abandoned_answer_is_not_computed() -> None:
-    turns, done = Turns(), list[str]()
-    answer = turns.answer(counted(10_000_000, done, "x"))
+    scheduler, done = Scheduler(), list[str]()
+    answer = scheduler.answer(counted(10_000_000, done, "x"))
     assert isinstance(answer, asyncio.Future)
     answer.cancel()
     for _ in range(10):
@@ -116,9 +116,9 @@ async def test_an_abandoned_answer_is_not_computed() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 2047, 2048, 2049, 10_000])
-def test_names_are_sorted_in_pieces(count: int) -> None:
+def test_names_are_sorted_in_steps(count: int) -> None:
     names = [f"t{number * 7919 % 10_007}" for number in range(count)]
-    assert value_of(sorted_in_turns(list(names))) == sorted(names)
+    assert value_of(sorted_in_steps(list(names))) == sorted(names)
 
 
 def value_of(steps: Generator[None, None, T]) -> T:
@@ -132,7 +132,7 @@ def value_of(steps: Generator[None, None, T]) -> T:
 
 async def test_connections_leave_no_cycles_behind(world: Any, identify_command: Callable[..., bytes]) -> None:
     """The registry runs no full garbage collections, so reference counts alone must free a connection."""
-    server = LookupServer(world.registry, steady_unix_clock(), {}, Turns())
+    server = LookupServer(world.registry, steady_unix_clock(), {}, Scheduler())
     made: list[weakref.ref[asyncio.Protocol]] = []
 
     def protocol() -> asyncio.Protocol:

@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Generator, Iterator
 from typing import Final, TypeVar
 
+from nsqwire.units import Seconds
+
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -17,7 +19,7 @@ TURN_S: Final = 0.002
 """Time for all long work in one turn of the event loop, in seconds."""
 
 
-class Turns:
+class Scheduler:
     """Runs iterators with short steps, for about TURN_S in total in each turn of the event loop.
 
     A new iterator runs at least one step at once, so that short work does not wait for long work. The rest is queued,
@@ -26,7 +28,7 @@ class Turns:
 
     def __init__(self) -> None:
         self._waiting: deque[Iterator[None]] = deque()
-        self._until = 0.0
+        self._until: Seconds = 0.0
         """Deadline of this turn, on the monotonic clock."""
         self._loop: asyncio.AbstractEventLoop | None = None
         """The loop in which the next turn is scheduled; None if none is."""
@@ -72,7 +74,7 @@ class Turns:
                 self._waiting.append(work)
 
 
-def _run(work: Iterator[None], until: float) -> bool:
+def _run(work: Iterator[None], until: Seconds) -> bool:
     """Run the work until ``until``, but at least one step. True if the work is done."""
     try:
         while True:
@@ -100,7 +102,7 @@ def _fulfilled(work: Generator[None, None, T], future: asyncio.Future[T]) -> Ite
         yield
 
 
-def sorted_in_turns(items: list[str]) -> Generator[None, None, list[str]]:
+def sorted_in_steps(items: list[str]) -> Generator[None, None, list[str]]:
     """Sort the items in steps. Sorting 100,000 names at once takes 30 ms; merging two sorted halves takes 4 ms."""
     runs = []
     for start in range(0, len(items), _RUN):

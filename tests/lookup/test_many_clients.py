@@ -81,7 +81,7 @@ def test_a_client_that_drops_its_bytes_one_by_one_is_served(
         assert json.loads(process.answer("/channels?topic=t")[1]) == {"channels": ["c"]}
 
 
-def test_a_client_with_many_registrations_takes_turns_with_others(world: Any) -> None:
+def test_a_client_with_many_registrations_alternates_with_others(world: Any) -> None:
     """A broker sends a thousand REGISTERs at once: some are executed, then other clients are served."""
     nsqd = world.nsqd()
     topics = [f"t{number}" for number in range(1000)]
