@@ -1,8 +1,9 @@
 """Reads of an NSQ cluster and actions on it, over HTTP to nsqd and nsqlookupd, Go's or this project's.
 
 ``Cluster`` contains the addresses. ``survey()`` reads everything at once, ``Discovery`` finds nodes, and ``reads``
-requests one resource from several servers. ``perform()``, ``rewind()`` and ``tombstone()`` act and return the result of
-each server. ``Client`` is the HTTP client of all of them.
+requests one resource from one server or several. ``perform()``, ``rewind()`` and ``tombstone()`` act and return the
+result of each server. ``messages`` are those of a channel of one node, and ``publishing`` adds some to a topic.
+``Client`` is the HTTP client of all of them; nothing else in the project requests a path of nsqd or nsqlookupd.
 """
 
 from nsqcluster.actions import Action, Rewound, perform, preview_rewind, rewind, tombstone

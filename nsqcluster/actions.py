@@ -23,6 +23,7 @@ from nsqcluster.errors import Malformed, NotReached, Refused, RequestFailed, Tim
 from nsqcluster.results import NO_TOPIC, Result, merged
 from nsqcluster.targets import ClusterUnreachable, NotInCluster, Targets, find
 
+REWIND: Final = "/channel/rewind"
 NO_REWIND: Final = "this nsqd cannot rewind (Go's keeps nothing that was finished)"
 NO_PREVIEW: Final = "this brokerd rewinds, but is too old to count before"
 
@@ -37,23 +38,39 @@ class Action(StrEnum):
     CREATE = "create"
 
 
-async def perform(cluster: Cluster, action: Action, topic: str, channel: str | None) -> list[Result]:
+async def perform(
+    cluster: Cluster, action: Action, topic: str, channel: str | None, *, http: Client | None = None
+) -> list[Result]:
     """Perform the action on every node that has the topic now, and return the result of each.
+
+    ``http`` is a client that stays open, for many actions; by default, one is opened and closed.
 
     The nodes are discovered first. A topic or channel is deleted from the registries before the nodes, so that
     consumers do not connect to a node that is about to delete it. The results contain a registry that did not answer,
     because the action has left out nodes that only this registry knows. Raises NotInCluster and ClusterUnreachable;
     nothing has changed then.
     """
+    if http is not None:
+        return await _perform(http, cluster, action, topic, channel)
     async with cluster.client() as http:
-        if action is Action.CREATE:
-            return await _create(http, cluster, topic, channel)
-        targets = await find(http, cluster, topic)
-        results = targets.complaints
-        if action is Action.DELETE:
-            results = await _on_registries(http, cluster, [f"/{_kind(channel)}/delete"], topic, channel, results)
-        done = await _on_nodes(http, cluster, targets, f"/{_kind(channel)}/{action}", topic, channel)
+        return await _perform(http, cluster, action, topic, channel)
+
+
+async def _perform(http: Client, cluster: Cluster, action: Action, topic: str, channel: str | None) -> list[Result]:
+    if action is Action.CREATE:
+        return await _create(http, cluster, topic, channel)
+    targets = await find(http, cluster, topic)
+    results = targets.complaints
+    if action is Action.DELETE:
+        results = await _on_registries(http, cluster, [_verb(action, channel)], topic, channel, results)
+    done = await _on_nodes(http, cluster, targets, _verb(action, channel), topic, channel)
     return _somewhere(results + done, topic, channel)
+
+
+async def perform_on_node(http: Client, address: str, action: Action, topic: str, channel: str | None) -> None:
+    """Perform the action on one node, and on no registry. Raises RequestFailed."""
+    verb = _verb(action, channel)
+    await http.post(address, verb, _params(topic, channel, verb))
 
 
 async def _create(http: Client, cluster: Cluster, topic: str, channel: str | None) -> list[Result]:
@@ -67,7 +84,7 @@ async def _create(http: Client, cluster: Cluster, topic: str, channel: str | Non
     if results and all(each["outcome"] == "unreachable" for each in results):
         raise ClusterUnreachable("nsqlookupd", results)
     if channel is None:
-        return results + await everywhere(http, "nsqd", cluster.given, verbs[0], {"topic": topic}, cluster.step_s)
+        return results + await _everywhere(http, "nsqd", cluster.given, verbs[0], {"topic": topic}, cluster.step_s)
     try:
         targets = await find(http, cluster, topic)
     except NotInCluster:
@@ -80,9 +97,13 @@ async def _create(http: Client, cluster: Cluster, topic: str, channel: str | Non
     nodes, before = targets.nodes, list[Result]()
     if not cluster.lookupd and not targets.holders:
         nodes = cluster.given
-        before = await everywhere(http, "nsqd", nodes, verbs[0], {"topic": topic}, cluster.step_s)
+        before = await _everywhere(http, "nsqd", nodes, verbs[0], {"topic": topic}, cluster.step_s)
     done = await _on_nodes(http, cluster, replace(targets, nodes=nodes), verbs[1], topic, channel)
     return _somewhere(results + merged(before, done), topic, channel)
+
+
+def _verb(action: Action, channel: str | None) -> str:
+    return f"/{_kind(channel)}/{action}"
 
 
 def _kind(channel: str | None) -> Literal["topic", "channel"]:
@@ -101,7 +122,7 @@ async def _on_registries(
     names = {name: name for name in cluster.lookupd}
     results = list(before)
     for verb in verbs:
-        found = await everywhere(http, "nsqlookupd", names, verb, _params(topic, channel, verb), cluster.step_s)
+        found = await _everywhere(http, "nsqlookupd", names, verb, _params(topic, channel, verb), cluster.step_s)
         results = merged(results, found)
     return results
 
@@ -110,7 +131,7 @@ async def _on_nodes(
     http: Client, cluster: Cluster, targets: Targets, verb: str, topic: str, channel: str | None
 ) -> list[Result]:
     """POST the verb to the targets. Results of nodes that are not holders and do not know the topic are left out."""
-    done = await everywhere(http, "nsqd", targets.nodes, verb, _params(topic, channel, verb), cluster.step_s)
+    done = await _everywhere(http, "nsqd", targets.nodes, verb, _params(topic, channel, verb), cluster.step_s)
     return _of_holders(done, targets)
 
 
@@ -137,8 +158,8 @@ async def rewind(cluster: Cluster, topic: str, channel: str, since: str) -> list
     params = {"topic": topic, "channel": channel, "since": since}
     async with cluster.client() as http:
         targets = await find(http, cluster, topic)
-        done = await everywhere(
-            http, "nsqd", targets.nodes, "/channel/rewind", params, cluster.step_s, describe=_rewound, unknown=NO_REWIND
+        done = await _everywhere(
+            http, "nsqd", targets.nodes, REWIND, params, cluster.step_s, describe=_rewound, unknown=NO_REWIND
         )
     return _somewhere(targets.complaints + _of_holders(done, targets), topic, channel)
 
@@ -153,7 +174,7 @@ async def preview_rewind(cluster: Cluster, topic: str, channel: str, since: str)
         targets = await find(http, cluster, topic)
         answers = await reads.gather(
             {
-                name: http.get(address, "/channel/rewind", Rewound, params, timeout_s=cluster.step_s)
+                name: http.get(address, REWIND, Rewound, params, timeout_s=cluster.step_s)
                 for name, address in sorted(targets.nodes.items())
             }
         )
@@ -171,7 +192,7 @@ def _no_preview(error: RequestFailed) -> str:
     detail = detail_of(error)
     if isinstance(error, Refused) and error.status == 405:
         return NO_PREVIEW
-    return NO_REWIND if detail == "404 NOT_FOUND" else detail
+    return NO_REWIND if isinstance(error, Refused) and error.is_unknown_request else detail
 
 
 class Rewound(Struct):
@@ -185,7 +206,7 @@ class Rewound(Struct):
 def _rewound(answer: bytearray) -> str:
     """Describe a node's response, for the result's detail."""
     try:
-        rewound = decode(answer, Rewound, "/channel/rewind")
+        rewound = decode(answer, Rewound, REWIND)
         number = f"{rewound.messages:,} message{'' if rewound.messages == 1 else 's'}"
         if not rewound.messages:
             return number
@@ -193,31 +214,37 @@ def _rewound(answer: bytearray) -> str:
     except (Malformed, ValueError, OverflowError, OSError):
         return "it did not say how many messages"
     since = f"{number}, the oldest of {oldest:%Y-%m-%dT%H:%M:%SZ}"
-    return since if rewound.complete else f"{since}; what came before it is gone"
+    return since if rewound.complete else f"{since}; earlier messages are no longer stored"
 
 
-async def tombstone(cluster: Cluster, topic: str, node: str) -> list[Result]:
+async def tombstone(cluster: Cluster, topic: str, node: str, *, http: Client | None = None) -> list[Result]:
     """Remove a topic from one node, as nsqadmin does.
 
     Tombstone it in every registry, so that no consumer of the topic connects to the node again, and delete it on the
-    node.
+    node. ``http`` as for ``perform``.
     """
+    if http is not None:
+        return await _tombstone(http, cluster, topic, node)
+    async with cluster.client() as http:
+        return await _tombstone(http, cluster, topic, node)
+
+
+async def _tombstone(http: Client, cluster: Cluster, topic: str, node: str) -> list[Result]:
     host, _, port = node.rpartition(":")
     announced = f"{host.strip('[]')}:{port}"  # nsqlookupd compares the texts, and its IPv6 addresses have no brackets
-    async with cluster.client() as http:
-        results = await everywhere(
-            http,
-            "nsqlookupd",
-            {name: name for name in cluster.lookupd},
-            "/topic/tombstone",
-            {"topic": topic, "node": announced},
-            cluster.step_s,
-        )
-        where = {node: cluster.address(node)}
-        return results + await everywhere(http, "nsqd", where, "/topic/delete", {"topic": topic}, cluster.step_s)
+    results = await _everywhere(
+        http,
+        "nsqlookupd",
+        {name: name for name in cluster.lookupd},
+        "/topic/tombstone",
+        {"topic": topic, "node": announced},
+        cluster.step_s,
+    )
+    where = {node: cluster.address(node)}
+    return results + await _everywhere(http, "nsqd", where, "/topic/delete", {"topic": topic}, cluster.step_s)
 
 
-async def everywhere(
+async def _everywhere(
     http: Client,
     target: Target,
     addresses: Mapping[str, str],
@@ -249,7 +276,7 @@ def _failed(name: str, target: Target, error: RequestFailed, unknown: str) -> Re
     detail = detail_of(error)
     if isinstance(error, (Refused, Malformed)):
         outcome = "absent" if isinstance(error, Refused) and error.is_unknown_name else "failed"
-        detail = unknown if detail == "404 NOT_FOUND" else detail
+        detail = unknown if isinstance(error, Refused) and error.is_unknown_request else detail
     elif isinstance(error, TimedOut) and not isinstance(error, NotReached):
         detail += "; it may still do it"
     return Result(node=name, target=target, outcome=outcome, detail=detail)

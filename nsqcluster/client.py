@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping
 from contextlib import nullcontext
 from types import TracebackType
 from typing import Final, Self, TypeVar
@@ -30,6 +31,7 @@ from nsqcluster.errors import (
 
 T = TypeVar("T")
 Params = Mapping[str, str | int]
+Limiter = asyncio.Semaphore | nullcontext[None]
 
 HEADERS: Final = {"Accept": "application/vnd.nsq; version=1.0"}
 """Makes nsqd and nsqlookupd before version 1.0 respond like later versions."""
@@ -52,21 +54,23 @@ class Client:
         timeout_s: float = TIMEOUT_S,
         connect_timeout_s: float | None = None,
         concurrency: int | None = None,
+        server_concurrency: int | None = None,
         largest_answer: int = LARGEST_ANSWER,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         """``tls`` is for HTTPS; by default the system's certificate authorities are trusted.
 
         ``timeout_s`` bounds a request from connecting to the last byte of the response, ``connect_timeout_s`` only
-        connecting. At most ``concurrency`` requests run at once; the time for which a request waits to start does not
-        count.
+        connecting. At most ``concurrency`` requests run at once, and at most ``server_concurrency`` to one server; the
+        time for which a request waits to start does not count.
         """
         self._tls = tls
         self._timeout_s = timeout_s
         self._connect_timeout_s = min(timeout_s, connect_timeout_s or timeout_s)
         self._largest = largest_answer
         self._headers = {**HEADERS, **(headers or {})}
-        self._turns = asyncio.Semaphore(concurrency) if concurrency else nullcontext()
+        self._limiter = limiter(concurrency)
+        self._server_limiters: defaultdict[str, Limiter] = defaultdict(lambda: limiter(server_concurrency))
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -108,11 +112,51 @@ class Client:
         """POST and return the response's body."""
         return await self._request("POST", url_of(address, path, params), body, timeout_s)
 
+    async def stream(self, address: str, path: str, params: Params | None = None) -> AsyncIterator[bytes]:
+        """GET a document of any length and yield its bytes as they arrive, each within the timeout."""
+        url = url_of(address, path, params)
+        target = URL(url, encoded=True)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                response = await self._opened_response(target)
+            try:
+                pieces = response.content.iter_any()
+                while True:
+                    async with asyncio.timeout(self._timeout_s):
+                        piece = await anext(pieces, None)
+                    if piece is None:
+                        return
+                    yield piece
+            finally:
+                response.close()
+        except aiohttp.ConnectionTimeoutError:
+            raise ConnectTimedOut(url, self._connect_timeout_s) from None
+        except TimeoutError:
+            raise TimedOut(url, self._timeout_s) from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise failure(url, error) from error
+
+    async def _opened_response(self, url: URL) -> aiohttp.ClientResponse:
+        """Send a GET, over TLS if the node requires it, and return the response with status 200, its body unread."""
+        response = await self._send("GET", url, b"")
+        if response.status == 403 and (port := https_port(await response.read())) is not None:
+            response = await self._send("GET", url.with_scheme("https").with_port(port), b"")
+        if response.status != 200:
+            text = (await response.read()).decode(errors="replace")
+            phrase = response.reason or ""
+            raise Refused(str(url), response.status, message_of(text) or phrase, text=text, phrase=phrase)
+        return response
+
+    async def _send(self, method: str, url: URL, body: bytes) -> aiohttp.ClientResponse:
+        if self._session is None:
+            self._session = self._opened()
+        return await self._session.request(method, url, data=body or None, allow_redirects=False)
+
     async def _request(self, method: str, url: str, body: bytes, timeout_s: float | None) -> bytearray:
         within_s = self._timeout_s if timeout_s is None else timeout_s
         try:
-            async with self._turns, asyncio.timeout(within_s):
-                target = URL(url, encoded=True)
+            target = URL(url, encoded=True)
+            async with self._server_limiters[target.authority], self._limiter, asyncio.timeout(within_s):
                 status, phrase, answer = await self._exchange(method, target, body)
                 if status == 403 and (port := https_port(answer)) is not None:
                     target = target.with_scheme("https").with_port(port)
@@ -131,9 +175,7 @@ class Client:
 
     async def _exchange(self, method: str, url: URL, body: bytes) -> tuple[int, str, bytearray]:
         """Send one request; return status, reason phrase and body of the response."""
-        if self._session is None:
-            self._session = self._opened()
-        async with self._session.request(method, url, data=body or None, allow_redirects=False) as response:
+        async with await self._send(method, url, body) as response:
             answer = bytearray()
             async for part in response.content.iter_any():
                 answer += part
@@ -149,6 +191,11 @@ class Client:
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=1 << 20,
         )
+
+
+def limiter(limit: int | None) -> Limiter:
+    """Return a context that at most ``limit`` tasks enter at once; None: any number."""
+    return asyncio.Semaphore(limit) if limit else nullcontext()
 
 
 def url_of(address: str, path: str, params: Params | None = None) -> str:

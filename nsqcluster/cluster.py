@@ -45,6 +45,8 @@ class Cluster:
         known = {address: name for name, address in self.addresses.items()}
         return {known.get(address, address): address for address in self.nsqd}
 
-    def client(self, *, concurrency: int | None = None) -> Client:
+    def client(self, *, concurrency: int | None = None, server_concurrency: int | None = None) -> Client:
         """Return a client for these servers, with a timeout of ``step_s`` for requests without their own."""
-        return Client(tls=self.tls, timeout_s=self.step_s, concurrency=concurrency)
+        return Client(
+            tls=self.tls, timeout_s=self.step_s, concurrency=concurrency, server_concurrency=server_concurrency
+        )

@@ -167,11 +167,7 @@ class Discovery:
         if not lookupd:
             return {}
         looked_up = await reads.gather(
-            {
-                f"{topic} {each}": self.client.get(each, "/lookup", Producers, {"topic": topic})
-                for topic in topics
-                for each in lookupd
-            }
+            {f"{topic} {each}": reads.lookup(self.client, each, topic) for topic in topics for each in lookupd}
         )
         self._note(_without_404(looked_up.failures))
         by_topic: dict[str, list[Producers]] = {}

@@ -66,6 +66,16 @@ class Refused(RequestFailed):
         """Whether the server does not have the topic or channel."""
         return self.status == 404 and self.message in ("TOPIC_NOT_FOUND", "CHANNEL_NOT_FOUND")
 
+    @property
+    def is_unknown_message(self) -> bool:
+        """Whether the channel no longer has the message."""
+        return self.status == 404 and self.message == "MESSAGE_NOT_FOUND"
+
+    @property
+    def is_unknown_request(self) -> bool:
+        """Whether the server does not support the request, as Go's nsqd does not support those of brokerd."""
+        return self.status == 404 and self.message == "NOT_FOUND"
+
 
 class Malformed(RequestFailed):
     """The response is not in the format of nsqd or nsqlookupd, or too long; the reason names the key or the limit."""

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from nsqcluster import reads
 from nsqcluster.client import Client
-from nsqcluster.producers import ChannelNames, Producers, TopicNames
+from nsqcluster.producers import Producers, TopicNames
 
 
 @dataclass(kw_only=True)
@@ -22,13 +23,10 @@ class Listing:
 async def read_listing(client: Client, registry: str, timeout_s: float | None = None) -> Listing:
     """Read one registry. Raises RequestFailed if any of the requests fails."""
     nodes, topics = await asyncio.gather(
-        client.get(registry, "/nodes", Producers, timeout_s=timeout_s),
-        client.get(registry, "/topics", TopicNames, timeout_s=timeout_s),
+        reads.nodes(client, registry, timeout_s), reads.topics(client, registry, timeout_s)
     )
     idle = topics_without_nodes(nodes, topics)
-    channels = await asyncio.gather(
-        *(client.get(registry, "/channels", ChannelNames, {"topic": topic}, timeout_s=timeout_s) for topic in idle)
-    )
+    channels = await asyncio.gather(*(reads.channels(client, registry, topic, timeout_s) for topic in idle))
     return Listing(nodes=nodes, idle={topic: found.names for topic, found in zip(idle, channels, strict=True)})
 
 

@@ -51,10 +51,12 @@ class Producers(Struct, kw_only=True):
 
     @property
     def producers(self) -> list[Producer]:
+        """The nodes; empty if the registry answered ``null``."""
         return self.producers_or_null or []
 
     @property
     def channels(self) -> list[str]:
+        """The channels of the topic; empty if the registry answered ``null``."""
         return self.channels_or_null or []
 
 
@@ -65,6 +67,7 @@ class TopicNames(Struct, kw_only=True):
 
     @property
     def names(self) -> list[str]:
+        """The topics; empty if the registry answered ``null``."""
         return self.topics_or_null or []
 
 
@@ -75,6 +78,7 @@ class ChannelNames(Struct, kw_only=True):
 
     @property
     def names(self) -> list[str]:
+        """The channels; empty if the registry answered ``null``."""
         return self.channels_or_null or []
 
 

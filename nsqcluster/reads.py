@@ -1,4 +1,4 @@
-"""Reads: one request to each of several servers at once. The result contains the failures by server."""
+"""Reads of one server, and of several at once, whose result contains the failures by server."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from nsqcluster.client import Client
+from nsqcluster.client import Client, url_of
+from nsqcluster.decoding import decode
 from nsqcluster.errors import Refused, RequestFailed
 from nsqcluster.producers import ChannelNames, NodeInfo, Producers, TopicNames
 from nsqcluster.stats import NodeStats
 
 T = TypeVar("T")
+S = TypeVar("S", bound=NodeStats)
 
 
 @dataclass(kw_only=True)
@@ -47,41 +49,99 @@ async def gather(requests: Mapping[str, Awaitable[T]]) -> Answers[T]:
     return answers
 
 
+async def nodes(client: Client, registry: str, timeout_s: float | None = None) -> Producers:
+    """Return all nodes of a registry, with their topics. This and the other reads of one server raise RequestFailed."""
+    return await client.get(registry, "/nodes", Producers, timeout_s=timeout_s)
+
+
+async def topics(client: Client, registry: str, timeout_s: float | None = None) -> TopicNames:
+    """Return the topics of a registry."""
+    return await client.get(registry, "/topics", TopicNames, timeout_s=timeout_s)
+
+
+async def channels(client: Client, registry: str, topic: str, timeout_s: float | None = None) -> ChannelNames:
+    """Return the topic's channels in a registry."""
+    return await client.get(registry, "/channels", ChannelNames, {"topic": topic}, timeout_s=timeout_s)
+
+
+async def lookup(client: Client, registry: str, topic: str, timeout_s: float | None = None) -> Producers:
+    """Return the topic's nodes and channels in a registry."""
+    return await client.get(registry, "/lookup", Producers, {"topic": topic}, timeout_s=timeout_s)
+
+
+async def ping(client: Client, address: str, timeout_s: float | None = None) -> str:
+    """Return the response of a healthy server, ``OK``; of another one, a Refused is raised with the reason."""
+    return (await client.get_body(address, "/ping", timeout_s=timeout_s)).decode(errors="replace")
+
+
+async def info(client: Client, address: str, timeout_s: float | None = None) -> NodeInfo:
+    """Return a node's description."""
+    return await client.get(address, "/info", NodeInfo, timeout_s=timeout_s)
+
+
+async def node_stats(
+    client: Client,
+    address: str,
+    type: type[S],
+    *,
+    topic: str = "",
+    channel: str = "",
+    include_clients: bool = False,
+    include_histograms: bool = False,
+    previous_boot: bool = False,
+    timeout_s: float | None = None,
+) -> S:
+    """Return a node's statistics as ``type``, which is NodeStats or has further keys.
+
+    Go's nsqd ignores ``include_histograms`` and ``previous_boot``. An old one that does not support ``topic`` and
+    ``channel`` responds with others too.
+    """
+    params = {"format": "json"}
+    if topic:
+        params["topic"] = topic
+    if channel:
+        params["channel"] = channel
+    if include_histograms:
+        params["include_histograms"] = "true"
+    params |= {"include_clients": str(include_clients).lower(), "include_mem": "false"}
+    if previous_boot:
+        params["previous_boot"] = "true"
+    # Without Client.get, because docs/architecture.md counts the files that a figure passes.
+    body = await client.get_body(address, "/stats", params, timeout_s=timeout_s)
+    return decode(body, type, url_of(address, "/stats", params))
+
+
 async def registered_nodes(
     client: Client, lookupd: Iterable[str], timeout_s: float | None = None
 ) -> Answers[Producers]:
     """Request all nodes of each registry, with their topics."""
-    return await gather({each: client.get(each, "/nodes", Producers, timeout_s=timeout_s) for each in lookupd})
+    return await gather({each: nodes(client, each, timeout_s) for each in lookupd})
 
 
 async def registered_topics(
     client: Client, lookupd: Iterable[str], timeout_s: float | None = None
 ) -> Answers[TopicNames]:
     """Request the topics of each registry."""
-    return await gather({each: client.get(each, "/topics", TopicNames, timeout_s=timeout_s) for each in lookupd})
+    return await gather({each: topics(client, each, timeout_s) for each in lookupd})
 
 
 async def registered_channels(
     client: Client, lookupd: Iterable[str], topic: str, timeout_s: float | None = None
 ) -> Answers[ChannelNames]:
     """Request the topic's channels of each registry."""
-    params = {"topic": topic}
-    return await gather(
-        {each: client.get(each, "/channels", ChannelNames, params, timeout_s=timeout_s) for each in lookupd}
-    )
+    return await gather({each: channels(client, each, topic, timeout_s) for each in lookupd})
 
 
 async def lookups(
     client: Client, lookupd: Iterable[str], topic: str, timeout_s: float | None = None
 ) -> Answers[Producers]:
     """Request the topic's producers of each registry; a registry that does not know the topic is a failure, 404."""
-    params = {"topic": topic}
-    return await gather({each: client.get(each, "/lookup", Producers, params, timeout_s=timeout_s) for each in lookupd})
+    return await gather({each: lookup(client, each, topic, timeout_s) for each in lookupd})
 
 
 async def infos(client: Client, nsqd: Iterable[str], timeout_s: float | None = None) -> Answers[NodeInfo]:
     """Request ``/info`` of each address."""
-    return await gather({each: client.get(each, "/info", NodeInfo, timeout_s=timeout_s) for each in nsqd})
+    return await gather({each: info(client, each, timeout_s) for each in nsqd})
 
 
 async def stats(
@@ -93,36 +153,18 @@ async def stats(
     include_clients: bool = False,
     timeout_s: float | None = None,
 ) -> Answers[NodeStats]:
-    """Request ``/stats`` of each node. ``addresses`` maps the node's name to its HTTP address.
-
-    An old node that does not support the parameters responds with other topics and channels too.
-    """
-    params = stats_params(topic=topic, channel=channel, include_clients=include_clients)
+    """Request ``/stats`` of each node. ``addresses`` maps the node's name to its HTTP address."""
     return await gather(
         {
-            name: client.get(address, "/stats", NodeStats, params, timeout_s=timeout_s)
+            name: node_stats(
+                client,
+                address,
+                NodeStats,
+                topic=topic,
+                channel=channel,
+                include_clients=include_clients,
+                timeout_s=timeout_s,
+            )
             for name, address in addresses.items()
         }
     )
-
-
-def stats_params(
-    *,
-    topic: str = "",
-    channel: str = "",
-    include_clients: bool = False,
-    include_histograms: bool = False,
-    previous_boot: bool = False,
-) -> dict[str, str]:
-    """Return the query of ``GET /stats``. Go's nsqd ignores ``include_histograms`` and ``previous_boot``."""
-    params = {"format": "json"}
-    if topic:
-        params["topic"] = topic
-    if channel:
-        params["channel"] = channel
-    if include_histograms:
-        params["include_histograms"] = "true"
-    params |= {"include_clients": str(include_clients).lower(), "include_mem": "false"}
-    if previous_boot:
-        params["previous_boot"] = "true"
-    return params

@@ -10,6 +10,7 @@ from typing_extensions import TypedDict
 
 from nsqcluster.producers import Producer
 from nsqcluster.stats import ChannelStats, NodeStats, TopicStats
+from nsqcluster.sums import client_count, over_nodes, over_topics
 
 
 class NodeRow(TypedDict):
@@ -84,7 +85,10 @@ class ChannelRow(TypedDict):
     nodes: list[ChannelNode]
 
 
-def held_count(row: ChannelRow) -> int:
+UNFINISHED = ("depth", "in_flight_count", "deferred_count")
+
+
+def unfinished_count(row: ChannelRow) -> int:
     """Number of messages that deleting the channel destroys: waiting, in flight and deferred."""
     return row["depth"] + row["in_flight_count"] + row["deferred_count"]
 
@@ -93,8 +97,6 @@ def node_row(
     name: str, producer: Producer | None, stats: NodeStats | None, error: str | None, tombstones: Iterable[str]
 ) -> NodeRow:
     """Return a node's row. ``producer`` is None if its description is unknown, ``stats`` if it did not answer."""
-    topics = stats.topics if stats else []
-    channels = [channel for topic in topics for channel in topic.channels]
     return NodeRow(
         id=name,
         hostname=producer.hostname if producer else "",
@@ -106,10 +108,10 @@ def node_row(
         error=error,
         health=stats.health if stats else "",
         start_time=stats.start_time if stats else 0,
-        topic_count=len(topics),
-        channel_count=len(channels),
-        client_count=sum(map(client_count, channels)),
-        depth=sum(topic.depth for topic in topics) + sum(channel.depth for channel in channels),
+        topic_count=over_topics("topic_count", stats) if stats else 0,
+        channel_count=over_topics("channel_count", stats) if stats else 0,
+        client_count=over_topics("client_count", stats) if stats else 0,
+        depth=over_topics("depth", stats) if stats else 0,
         tombstones=sorted(tombstones),
     )
 
@@ -129,12 +131,14 @@ def topic_rows(stats: Mapping[str, NodeStats], registered: Mapping[str, Iterable
 
 
 def _topic_row(name: str, shares: list[tuple[str, TopicStats]], channel_count: int) -> TopicRow:
+    topics = [topic for _, topic in shares]
+    channels = [channel for topic in topics for channel in topic.channels]
     return TopicRow(
         name=name,
-        paused=any(topic.paused for _, topic in shares),
-        depth=sum(topic.depth for _, topic in shares),
-        channel_depth=sum(channel.held_count for _, topic in shares for channel in topic.channels),
-        message_count=sum(topic.message_count for _, topic in shares),
+        paused=any(topic.paused for topic in topics),
+        depth=over_nodes(TopicStats, "depth", topics),
+        channel_depth=sum(over_nodes(ChannelStats, key, channels) for key in UNFINISHED),
+        message_count=over_nodes(TopicStats, "message_count", topics),
         channel_count=channel_count,
         nodes=[
             TopicNode(node=node, paused=topic.paused, depth=topic.depth, message_count=topic.message_count)
@@ -161,13 +165,13 @@ def _channel_row(topic: str, name: str, shares: list[tuple[str, ChannelStats]]) 
         topic=topic,
         name=name,
         paused=any(channel.paused for channel in channels),
-        depth=sum(channel.depth for channel in channels),
-        in_flight_count=sum(channel.in_flight_count for channel in channels),
-        deferred_count=sum(channel.deferred_count for channel in channels),
-        requeue_count=sum(channel.requeue_count for channel in channels),
-        timeout_count=sum(channel.timeout_count for channel in channels),
-        message_count=sum(channel.message_count for channel in channels),
-        client_count=sum(map(client_count, channels)),
+        depth=over_nodes(ChannelStats, "depth", channels),
+        in_flight_count=over_nodes(ChannelStats, "in_flight_count", channels),
+        deferred_count=over_nodes(ChannelStats, "deferred_count", channels),
+        requeue_count=over_nodes(ChannelStats, "requeue_count", channels),
+        timeout_count=over_nodes(ChannelStats, "timeout_count", channels),
+        message_count=over_nodes(ChannelStats, "message_count", channels),
+        client_count=over_nodes(ChannelStats, "client_count", channels),
         nodes=[
             ChannelNode(
                 node=node,
@@ -180,8 +184,3 @@ def _channel_row(topic: str, name: str, shares: list[tuple[str, ChannelStats]]) 
             for node, channel in shares
         ],
     )
-
-
-def client_count(channel: ChannelStats) -> int:
-    """Number of the channel's clients; nsqd before 1.0.1 sends only the list of them."""
-    return channel.client_count or len(channel.clients)

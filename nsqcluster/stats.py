@@ -5,11 +5,10 @@ Go omits keys and writes ``null`` for empty lists; both are accepted. Any other 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta, Raw, Struct, defstruct, field
 
-from nsqcluster.decoding import decode
 from nsqwire.figures import reported
 from nsqwire.histogram import MAX_BUCKETS
 
@@ -43,6 +42,7 @@ class Latency(_Answer, kw_only=True):
 
     @property
     def percentiles(self) -> list[Percentile]:
+        """The percentiles; empty if the node answered ``null``."""
         return self.percentiles_or_null or []
 
 
@@ -149,10 +149,11 @@ class ChannelStats(_ChannelFigures, kw_only=True):
 
     @property
     def clients(self) -> list[ClientStats]:
+        """The consumers; empty if the node answered ``null``."""
         return self.clients_or_null or []
 
     @property
-    def held_count(self) -> int:
+    def unfinished_count(self) -> int:
         """Number of messages that deleting the channel destroys: waiting, in flight and deferred."""
         return self.depth + self.in_flight_count + self.deferred_count
 
@@ -167,6 +168,7 @@ class TopicStats(_TopicFigures, kw_only=True):
 
     @property
     def channels(self) -> list[ChannelStats]:
+        """The channels; empty if the node answered ``null``."""
         return self.channels_or_null or []
 
 
@@ -177,8 +179,6 @@ class NodeStats(_NodeFigures, kw_only=True, dict=True):
     health: str = "OK"
     start_time: UnixSeconds = 0
     topics_or_null: list[TopicStats] | None = field(name="topics")
-    memory: dict[str, Any] | None = None
-    """Only with ``include_mem``. The keys differ between Go's runtime and ours."""
     producers_or_null: list[ClientStats] | None = field(name="producers", default=None)
     node_id: Int64 | None = None
     boot_id: str | None = None
@@ -190,10 +190,12 @@ class NodeStats(_NodeFigures, kw_only=True, dict=True):
 
     @property
     def topics(self) -> list[TopicStats]:
+        """The topics; empty if the node answered ``null``."""
         return self.topics_or_null or []
 
     @property
     def producers(self) -> list[ClientStats]:
+        """The connections that publish; empty if the node answered ``null``."""
         return self.producers_or_null or []
 
     def channel(self, topic: str, channel: str) -> ChannelStats | None:
@@ -205,9 +207,5 @@ class NodeStats(_NodeFigures, kw_only=True, dict=True):
 
     @property
     def boot(self) -> str:
+        """Identifies the process: its counters restart with it. Go's nodes have their start time only."""
         return self.boot_id or str(self.start_time)
-
-
-def decode_stats(body: bytes | bytearray, url: str = "/stats") -> NodeStats:
-    """Decode the body of a 200 response. Raises Malformed."""
-    return decode(body, NodeStats, url)

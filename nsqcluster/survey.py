@@ -46,6 +46,7 @@ class SurveyedNode:
 
     @property
     def topics(self) -> list[TopicStats]:
+        """The topics of the node; empty if it did not answer."""
         return self.stats.topics if self.stats else []
 
 

@@ -67,7 +67,7 @@ async def test_a_host_that_cannot_be_resolved_is_not_reached() -> None:
 
 
 @pytest.mark.parametrize("address", ["", "nowhere", "a b:1", "127.0.0.1:x", "ftp://host:1"])
-async def test_an_address_that_is_none_is_not_reached(address: str) -> None:
+async def test_an_invalid_address_is_reported_as_not_reached(address: str) -> None:
     """A registry may list anything."""
     assert isinstance(await failing(address), NotReached)
     with pytest.raises(ValueError, match="is not host:port"):

@@ -94,7 +94,11 @@ def test_files_that_cannot_be_used(strict: StrictCluster, given: bool, tmp_path:
         (cert,): "--http-client-tls-key must be specified with --http-client-tls-cert",
         (key,): "--http-client-tls-cert must be specified with --http-client-tls-key",
         (f"--http-client-tls-root-ca-file={missing}",): f"--http-client-tls-root-ca-file ({missing}) cannot be read",
-        (f"--http-client-tls-root-ca-file={garbage}",): "invalid certificate or key file of --http-client-tls-*: ",
+        (f"--http-client-tls-root-ca-file={garbage}",): "--http-client-tls-root-ca-file: "
+        f"{garbage} is not a PEM file of certificates: ",
+        (cert, f"--http-client-tls-key={strict.certificates.locked_key}"): "--http-client-tls-key: "
+        f"the key in {strict.certificates.locked_key} is encrypted: a key file must not require a "
+        "passphrase",
     }
     for flags, message in expected.items():
         topics = nsq("topics", address(strict, given), *flags)

@@ -4,7 +4,6 @@ requires TLS and a client certificate."""
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import ssl
 import sys
@@ -16,6 +15,7 @@ import pytest
 
 from aionsq import Consumer, ConsumerOptions, HTTPFailed, Lookup, Node
 from tests.harness.process import ROOT
+from tests.harness.terminal import shown_on_terminal
 from tests.harness.waiting import DEADLINE_S, until
 from tests.nsqcluster.conftest import Certificates, StrictCluster
 
@@ -123,35 +123,13 @@ async def test_a_tool_shows_the_waiting_messages(
     """The progress line has their number, read over HTTPS with the certificates of ``--http-client-tls-*``."""
     words = [word.replace("DIR", str(tmp_path)) for word in words]
     await listed(strict, topic, b"first")
-    ours, theirs = os.openpty()
     async with https_proxy(strict.lookupd, strict.certificates) as url:
         certificates = strict.certificates
-        process = await asyncio.create_subprocess_exec(
+        command = [
             *(sys.executable, str(ROOT / "manage.py"), "nsq", *words),
             *(f"--lookupd-http-address={url}", f"--http-client-tls-root-ca-file={certificates.authority}"),
             *(f"--http-client-tls-cert={certificates.client_cert}", f"--http-client-tls-key={certificates.client_key}"),
-            *(
-                "--consumer-opt=tls_v1",
-                *(f"--consumer-opt={key},{path}" for key, path in options(certificates).items()),
-            ),
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=theirs,
-            env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
-        )
-        os.close(theirs)
-        os.set_blocking(ours, False)
-        seen = b""
-        try:
-            async with asyncio.timeout(DEADLINE_S):
-                while not re.search(rb"1 message, \d+/s, \d+ waiting", seen):
-                    try:
-                        seen = seen[-1000:] + os.read(ours, 65536)
-                    except BlockingIOError:
-                        await asyncio.sleep(0.02)
-                process.terminate()
-                assert await process.wait() == 0
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-            os.close(ours)
+            "--consumer-opt=tls_v1",
+            *(f"--consumer-opt={key},{path}" for key, path in options(certificates).items()),
+        ]
+        await shown_on_terminal(command, re.compile(rb"1 message, \d+/s, \d+ waiting").search)

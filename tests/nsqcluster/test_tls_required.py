@@ -2,32 +2,48 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import pkgutil
+from base64 import b64decode
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
 import pytest
 
+import nsqcluster
 from nsqcluster import (
     Action,
     Client,
     Cluster,
     Discovery,
+    NodeInfo,
     NodeStats,
     NotInCluster,
     NotReached,
+    Refused,
     RequestFailed,
     Result,
+    actions,
+    discovery,
+    listing,
+    messages,
     outcome_of,
     perform,
+    publishing,
     reads,
-    rewind,
     survey,
+    targets,
     tls_context,
     tombstone,
 )
-from nsqcluster.actions import NO_REWIND
-from nsqcluster.discovery import UnknownTopic, nodes_of
+from nsqcluster.actions import NO_REWIND, Rewound
 from tests.harness.waiting import until
 from tests.nsqcluster.conftest import StrictCluster
 
-pytestmark = pytest.mark.parametrize("given", [False, True], ids=["registry", "given node"])
+CHANNEL = "archive"
+ways = pytest.mark.parametrize("given", [False, True], ids=["registry", "given node"])
 
 
 def outcomes(results: list[Result]) -> set[tuple[str, str]]:
@@ -36,13 +52,11 @@ def outcomes(results: list[Result]) -> set[tuple[str, str]]:
 
 async def node_stats(cluster: StrictCluster, topic: str) -> NodeStats:
     async with cluster.cluster().client() as client:
-        answers = await reads.stats(client, {"node": cluster.nsqd}, topic=topic, include_clients=True)
-    assert answers.failures == {}
-    return answers.found["node"]
+        return await reads.node_stats(client, cluster.nsqd, NodeStats, topic=topic, include_clients=True)
 
 
 async def created(strict: StrictCluster, cluster: Cluster, topic: str, channel: str) -> None:
-    """Create a topic with a channel on the node, and wait until the registry lists it."""
+    """Create a topic with a channel on the node, and wait until the registry lists it and the channel has a message."""
     strict.publish(topic, b"first")
     results = await perform(cluster, Action.CREATE, topic, channel)
     assert outcome_of(results) == "done", results
@@ -53,113 +67,328 @@ async def created(strict: StrictCluster, cluster: Cluster, topic: str, channel: 
         return any(answer.producers and channel in answer.channels for answer in answers.found.values())
 
     await until(is_listed)
+    await depth_becomes(strict, topic, 1)
 
 
-async def test_reads(strict: StrictCluster, given: bool) -> None:
-    """All resources of registry and node are read and typed."""
-    cluster, topic = strict.cluster(given=given), f"reads-{given}"
-    await created(strict, cluster, topic, "archive")
+async def depth_becomes(strict: StrictCluster, topic: str, depth: int) -> bool:
+    async def is_reached() -> bool:
+        found = (await node_stats(strict, topic)).channel(topic, CHANNEL)
+        return found is not None and found.depth == depth
+
+    await until(is_reached)
+    return True
+
+
+# ---- every function that sends a request
+
+
+def public_functions() -> Iterator[Callable[..., Any]]:
+    """Yield the functions of nsqcluster that take a client or a cluster, and the methods that send requests."""
+    for module in pkgutil.iter_modules(nsqcluster.__path__):
+        for name, each in vars(importlib.import_module(f"nsqcluster.{module.name}")).items():
+            if not name.startswith("_") and inspect.isfunction(each) and each.__module__ == f"nsqcluster.{module.name}":
+                kinds = {str(parameter.annotation) for parameter in inspect.signature(each).parameters.values()}
+                if kinds & {"Client", "Cluster"}:
+                    yield each
+    for kind in (Client, Discovery):
+        for name, method in vars(kind).items():
+            if not name.startswith("_") and (inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method)):
+                yield method
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A topic with one message, ``first``, in its channel."""
+
+    strict: StrictCluster
+    cluster: Cluster
+    client: Client
+    topic: str
+    message_id: str
+    failures: list[RequestFailed]
+
+    @property
+    def nsqd(self) -> str:
+        return self.strict.nsqd
+
+    @property
+    def lookupd(self) -> str:
+        return self.strict.lookupd
+
+    @property
+    def discovery(self) -> Discovery:
+        return Discovery(self.client, self.cluster, self.failures.extend)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """The arguments for a function, and whether its answer, or its effect, is right. Either may be awaitable."""
+
+    arguments: Callable[[Prepared], Sequence[Any]]
+    is_right: Callable[[Prepared, Any], bool | Awaitable[bool]]
+    options: Callable[[Prepared], dict[str, Any]] = lambda at: {}
+    is_brokerds: bool = False
+    """Whether Go's nsqd does not support the request."""
+
+
+def case(
+    arguments: Callable[[Prepared], Sequence[Any]],
+    is_right: Callable[[Prepared, Any], bool | Awaitable[bool]],
+    options: Callable[[Prepared], dict[str, Any]] = lambda at: {},
+) -> Case:
+    return Case(arguments=arguments, is_right=is_right, options=options)
+
+
+def brokerds(
+    arguments: Callable[[Prepared], Sequence[Any]],
+    is_right: Callable[[Prepared, Any], bool | Awaitable[bool]],
+    options: Callable[[Prepared], dict[str, Any]] = lambda at: {},
+) -> Case:
+    return Case(arguments=arguments, is_right=is_right, options=options, is_brokerds=True)
+
+
+def only(answers: reads.Answers[Any]) -> Any:
+    """The answer of the only server."""
+    assert answers.failures == {}
+    [found] = answers.found.values()
+    return found
+
+
+def lists(at: Prepared, producers: Any) -> bool:
+    return [each.http_address for each in producers.producers] == [at.nsqd]
+
+
+def has_channel(at: Prepared, stats: NodeStats) -> bool:
+    return stats.channel(at.topic, CHANNEL) is not None
+
+
+def is_rewound(at: Prepared, results: list[Result]) -> bool:
+    [result] = results
+    if at.strict.implementation == "go":
+        return (result["outcome"], result["detail"]) == ("failed", NO_REWIND)
+    return result["outcome"] == "done" and "message" in result["detail"]
+
+
+def is_previewed(at: Prepared, known: dict[str, Rewound | str]) -> bool:
+    if at.strict.implementation == "go":
+        return known == {at.nsqd: NO_REWIND}
+    return isinstance(known[at.nsqd], Rewound)
+
+
+def of_topic(at: Prepared) -> Sequence[Any]:
+    return at.client, at.nsqd, at.topic, CHANNEL
+
+
+def of_message(at: Prepared) -> Sequence[Any]:
+    return *of_topic(at), at.message_id
+
+
+def is_first(message: messages.PeekedMessage) -> bool:
+    return (b64decode(message.body), message.state, message.size) == (b"first", "ready", 5)
+
+
+CASES: dict[Callable[..., Any], Case] = {
+    Client.get: case(lambda at: (at.client, at.nsqd, "/info", NodeInfo), lambda at, info: info.tcp_port > 0),
+    Client.get_body: case(lambda at: (at.client, at.nsqd, "/ping"), lambda at, body: body == b"OK"),
+    Client.post: case(
+        lambda at: (at.client, at.nsqd, "/pub", {"topic": at.topic}, b"second"),
+        lambda at, body: depth_becomes(at.strict, at.topic, 2),
+    ),
+    Client.stream: case(lambda at: (at.client, at.nsqd, "/ping"), lambda at, pieces: b"".join(pieces) == b"OK"),
+    Client.close: case(lambda at: (at.client,), lambda at, nothing: True),
+    reads.nodes: case(
+        lambda at: (at.client, at.lookupd),
+        lambda at, found: lists(at, found) and at.topic in found.producers[0].topics,
+    ),
+    reads.topics: case(lambda at: (at.client, at.lookupd), lambda at, found: at.topic in found.names),
+    reads.channels: case(lambda at: (at.client, at.lookupd, at.topic), lambda at, found: found.names == [CHANNEL]),
+    reads.lookup: case(
+        lambda at: (at.client, at.lookupd, at.topic), lambda at, found: lists(at, found) and found.channels == [CHANNEL]
+    ),
+    reads.ping: case(lambda at: (at.client, at.nsqd), lambda at, text: text == "OK"),
+    reads.info: case(
+        lambda at: (at.client, at.nsqd), lambda at, info: f"{info.broadcast_address}:{info.http_port}" == at.nsqd
+    ),
+    reads.node_stats: case(lambda at: (at.client, at.nsqd, NodeStats), has_channel),
+    reads.registered_nodes: case(lambda at: (at.client, [at.lookupd]), lambda at, found: lists(at, only(found))),
+    reads.registered_topics: case(
+        lambda at: (at.client, [at.lookupd]), lambda at, found: at.topic in only(found).names
+    ),
+    reads.registered_channels: case(
+        lambda at: (at.client, [at.lookupd], at.topic), lambda at, found: only(found).names == [CHANNEL]
+    ),
+    reads.lookups: case(lambda at: (at.client, [at.lookupd], at.topic), lambda at, found: lists(at, only(found))),
+    reads.infos: case(lambda at: (at.client, [at.nsqd]), lambda at, found: only(found).max_deflate_level > 0),
+    reads.stats: case(lambda at: (at.client, {"node": at.nsqd}), lambda at, found: has_channel(at, only(found))),
+    listing.read_listing: case(lambda at: (at.client, at.lookupd), lambda at, found: lists(at, found.nodes)),
+    targets.find: case(
+        lambda at: (at.client, at.cluster, at.topic),
+        lambda at, found: (found.holders, found.complaints) == ({at.nsqd}, []),
+    ),
+    survey: case(
+        lambda at: (at.cluster, at.topic),
+        lambda at, found: (
+            found.failures == []
+            and [(row["id"], row["state"]) for row in found.node_rows()] == [(at.nsqd, "up")]
+            and [(row["name"], row["message_count"]) for row in found.topic_rows()] == [(at.topic, 1)]
+            and [(row["name"], len(row["nodes"])) for row in found.channel_rows()] == [(CHANNEL, 1)]
+        ),
+    ),
+    Discovery.topics: case(lambda at: (at.discovery,), lambda at, names: at.topic in names),
+    Discovery.producers: case(
+        lambda at: (at.discovery, at.topic),
+        lambda at, nodes: [(node.id, node.address) for node in nodes] == [(at.nsqd, at.nsqd)],
+    ),
+    Discovery.nodes: case(
+        lambda at: (at.discovery,),
+        lambda at, nodes: [(node.id, at.topic in node.producer.topics) for node in nodes] == [(at.nsqd, True)],
+    ),
+    Discovery.stats: case(
+        lambda at: (at.discovery, [discovery.Node(producer=NodeInfo().producer(at.nsqd), address=at.nsqd)]),
+        lambda at, found: [has_channel(at, stats) for _, stats in found] == [True],
+    ),
+    Discovery.inactive: case(lambda at: (at.discovery, [at.topic]), lambda at, topics: topics == {}),
+    actions.perform: case(
+        lambda at: (at.cluster, Action.EMPTY, at.topic, CHANNEL),
+        lambda at, results: depth_becomes(at.strict, at.topic, 0),
+    ),
+    actions.perform_on_node: case(
+        lambda at: (at.client, at.nsqd, Action.EMPTY, at.topic, CHANNEL),
+        lambda at, nothing: depth_becomes(at.strict, at.topic, 0),
+    ),
+    actions.rewind: case(lambda at: (at.cluster, at.topic, CHANNEL, "1h"), is_rewound),
+    actions.preview_rewind: case(lambda at: (at.cluster, at.topic, CHANNEL, "1h"), is_previewed),
+    actions.tombstone: case(
+        lambda at: (at.cluster, at.topic, at.nsqd), lambda at, results: ("nsqd", "done") in outcomes(results)
+    ),
+    messages.peek: brokerds(
+        of_topic, lambda at, page: page.total == 1 and is_first(page.messages[0]), lambda at: {"limit": 1}
+    ),
+    messages.scan: brokerds(
+        of_topic, lambda at, page: (page.total, page.next) == (1, None) and is_first(page.messages[0])
+    ),
+    messages.scan_pages: brokerds(of_topic, lambda at, pages: is_first(pages[0][0])),
+    messages.message: brokerds(of_message, lambda at, message: (message.id, message.size) == (at.message_id, 5)),
+    messages.body: brokerds(of_message, lambda at, body: body == b"first"),
+    messages.body_pieces: brokerds(of_message, lambda at, pieces: b"".join(pieces) == b"first"),
+    messages.finish: brokerds(
+        lambda at: (*of_topic(at), [at.message_id]),
+        lambda at, found: (found.finished, found.not_found) == (1, []) and depth_becomes(at.strict, at.topic, 0),
+    ),
+    messages.requeue: brokerds(
+        lambda at: (*of_topic(at), [at.message_id]), lambda at, found: (found.requeued, found.not_found) == (1, [])
+    ),
+    publishing.publish: case(
+        lambda at: (at.client, at.nsqd, at.topic, b"second"), lambda at, nothing: depth_becomes(at.strict, at.topic, 2)
+    ),
+    publishing.publish_all: case(
+        lambda at: (at.client, at.nsqd, at.topic, [b"second", b"third"]),
+        lambda at, nothing: depth_becomes(at.strict, at.topic, 3),
+    ),
+}
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    return f"{function.__module__.removeprefix('nsqcluster.')}.{function.__qualname__}"
+
+
+async def answer_of(call: Any) -> Any:
+    """The answer of a coroutine, or everything that an iterator yields."""
+    return [each async for each in call] if isinstance(call, AsyncIterator) else await call
+
+
+def test_every_function_that_sends_a_request_has_a_case() -> None:
+    """A new one fails here until it has one."""
+    assert {name_of(each) for each in public_functions()} == {name_of(each) for each in CASES}
+
+
+@ways
+@pytest.mark.parametrize("function", CASES, ids=name_of)
+async def test_each_request_is_sent_over_tls(strict: StrictCluster, given: bool, function: Callable[..., Any]) -> None:
+    """With its answer typed, or its effect on the node."""
+    cluster, topic = strict.cluster(given=given), f"{name_of(function)}-{given}"
+    await created(strict, cluster, topic, CHANNEL)
     async with cluster.client() as client:
-        listed = (await reads.registered_nodes(client, [strict.lookupd])).found
-        assert [*nodes_of(listed)] == [strict.nsqd]
-        assert topic in (await reads.registered_topics(client, [strict.lookupd])).found[strict.lookupd].names
-        channels = await reads.registered_channels(client, [strict.lookupd], topic)
-        assert channels.found[strict.lookupd].names == ["archive"]
-        info = (await reads.infos(client, [strict.nsqd])).found[strict.nsqd]
-        assert f"{info.broadcast_address}:{info.http_port}" == strict.nsqd
-        assert info.max_deflate_level > 0
-    stats = await node_stats(strict, topic)
-    assert (stats.version, stats.health, bool(stats.start_time)) == (info.version, "OK", True)
-    found = stats.channel(topic, "archive")
-    assert found is not None
-    assert found.clients == []
+        is_go = strict.implementation == "go"
+        page = None if is_go else await messages.peek(client, strict.nsqd, topic, CHANNEL, limit=1)
+        at = Prepared(
+            strict=strict,
+            cluster=cluster,
+            client=client,
+            topic=topic,
+            message_id=page.messages[0].id if page else "0" * 16,
+            failures=[],
+        )
+        tested = CASES[function]
+        call = function(*tested.arguments(at), **tested.options(at))
+        if is_go and tested.is_brokerds:
+            with pytest.raises(Refused) as refused:
+                await answer_of(call)
+            assert refused.value.is_unknown_request
+            return
+        answer = await answer_of(call)
+        is_right = tested.is_right(at, answer)
+        assert await is_right if isinstance(is_right, Awaitable) else is_right, answer
+    assert at.failures == []
 
 
-async def test_discovery(strict: StrictCluster, given: bool) -> None:
-    """Topics, producers, nodes, statistics and inactive topics are found without a failure."""
-    cluster, topic = strict.cluster(given=given), f"discovery-{given}"
-    await created(strict, cluster, topic, "archive")
+@ways
+async def test_an_unknown_topic_has_no_producers(strict: StrictCluster, given: bool) -> None:
+    """No failure is reported: all servers answered."""
     failures: list[RequestFailed] = []
+    cluster = strict.cluster(given=given)
     async with cluster.client() as client:
-        discovery = Discovery(client, cluster, failures.extend)
-        assert topic in await discovery.topics()
-        [node] = await discovery.producers(topic)
-        assert (node.id, node.address) == (strict.nsqd, strict.nsqd)
-        assert [(each.id, topic in each.producer.topics) for each in await discovery.nodes()] == [(strict.nsqd, True)]
-        [(_, stats)] = await discovery.stats([node], topic=topic, channel="archive")
-        assert stats.channel(topic, "archive") is not None
-        assert await discovery.inactive([topic]) == {}
-        with pytest.raises(UnknownTopic):
-            await discovery.producers("nowhere")
+        with pytest.raises(discovery.UnknownTopic):
+            await Discovery(client, cluster, failures.extend).producers("nowhere")
     assert failures == []
 
 
-async def test_survey(strict: StrictCluster, given: bool) -> None:
-    """Rows of nodes, topics and channels have the node's figures."""
-    cluster, topic = strict.cluster(given=given), f"survey-{given}"
-    await created(strict, cluster, topic, "archive")
-    found = await survey(cluster, topic)
-    assert found.failures == []
-    assert [(row["id"], row["state"]) for row in found.node_rows()] == [(strict.nsqd, "up")]
-    assert [(row["name"], row["message_count"]) for row in found.topic_rows()] == [(topic, 1)]
-    assert [(row["name"], len(row["nodes"])) for row in found.channel_rows()] == [("archive", 1)]
+# ---- the effects of actions
 
 
+@ways
 async def test_pausing_and_unpausing(strict: StrictCluster, given: bool) -> None:
     """A channel, and the topic itself."""
     cluster, topic = strict.cluster(given=given), f"pausing-{given}"
-    await created(strict, cluster, topic, "archive")
+    await created(strict, cluster, topic, CHANNEL)
     for action, is_paused in ((Action.PAUSE, True), (Action.UNPAUSE, False)):
-        for channel in ("archive", None):
+        for channel in (CHANNEL, None):
             assert outcomes(await perform(cluster, action, topic, channel)) == {("nsqd", "done")}
         [stats] = (await node_stats(strict, topic)).topics
         assert [stats.paused, stats.channels[0].paused] == [is_paused, is_paused]
 
 
+@ways
 async def test_emptying(strict: StrictCluster, given: bool) -> None:
     """The messages of the channel, and of the topic, are gone."""
     cluster, topic = strict.cluster(given=given), f"emptying-{given}"
-    await created(strict, cluster, topic, "archive")
+    await created(strict, cluster, topic, CHANNEL)
     strict.publish(topic, b"second", b"third")
 
-    async def has_arrived() -> bool:
-        channel = (await node_stats(strict, topic)).channel(topic, "archive")
-        return channel is not None and channel.depth == 3
-
-    await until(has_arrived)
-    for channel in ("archive", None):
+    await depth_becomes(strict, topic, 3)
+    for channel in (CHANNEL, None):
         assert outcomes(await perform(cluster, Action.EMPTY, topic, channel)) == {("nsqd", "done")}
     [stats] = (await node_stats(strict, topic)).topics
     assert [stats.depth, stats.channels[0].depth] == [0, 0]
 
 
-async def test_rewinding(strict: StrictCluster, given: bool) -> None:
-    """Ours says how many messages are delivered again; Go's cannot rewind."""
-    cluster, topic = strict.cluster(given=given), f"rewinding-{given}"
-    await created(strict, cluster, topic, "archive")
-    [result] = await rewind(cluster, topic, "archive", "1h")
-    if strict.implementation == "go":
-        assert (result["outcome"], result["detail"]) == ("failed", NO_REWIND)
-    else:
-        assert result["outcome"] == "done"
-        assert "message" in result["detail"]
-
-
+@ways
 async def test_tombstoning(strict: StrictCluster, given: bool) -> None:
     """The topic is deleted on the node, and tombstoned in the registry if there is one."""
     cluster, topic = strict.cluster(given=given), f"tombstoning-{given}"
-    await created(strict, cluster, topic, "archive")
+    await created(strict, cluster, topic, CHANNEL)
     expected = {("nsqd", "done")} if given else {("nsqlookupd", "done"), ("nsqd", "done")}
     assert outcomes(await tombstone(cluster, topic, strict.nsqd)) == expected
     assert (await node_stats(strict, topic)).topics == []
 
 
+@ways
 async def test_deleting(strict: StrictCluster, given: bool) -> None:
     """A channel, then its topic, from the registry and from the node."""
     cluster, topic = strict.cluster(given=given), f"deleting-{given}"
-    await created(strict, cluster, topic, "archive")
+    await created(strict, cluster, topic, CHANNEL)
     expected = {("nsqd", "done")} if given else {("nsqlookupd", "done"), ("nsqd", "done")}
-    assert outcomes(await perform(cluster, Action.DELETE, topic, "archive")) == expected
+    assert outcomes(await perform(cluster, Action.DELETE, topic, CHANNEL)) == expected
     assert (await node_stats(strict, topic)).topics[0].channels == []
     assert outcomes(await perform(cluster, Action.DELETE, topic, None)) == expected
     assert (await node_stats(strict, topic)).topics == []
@@ -168,6 +397,7 @@ async def test_deleting(strict: StrictCluster, given: bool) -> None:
             await perform(cluster, Action.DELETE, topic, None)
 
 
+@ways
 async def test_without_the_certificates_the_node_fails_by_name(strict: StrictCluster, given: bool) -> None:
     """An unknown authority, and a missing client certificate; without verification the authority does not matter."""
     certificates = strict.certificates

@@ -1,0 +1,146 @@
+"""Messages of a channel of one node: reading them without consuming them, and actions on single ones, by their ids.
+
+Only brokerd supports these requests. Go's nsqd refuses them, which ``Refused.is_unknown_request`` tells. All functions
+raise RequestFailed; Refused, with ``is_unknown_message`` if the channel no longer has the message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from nsqcluster.client import Client
+from nsqcluster.decoding import decode
+
+IDS_IN_A_REQUEST = 5000
+"""brokerd's limit."""
+MESSAGES_IN_A_PAGE = 100
+"""brokerd's limit for ``peek``."""
+LISTED_BYTES = 65_536
+"""brokerd's limit of the bytes of a body in ``peek``."""
+
+State = Literal["ready", "in_flight", "deferred"]
+
+
+class PeekedClient(Struct, kw_only=True):
+    """The client that has a message in flight."""
+
+    client_id: str
+    hostname: str
+    remote_address: str
+    user_agent: str
+
+
+class PeekedMessage(Struct, kw_only=True):
+    """One message. Times are in unix nanoseconds. ``body`` is the start of the body in base64; ``size`` is the whole
+    body's length in bytes."""
+
+    id: str
+    timestamp: int
+    attempts: int
+    state: State
+    size: int
+    body: str
+    truncated: bool
+    due: int | None = None
+    deadline: int | None = None
+    client: PeekedClient | None = None
+
+
+class PeekPage(Struct, kw_only=True):
+    """``total`` is the number of messages in the state that was requested; ``messages`` is one page of them."""
+
+    total: int
+    messages: list[PeekedMessage]
+
+
+class ScanPage(Struct, kw_only=True):
+    """``total`` is the number of messages of the channel; ``next`` is where the next page starts, None at the end."""
+
+    total: int
+    next: int | None
+    messages: list[PeekedMessage]
+
+
+class Finished(Struct):
+    """``not_found`` are the ids that the channel does not have."""
+
+    finished: int
+    not_found: list[str]
+
+
+class Requeued(Struct):
+    """``requeued`` includes messages that were waiting already."""
+
+    requeued: int
+    not_found: list[str]
+
+
+async def peek(
+    http: Client,
+    address: str,
+    topic: str,
+    channel: str,
+    state: State = "ready",
+    *,
+    limit: int,
+    offset: int = 0,
+    max_body_bytes: int = LISTED_BYTES,
+) -> PeekPage:
+    """Return a page of the channel's messages in a state, without consuming them."""
+    numbers = {"limit": limit, "offset": offset, "max_body_bytes": max_body_bytes}
+    return await http.get(address, "/channel/peek", PeekPage, {**_names(topic, channel), "state": state, **numbers})
+
+
+async def scan(
+    http: Client, address: str, topic: str, channel: str, start: int = 0, *, limit: int | None = None
+) -> ScanPage:
+    """Return the page at ``start`` of all messages of the channel, in any state, with their whole bodies."""
+    numbers = {"from": start} | ({} if limit is None else {"limit": limit})
+    return await http.get(address, "/channel/scan", ScanPage, {**_names(topic, channel), **numbers})
+
+
+async def scan_pages(http: Client, address: str, topic: str, channel: str) -> AsyncIterator[list[PeekedMessage]]:
+    """Yield all messages of the channel, page by page, oldest first."""
+    start: int | None = 0
+    while start is not None:
+        page = await scan(http, address, topic, channel, start)
+        yield page.messages
+        start = page.next
+
+
+async def message(http: Client, address: str, topic: str, channel: str, message_id: str) -> PeekedMessage:
+    """Return one message, without its body."""
+    return await http.get(address, "/channel/message", PeekedMessage, _names(topic, channel, message_id))
+
+
+async def body(http: Client, address: str, topic: str, channel: str, message_id: str) -> bytes:
+    """Return the whole body of a message."""
+    return bytes(await http.get_body(address, "/channel/message/body", _names(topic, channel, message_id)))
+
+
+def body_pieces(http: Client, address: str, topic: str, channel: str, message_id: str) -> AsyncIterator[bytes]:
+    """Yield the whole body of a message as it arrives."""
+    return http.stream(address, "/channel/message/body", _names(topic, channel, message_id))
+
+
+async def finish(http: Client, address: str, topic: str, channel: str, ids: Sequence[str]) -> Finished:
+    """Remove messages in any state from a channel."""
+    path = "/channel/finish"
+    return decode(await http.post(address, path, _names(topic, channel), _lines(ids)), Finished, path)
+
+
+async def requeue(http: Client, address: str, topic: str, channel: str, ids: Sequence[str]) -> Requeued:
+    """Make messages ready, and take those in flight from their clients."""
+    path = "/channel/requeue"
+    return decode(await http.post(address, path, _names(topic, channel), _lines(ids)), Requeued, path)
+
+
+def _names(topic: str, channel: str, message_id: str = "") -> dict[str, str]:
+    return {"topic": topic, "channel": channel} | ({"id": message_id} if message_id else {})
+
+
+def _lines(ids: Sequence[str]) -> bytes:
+    return "\n".join(ids).encode()

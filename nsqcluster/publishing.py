@@ -1,0 +1,29 @@
+"""Publishing to a topic of one node over HTTP. The functions raise RequestFailed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import pack
+
+from nsqcluster.client import Client
+
+
+async def publish(http: Client, address: str, topic: str, body: bytes, *, defer_ms: int = 0) -> None:
+    """Publish one message, which is delivered after ``defer_ms`` at the earliest."""
+    params: dict[str, str | int] = {"topic": topic}
+    if defer_ms:
+        params["defer"] = defer_ms
+    await http.post(address, "/pub", params, body)
+
+
+async def publish_all(http: Client, address: str, topic: str, bodies: Sequence[bytes]) -> None:
+    """Publish messages with one request: the node stores all of them or none."""
+    if len(bodies) == 1:  # an empty message is a body of /pub, but not in /mpub
+        await publish(http, address, topic, bodies[0])
+    else:
+        await http.post(address, "/mpub", {"topic": topic, "binary": "true"}, _packed(bodies))
+
+
+def _packed(bodies: Sequence[bytes]) -> bytes:
+    """The body of a binary /mpub: ``count i32``, then ``size i32 | message`` each, big-endian."""
+    return pack(">i", len(bodies)) + b"".join(pack(">i", len(body)) + body for body in bodies)
