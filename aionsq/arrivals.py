@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Self
 
 from aionsq.message import Message
+from nsqwire.units import Seconds
 
 TURN_SECONDS = 0.005
 """A task that takes messages for this long without waiting lets the event loop run once."""
@@ -22,7 +23,7 @@ class Arrivals:
         self._is_over = is_over
         self._messages: deque[Message] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
-        self._turn_began_at = 0.0
+        self._turn_began_at: Seconds = 0.0
         self._abandoned = False
 
     def put(self, messages: list[Message]) -> None:
@@ -42,7 +43,7 @@ class Arrivals:
         while True:
             while self._messages:
                 message = self._messages.popleft()
-                if message.is_held:
+                if message.is_in_flight:
                     return message
             if self._is_over():
                 return None

@@ -83,7 +83,7 @@ class BlockingProducer:
         except CancelledError:
             raise ProducerClosed("the producer was closed") from None
 
-    def _begin_anew(self) -> None:
+    def _reset_in_child(self) -> None:
         """Reset in a forked child: the lock may stay locked for ever, and only the parent has the thread."""
         self._lock = threading.Lock()
         self._worker = None
@@ -139,7 +139,7 @@ def _close_all() -> None:
 
 def _after_fork() -> None:
     for producer in list(_all):
-        producer._begin_anew()
+        producer._reset_in_child()
 
 
 atexit.register(_close_all)

@@ -16,6 +16,7 @@ from aionsq.handshake import Handshake, HandshakeFailed, Negotiated, Ready, Send
 from aionsq.options import ConnectionOptions
 from nsqwire import encoding, frame
 from nsqwire.codec import Codec, Deflate, Snappy, StreamBroken, StreamEnded
+from nsqwire.units import Seconds
 
 READ_BUFFER_BYTES = 256 * 1024
 _HEARTBEAT_BYTES = len(frame.HEARTBEAT)
@@ -76,7 +77,7 @@ class Connection(asyncio.BufferedProtocol):
         self._codec: Codec | None = None
         self._decoding = False
         self._tls_start: asyncio.Task[None] | None = None
-        self._last_read_at = self._loop.time()
+        self._last_read_at: Seconds = self._loop.time()
         self._watch: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
         self._closing: asyncio.TimerHandle | None = None
@@ -100,10 +101,10 @@ class Connection(asyncio.BufferedProtocol):
             async with asyncio.timeout(options.read_timeout.total_seconds()):
                 return self, await self._ready
         except (OSError, HandshakeFailed) as error:
-            self.abort("not brought up")
+            self.abort("the handshake did not complete")
             raise ConnectFailed(address, reason_of(error)) from error
         except asyncio.CancelledError:
-            self.abort("not brought up")
+            self.abort("the handshake did not complete")
             raise
 
     async def _connect(self) -> None:
@@ -208,9 +209,9 @@ class Connection(asyncio.BufferedProtocol):
     def _received(self, data: bytes) -> None:
         """Process decrypted and decompressed input."""
         if self._handshake is not None:
-            self._shake_hands(data)
+            self._continue_handshake(data)
             data = b""
-            if self._is_shaking_hands():
+            if self._in_handshake():
                 return
         data, frames = self._frames.take(data)
         heartbeats = [
@@ -224,7 +225,7 @@ class Connection(asyncio.BufferedProtocol):
         if frames:
             self._owner.frames_received(data, frames)
 
-    def _shake_hands(self, data: bytes) -> None:
+    def _continue_handshake(self, data: bytes) -> None:
         self._frames.feed(data)
         while self._handshake is not None and (received := next(iter(self._frames), None)) is not None:
             self._take(self._handshake.received(*received))
@@ -233,7 +234,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._decoding = True
                 self._decode(self._frames.take_rest())
 
-    def _is_shaking_hands(self) -> bool:
+    def _in_handshake(self) -> bool:
         return self._handshake is not None
 
     def _take(self, steps: Sequence[Step]) -> None:

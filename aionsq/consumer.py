@@ -24,6 +24,7 @@ from aionsq.subscription import Subscription
 from nsqcluster.addresses import base_url
 from nsqwire.errors import BadChannel, BadTopic
 from nsqwire.names import is_valid_name
+from nsqwire.units import Seconds
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +100,7 @@ class Consumer:
         self._backoff_timer: asyncio.TimerHandle | None = None
         self._stopped = asyncio.Event()
         self._grace_timer: asyncio.TimerHandle | None = None
-        self._grace_ends_at = 0.0
+        self._grace_ends_at: Seconds = 0.0
         self._unanswered: list[Message] = []
         self._handling = 0
         self._started = False
@@ -401,5 +402,5 @@ class Consumer:
             await asyncio.sleep(self._options.rdy_redistribute_interval.total_seconds())
             self._send_ready(self._distribution.redistribute(self._now()))
 
-    def _now(self) -> float:
+    def _now(self) -> Seconds:
         return asyncio.get_running_loop().time()

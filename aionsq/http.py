@@ -7,13 +7,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 from aionsq.errors import HTTPFailed
 from nsqcluster import Client, Refused, RequestFailed
 from nsqcluster.errors import Malformed
-
-T = TypeVar("T")
 
 DEFAULT_TIMEOUT = timedelta(seconds=5)
 
@@ -51,24 +49,10 @@ class HTTPClient:
         """Close the connections."""
         await self._client.close()
 
-    async def _get(self, address: str, path: str, type: type[T], params: Mapping[str, str]) -> T:
-        """GET a JSON document and decode it as ``type``. Raises HTTPFailed."""
-        with _failures():
-            return await self._client.get(address, path, type, params)
-
-    async def _get_text(self, address: str, path: str) -> str:
-        """GET a text. Raises HTTPFailed."""
-        with _failures():
-            return (await self._client.get_body(address, path)).decode(errors="replace")
-
-    async def _post(self, address: str, path: str, params: Mapping[str, str], body: bytes = b"") -> None:
-        """POST and expect success. Raises HTTPFailed."""
-        with _failures():
-            await self._client.post(address, path, params, body)
-
 
 @contextmanager
-def _failures() -> Iterator[None]:
+def failures() -> Iterator[None]:
+    """Translate failures of nsqcluster into HTTPFailed."""
     try:
         yield
     except RequestFailed as error:

@@ -13,6 +13,7 @@ from aionsq.lookup import Lookup
 from aionsq.options import ConsumerOptions
 from aionsq.reconnect import Reconnect
 from aionsq.subscription import Subscription
+from nsqwire.units import Seconds
 
 log = logging.getLogger(__name__)
 
@@ -125,7 +126,7 @@ class Membership:
         last_error = ""
         try:
             while not self._closing and self._is_wanted(address):
-                await asyncio.sleep(pauses.next_delay())
+                await asyncio.sleep(pauses.next_delay_s())
                 if not self._is_wanted(address):
                     break
                 try:
@@ -138,7 +139,7 @@ class Membership:
                     continue
                 last_error, began_at = "", _now()
                 await self._serve(subscription, max_rdy_count, first)
-                pauses.held(_now() - began_at)
+                pauses.lasted(_now() - began_at)
         finally:
             if self._keepers.get(address) is asyncio.current_task():
                 del self._keepers[address]
@@ -203,7 +204,7 @@ class Membership:
                     subscription.begin_close()
 
 
-def _now() -> float:
+def _now() -> Seconds:
     return asyncio.get_running_loop().time()
 
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from aionsq.backoff import Outcome
+from nsqwire.units import Nanoseconds
 
 
 class Answers(Protocol):
@@ -14,9 +15,13 @@ class Answers(Protocol):
     address: str
     is_open: bool
 
-    def answer(self, message: Message, outcome: Outcome, delay: timedelta | None) -> None: ...
+    def answer(self, message: Message, outcome: Outcome, delay: timedelta | None) -> None:
+        """Send FIN, or REQ with ``delay`` (None: by the options and the message's attempts)."""
+        ...
 
-    def touch(self, message: Message) -> None: ...
+    def touch(self, message: Message) -> None:
+        """Send TOUCH."""
+        ...
 
 
 class Message:
@@ -30,7 +35,7 @@ class Message:
     __slots__ = ("_answers", "attempts", "auto_response", "body", "has_responded", "id", "timestamp", "trial")
 
     def __init__(
-        self, timestamp: int, attempts: int, id: bytes, body: bytes, answers: Answers, trial: int | None
+        self, timestamp: Nanoseconds, attempts: int, id: bytes, body: bytes, answers: Answers, trial: int | None
     ) -> None:
         self.timestamp = timestamp
         """Time at which nsqd accepted the message, in Unix nanoseconds."""
@@ -51,7 +56,7 @@ class Message:
         return self._answers.address
 
     @property
-    def is_held(self) -> bool:
+    def is_in_flight(self) -> bool:
         """False once the message was answered or its connection was lost (nsqd then redelivers it)."""
         return self._answers.is_open and not self.has_responded
 

@@ -6,10 +6,10 @@ import ssl
 from datetime import timedelta
 from typing import Literal
 
-from aionsq.http import DEFAULT_TIMEOUT, HTTPClient
-from nsqcluster import NodeInfo, NodeStats
+from aionsq.http import DEFAULT_TIMEOUT, HTTPClient, failures
+from nsqcluster import Action, NodeInfo, NodeStats, publishing, reads
+from nsqcluster.actions import perform_on_node
 from nsqcluster.addresses import base_url
-from nsqcluster.reads import stats_params
 
 Verb = Literal["create", "delete", "empty", "pause", "unpause"]
 
@@ -35,33 +35,40 @@ class Node(HTTPClient):
 
     async def ping(self) -> str:
         """Return ``OK`` if nsqd is healthy; otherwise raise HTTPFailed with the reason."""
-        return await self._get_text(self._url, "/ping")
+        with failures():
+            return await reads.ping(self._client, self._url)
 
     async def info(self) -> NodeInfo:
         """Return ``/info``: version, addresses, start time."""
-        return await self._get(self._url, "/info", NodeInfo, {})
+        with failures():
+            return await reads.info(self._client, self._url)
 
     async def stats(
         self, topic: str = "", channel: str = "", *, include_clients: bool = True, include_histograms: bool = False
     ) -> NodeStats:
         """Return ``/stats``; ``topic`` and ``channel`` restrict it."""
-        params = stats_params(
-            topic=topic,
-            channel=channel,
-            include_clients=include_clients,
-            include_histograms=include_histograms,
-        )
-        return await self._get(self._url, "/stats", NodeStats, params)
+        with failures():
+            return await reads.node_stats(
+                self._client,
+                self._url,
+                NodeStats,
+                topic=topic,
+                channel=channel,
+                include_clients=include_clients,
+                include_histograms=include_histograms,
+            )
 
     async def topic(self, verb: Verb, topic: str) -> None:
         """Create, delete, empty, pause or unpause a topic."""
-        await self._post(self._url, f"/topic/{verb}", {"topic": topic})
+        with failures():
+            await perform_on_node(self._client, self._url, Action(verb), topic, None)
 
     async def channel(self, verb: Verb, topic: str, channel: str) -> None:
         """Create, delete, empty, pause or unpause a channel."""
-        await self._post(self._url, f"/channel/{verb}", {"topic": topic, "channel": channel})
+        with failures():
+            await perform_on_node(self._client, self._url, Action(verb), topic, channel)
 
     async def pub(self, topic: str, body: bytes, *, defer: timedelta = timedelta(0)) -> None:
         """Publish one message, which is delivered after ``defer`` at the earliest."""
-        delay = {"defer": str(defer // timedelta(milliseconds=1))} if defer else {}
-        await self._post(self._url, "/pub", {"topic": topic, **delay}, body)
+        with failures():
+            await publishing.publish(self._client, self._url, topic, body, defer_ms=defer // timedelta(milliseconds=1))

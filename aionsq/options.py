@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from aionsq.addresses import local_address
 from aionsq.backoff import STRATEGIES, BackoffStrategy
+from nsqcluster.tls import load_client_certificate
 from nsqdaemon.declaration import Declaration, shown_value, value_from_text
 from nsqdaemon.settings import Settings, declarations, setting
 from nsqwire.frame import DEFAULT_MAX_FRAME_BYTES
@@ -126,13 +127,13 @@ class ConnectionOptions(Settings, env="AIONSQ_"):
         }
 
     def ssl_context(self) -> ssl.SSLContext:
-        """The TLS context. Raises OSError if a file given by an option cannot be read."""
+        """The TLS context. Raises OSError if a file cannot be read, or is a key under a passphrase."""
         context = ssl.create_default_context(cafile=self.tls_root_ca_file or None)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # the user chose the old version explicitly
             context.minimum_version = _TLS_VERSIONS[self.tls_min_version]
         if self.tls_cert:
-            context.load_cert_chain(self.tls_cert, self.tls_key or None)
+            load_client_certificate(context, self.tls_cert, self.tls_key)
         if self.tls_insecure_skip_verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
@@ -207,6 +208,7 @@ class ConsumerOptions(ConnectionOptions, env="AIONSQ_"):
 
     @property
     def max_frame_bytes(self) -> int:
+        """Maximum size of a received frame, in bytes."""
         return self.max_msg_size or DEFAULT_MAX_FRAME_BYTES
 
     def strategy(self) -> BackoffStrategy:
@@ -222,6 +224,7 @@ class ConsumerOptions(ConnectionOptions, env="AIONSQ_"):
         return {"Authorization": f"Bearer {self.auth_secret}"}
 
     def identify_fields(self) -> dict[str, object]:
+        """The fields of IDENTIFY; durations are in milliseconds."""
         timeout = {"msg_timeout": self.msg_timeout // _MS} if self.msg_timeout else {}
         return {**super().identify_fields(), "sample_rate": self.sample_rate, **timeout}
 

@@ -16,6 +16,7 @@ from aionsq.options import ProducerOptions
 from aionsq.publish import Publish
 from aionsq.reconnect import Reconnect
 from nsqwire import frame
+from nsqwire.units import Seconds
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ class Outlet:
         """Publishes sent and not answered, including timed-out and cancelled ones, which nsqd still answers."""
         self.connection: Connection | None = None
         self.last_error: Exception | None = None
-        self.heard_at = 0.0
+        self.heard_at: Seconds = 0.0
         """Loop time of the last answer, or of the first publish sent after all were answered."""
         self._options = options
         self._source = source
@@ -65,7 +66,7 @@ class Outlet:
         self._opening = asyncio.Lock()
         self._connecting: asyncio.Task[None] | None = None
         self._pauses = Reconnect(options.max_reconnect_delay)
-        self._connected_at = 0.0
+        self._connected_at: Seconds = 0.0
 
     @property
     def is_ready(self) -> bool:
@@ -73,11 +74,11 @@ class Outlet:
         connection = self.connection
         return connection is not None and not connection.paused and not connection.is_closed
 
-    def is_stalled(self, now: float, limit: float) -> bool:
-        """Whether answers are outstanding and none has arrived for more than ``limit`` seconds."""
-        return bool(self.sent) and now - self.heard_at > limit
+    def is_stalled(self, now: Seconds, limit_s: float) -> bool:
+        """Whether answers are outstanding and none has arrived for more than ``limit_s``."""
+        return bool(self.sent) and now - self.heard_at > limit_s
 
-    def send(self, publish: Publish, now: float) -> None:
+    def send(self, publish: Publish, now: Seconds) -> None:
         """Send a publish. The outlet must be ready."""
         assert self.connection is not None
         if not self.sent:
@@ -188,7 +189,7 @@ class Outlet:
     def _lost(self, reason: str, *, unread: bool = False) -> None:
         """Handle the loss of the connection. ``unread``: nsqd did not read the unanswered publishes and stored none."""
         self.connection = None
-        self._pauses.held(_now() - self._connected_at)
+        self._pauses.lasted(_now() - self._connected_at)
         self.last_error = ConnectionLost(self.address, reason)
         log.info("nsqd %s: connection lost: %s", self.address, reason)
         sent, self.sent = self.sent, deque()
@@ -208,7 +209,7 @@ class Outlet:
 
     async def _try_until_connected(self) -> None:
         while self.connection is None and self._source.wanted():
-            await asyncio.sleep(self._pauses.next_delay())
+            await asyncio.sleep(self._pauses.next_delay_s())
             try:
                 await self.open()
             except ConnectFailed as error:
@@ -217,5 +218,5 @@ class Outlet:
                 self.last_error = error
 
 
-def _now() -> float:
+def _now() -> Seconds:
     return asyncio.get_running_loop().time()

@@ -19,6 +19,7 @@ from aionsq.publish import Publish
 from nsqwire import encoding
 from nsqwire.errors import BadBody, BadMessage, BadTopic, Invalid, NSQError
 from nsqwire.names import is_valid_name
+from nsqwire.units import Seconds
 
 log = logging.getLogger(__name__)
 
@@ -64,8 +65,8 @@ class Producer:
         for address in addresses:
             check_address(address)
         self._options = options or ProducerOptions()
-        self._timeout = self._options.publish_timeout.total_seconds()
-        self._stalled_after = self._options.stalled_after.total_seconds()
+        self._timeout_s = self._options.publish_timeout.total_seconds()
+        self._stalled_after_s = self._options.stalled_after.total_seconds()
         self._in_turn = self._options.nsqd_choice == "round_robin"
         self._max_msg_size = self._options.max_msg_size or _NEVER
         self._outlets = [Outlet(address, self._options, self) for address in addresses]
@@ -115,7 +116,7 @@ class Producer:
         Publishes that are still unanswered end with ProducerClosed if they were never sent, otherwise ConnectionLost.
         """
         self._closed = True
-        seconds = self._timeout if grace is None else grace.total_seconds()
+        seconds = self._timeout_s if grace is None else grace.total_seconds()
         self.answered()
         if seconds > 0:
             try:
@@ -185,6 +186,7 @@ class Producer:
     # --- called by the outlets ---
 
     def wanted(self) -> bool:
+        """Return whether the outlets should stay connected: the producer is open, or has publishes to send."""
         return bool(self._waiting) or not self._closed
 
     def writable(self) -> None:
@@ -197,11 +199,13 @@ class Producer:
                 outlet.send(publish, now)
 
     def returned(self, publishes: deque[Publish]) -> None:
+        """Take back publishes that a lost connection did not send, before all that wait."""
         self._waiting.extendleft(reversed(publishes))
         self._waiting_bytes += sum(len(publish.data) for publish in publishes)
         self.writable()
 
     def answered(self) -> None:
+        """Note that an outlet received responses; a closing producer ends once all publishes have theirs."""
         if self._closed:
             while self._waiting and self._waiting[0].done():
                 self._waiting_bytes -= len(self._waiting.popleft().data)
@@ -236,7 +240,7 @@ class Producer:
         publish.line = line
         publish.data = data
         publish.sent_to = ""
-        publish.deadline = now + (self._timeout if timeout is None else timeout.total_seconds())
+        publish.deadline = now + (self._timeout_s if timeout is None else timeout.total_seconds())
         outlet = None if self._waiting else self._choose(now)
         if outlet is not None:
             outlet.send(publish, now)
@@ -252,7 +256,7 @@ class Producer:
             self._set_timer(publish.deadline)
         return publish
 
-    def _choose(self, now: float) -> Outlet | None:
+    def _choose(self, now: Seconds) -> Outlet | None:
         """Return the outlet for the next publish; None if no outlet is ready. A stalled one is the last resort."""
         outlets = self._outlets
         if len(outlets) == 1:
@@ -263,7 +267,7 @@ class Producer:
         stalled = None
         for outlet in outlets:
             if outlet.is_ready:
-                if not outlet.is_stalled(now, self._stalled_after):
+                if not outlet.is_stalled(now, self._stalled_after_s):
                     return outlet
                 stalled = stalled or outlet
         return stalled
@@ -273,7 +277,7 @@ class Producer:
         for outlet in self._outlets:
             outlet.keep_connecting()
 
-    def _set_timer(self, at: float) -> None:
+    def _set_timer(self, at: Seconds) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = at

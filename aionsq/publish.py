@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from nsqwire.units import Seconds
+
 
 class Publish(asyncio.Future[None]):
     """A publish command and the future of its answer. One object without ``__init__`` is the fastest to create."""
@@ -14,7 +16,7 @@ class Publish(asyncio.Future[None]):
     """``PUB topic\\n`` if the publish may be combined with others in an MPUB; otherwise empty."""
     data: bytes
     """The bytes after ``line``, or the whole command. Cleared with the answer, because callers may keep the future."""
-    deadline: float
+    deadline: Seconds
     """Loop time at which the publish ends with PublishTimedOut."""
     sent_to: str
     """Address of the nsqd that may have stored the message; empty if no nsqd has."""

@@ -12,6 +12,8 @@ from datetime import timedelta
 from enum import Enum
 from typing import Generic, NamedTuple, TypeVar
 
+from nsqwire.units import Seconds
+
 Key = TypeVar("Key", bound=Hashable)
 
 
@@ -89,45 +91,45 @@ class Distribution(Generic[Key]):
         self.max_in_flight = max_in_flight
         self.mode = Mode.FULL
         self.slots: dict[Key, Slot] = {}
-        self._idle_timeout = low_rdy_idle_timeout.total_seconds()
-        self._hold_timeout = low_rdy_timeout.total_seconds()
+        self._idle_timeout_s = low_rdy_idle_timeout.total_seconds()
+        self._hold_timeout_s = low_rdy_timeout.total_seconds()
 
     @property
     def total(self) -> int:
         """Sum of the RDY counts sent."""
         return sum(slot.ready_count for slot in self.slots.values())
 
-    def joined(self, key: Key, max_rdy_count: int, now: float) -> list[ReadyCount[Key]]:
+    def joined(self, key: Key, max_rdy_count: int, now: Seconds) -> list[ReadyCount[Key]]:
         """A connection has subscribed."""
         self.slots[key] = Slot(max_rdy_count)
         return self._apply(self._targets(), now)
 
-    def left(self, key: Key, now: float) -> list[ReadyCount[Key]]:
+    def left(self, key: Key, now: Seconds) -> list[ReadyCount[Key]]:
         """A connection has ended; its RDY count goes to the others."""
         self.slots.pop(key, None)
         return self._apply(self._targets(), now)
 
-    def change_max_in_flight(self, max_in_flight: int, now: float) -> list[ReadyCount[Key]]:
+    def change_max_in_flight(self, max_in_flight: int, now: Seconds) -> list[ReadyCount[Key]]:
         """Distribute a new total; 0 pauses the consumer."""
         self.max_in_flight = max_in_flight
         return self._apply(self._targets(), now)
 
-    def block(self, now: float) -> list[ReadyCount[Key]]:
+    def block(self, now: Seconds) -> list[ReadyCount[Key]]:
         """Backoff blocks: RDY 0 for all connections."""
         self.mode = Mode.BLOCKED
         return self._apply(self._targets(), now)
 
-    def test(self, now: float) -> list[ReadyCount[Key]]:
+    def test(self, now: Seconds) -> list[ReadyCount[Key]]:
         """Backoff tests one message: RDY 1 for the connection that has waited longest. Empty without connections."""
         self.mode = Mode.TEST
         return self._apply(self._targets(), now)
 
-    def resume(self, now: float) -> list[ReadyCount[Key]]:
+    def resume(self, now: Seconds) -> list[ReadyCount[Key]]:
         """Backoff has ended: distribute the full total again."""
         self.mode = Mode.FULL
         return self._apply(self._targets(), now)
 
-    def redistribute(self, now: float) -> list[ReadyCount[Key]]:
+    def redistribute(self, now: Seconds) -> list[ReadyCount[Key]]:
         """Pass RDY 1 from connection to connection if there are more connections than ``max_in_flight``.
 
         Call it several times a second, and when a message from a connection with RDY 0 is answered.
@@ -158,18 +160,18 @@ class Distribution(Generic[Key]):
             return self.max_in_flight
         return min(1, self.max_in_flight) if self.mode is Mode.TEST else 0
 
-    def _gives_up(self, slot: Slot, now: float) -> bool:
+    def _gives_up(self, slot: Slot, now: Seconds) -> bool:
         brought_something = slot.last_message_at >= slot.granted_at
         if self.mode is Mode.TEST and brought_something and slot.in_flight_count:
             return False  # the test message is being processed
         if not brought_something and not slot.in_flight_count:
-            return now - slot.granted_at >= min(self._idle_timeout, FRUITLESS_SECONDS)
-        return now - self._active(slot) >= self._idle_timeout or now - slot.granted_at >= self._hold_timeout
+            return now - slot.granted_at >= min(self._idle_timeout_s, FRUITLESS_SECONDS)
+        return now - self._active(slot) >= self._idle_timeout_s or now - slot.granted_at >= self._hold_timeout_s
 
     def _active(self, slot: Slot) -> float:
         return max(slot.last_message_at, slot.granted_at)
 
-    def _active_at(self, key: Key) -> float:
+    def _active_at(self, key: Key) -> Seconds:
         return self._active(self.slots[key])
 
     def _waiting(self) -> list[Key]:
@@ -187,7 +189,7 @@ class Distribution(Generic[Key]):
         given = shares(limit, [self.slots[key].max_rdy_count for key in order])
         return {**dict.fromkeys(self.slots, 0), **dict(zip(order, given, strict=True))}
 
-    def _apply(self, targets: dict[Key, int], now: float) -> list[ReadyCount[Key]]:
+    def _apply(self, targets: dict[Key, int], now: Seconds) -> list[ReadyCount[Key]]:
         changes = [ReadyCount(key, count) for key, count in targets.items() if self.slots[key].ready_count != count]
         changes.sort(key=lambda change: change.ready_count > self.slots[change.key].ready_count)
         for key, count in changes:

@@ -27,7 +27,9 @@ class Inbox(Protocol):
     trial: int | None
     """Number of the running backoff test, with which messages delivered now are marked; None outside a test."""
 
-    def delivered(self, messages: list[Message]) -> None: ...
+    def delivered(self, messages: list[Message]) -> None:
+        """Messages arrived."""
+        ...
 
     def answered(self, message: Message, outcome: Outcome) -> None:
         """Called before the answer to a message is sent, so that RDY changes by backoff are sent first."""

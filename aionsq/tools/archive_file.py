@@ -61,14 +61,14 @@ class _Written:
             while view:
                 view = view[os.write(self._fd, view) :]
         except OSError:
-            self._give_back()
+            self._truncate_to_synced()
             raise
 
     def _fsync(self) -> None:
         os.fsync(self._fd)
         self._synced = os.fstat(self._fd).st_size
 
-    def _give_back(self) -> None:
+    def _truncate_to_synced(self) -> None:
         """Truncate the file to its last synced length. Messages beyond that length were not finished."""
         try:
             os.ftruncate(self._fd, self._synced)
@@ -86,12 +86,15 @@ class PlainFile(_Written):
         self.size = self._synced = os.fstat(self._fd).st_size
 
     def append(self, data: bytes) -> None:
+        """Write lines. Raises OSError; the file is then truncated to its last synced length."""
         self._write(data)
 
     def sync(self) -> None:
+        """Write everything to disk. Raises OSError."""
         self._fsync()
 
     def close(self) -> None:
+        """Sync and close the file. Raises OSError."""
         self.sync()
         os.close(self._fd)
 
@@ -106,17 +109,20 @@ class GzipFile(_Written):
         self._member: zlib._Compress | None = None
 
     def append(self, data: bytes) -> None:
+        """Write lines. Raises OSError; the file is then truncated to its last synced length."""
         if self._member is None:
             self._member = zlib.compressobj(self._level, zlib.DEFLATED, GZIP)
         self._write(self._member.compress(data))
 
     def sync(self) -> None:
+        """End the gzip member and write everything to disk. Raises OSError."""
         if self._member is not None:
             self._write(self._member.flush())
             self._member = None
         self._fsync()
 
     def close(self) -> None:
+        """Sync and close the file, with an empty last member. Raises OSError."""
         self.sync()
         self._write(empty_member())
         self._fsync()

@@ -86,7 +86,7 @@ class Archiver:
     async def _store(self, ticked: bool, reopening: bool) -> None:
         """Write the messages that have arrived. Sync at each tick, before the end, and when nsqd waits for answers."""
         arrived, self._arrived = self._arrived, []
-        arrived = [message for message in arrived if message.is_held]
+        arrived = [message for message in arrived if message.is_in_flight]
         self._unsynced += arrived
         syncs = (
             ticked

@@ -9,7 +9,7 @@ from aionsq.tools import process
 from aionsq.tools.cluster_command import ActionResult, Options
 from aionsq.tools.flags import ToolFailed
 from nsqcluster import Action, Survey, perform, rewind, survey
-from nsqcluster.rows import held_count
+from nsqcluster.rows import unfinished_count
 
 PROG = "nsq channels"
 
@@ -58,6 +58,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 async def show(options: Options, topics: Sequence[str]) -> int:
+    """Print the channels of ``topics``, or of all topics if there are none. Returns the exit status."""
     found = await survey(options.cluster)
     rows = [row for row in found.channel_rows() if not topics or row["topic"] in topics]
     missing = sorted(set(topics) - {row["name"] for row in found.topic_rows()})
@@ -111,14 +112,17 @@ def loss(action: Action, topic: str, name: str, found: Survey) -> str:
     if row is None:
         return f"{action} channel {name} of topic {topic}{unknown}"
     where = f"on {command.count(len(row['nodes']), 'node')}" if row["nodes"] else "known to nsqlookupd only"
-    held = command.count(held_count(row), "message")
-    inside = f" ({row['in_flight_count']:,} in flight, {row['deferred_count']:,} deferred)" if held_count(row) else ""
+    messages = command.count(unfinished_count(row), "message")
+    inside = (
+        f" ({row['in_flight_count']:,} in flight, {row['deferred_count']:,} deferred)" if unfinished_count(row) else ""
+    )
     clients = command.count(row["client_count"], "consumer")
     gone = f", and disconnect {clients}" if action is Action.DELETE and row["client_count"] else ""
-    return f"{action} channel {name} of topic {topic} {where}, with {held}{inside}{gone}{unknown}"
+    return f"{action} channel {name} of topic {topic} {where}, with {messages}{inside}{gone}{unknown}"
 
 
 async def rewind_channels(options: Options, topic: str, names: Sequence[str]) -> int:
+    """Rewind channels on all nodes, and print the results. Returns the exit status."""
     results: list[ActionResult] = []
     for name in names:
         what = {"topic": topic, "channel": name}
@@ -127,6 +131,7 @@ async def rewind_channels(options: Options, topic: str, names: Sequence[str]) ->
 
 
 async def act(options: Options, action: Action, topic: str, names: Sequence[str]) -> int:
+    """Carry out ``action`` on channels on all nodes, and print the results. Returns the exit status."""
     results: list[ActionResult] = []
     for name in names:
         what = {"topic": topic, "channel": name}

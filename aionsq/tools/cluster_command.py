@@ -235,11 +235,13 @@ class ActionResult:
 
     @property
     def name(self) -> str:
+        """What the action concerned, as in ``channel c of topic t``."""
         (_, topic), *narrower = self.what.items()
         return f"topic {topic}" if not narrower else f"{narrower[0][0]} {narrower[0][1]} of topic {topic}"
 
 
 async def carry_out(what: Mapping[str, str], work: Coroutine[Any, Any, list[Result]]) -> ActionResult:
+    """Await an action. If no node could be asked, the result has the reason."""
     try:
         return ActionResult(what=what, by_server=await work)
     except (NotInCluster, ClusterUnreachable) as error:
@@ -292,6 +294,7 @@ def report_failures(options: Options, failures: Sequence[Failure]) -> int:
 
 
 def print_json(key: str, rows: Sequence[Mapping[str, Any]], failures: Sequence[Failure]) -> None:
+    """Print ``{key: rows, "errors": failures}``."""
     print(json.dumps({key: rows, "errors": failures}, indent=2), flush=True)
 
 

@@ -13,9 +13,8 @@ from aionsq.addresses import split_address
 from aionsq.consumer import Consumer
 from aionsq.options import ConnectionOptions, ConsumerOptions, ProducerOptions
 from aionsq.options import with_texts as options_with_texts
-from nsqcluster import tls_context
 from nsqcluster.addresses import base_url
-from nsqcluster.errors import reason_of
+from nsqcluster.tls import UnusableFile, tls_context
 from nsqdaemon.logs import LOG_FORMATS, LogLevel
 from nsqdaemon.node_http import HTTPTimeouts, NodeTLSSettings
 from nsqdaemon.settings import Settings, setting
@@ -94,8 +93,8 @@ def node_tls(flags: NodeTLSSettings) -> ssl.SSLContext:
             key=flags.http_client_tls_key,
             skip_verify=flags.http_client_tls_insecure_skip_verify,
         )
-    except OSError as error:
-        raise ToolFailed(f"invalid certificate or key file of --http-client-tls-*: {reason_of(error)}") from None
+    except UnusableFile as error:
+        raise ToolFailed(f"--http-client-tls-{error.kind}: {error}") from None
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final, Protocol
 
+from nsqwire.units import Seconds
+
 FIRST_RETRY_S: Final = 30.0
 MAX_RETRY_S: Final = 900.0
 
@@ -27,13 +29,13 @@ MODES: Final = ("round-robin", "hostpool", "epsilon-greedy")
 class Pool(Protocol):
     """A set of addresses. Times are seconds of one monotonic clock."""
 
-    def pick(self, now: float) -> str:
+    def pick(self, now: Seconds) -> str:
         """The address to try next."""
 
-    def succeeded(self, address: str, seconds: float, now: float) -> None:
+    def succeeded(self, address: str, seconds: float, now: Seconds) -> None:
         """A delivery to the address succeeded and took ``seconds``."""
 
-    def failed(self, address: str, now: float) -> None:
+    def failed(self, address: str, now: Seconds) -> None:
         """A delivery to the address failed."""
 
 
@@ -51,15 +53,15 @@ class RoundRobin:
         self._addresses = addresses
         self._next = 0
 
-    def pick(self, now: float) -> str:
+    def pick(self, now: Seconds) -> str:
         address = self._addresses[self._next]
         self._next = (self._next + 1) % len(self._addresses)
         return address
 
-    def succeeded(self, address: str, seconds: float, now: float) -> None:
+    def succeeded(self, address: str, seconds: float, now: Seconds) -> None:
         pass
 
-    def failed(self, address: str, now: float) -> None:
+    def failed(self, address: str, now: Seconds) -> None:
         pass
 
 
@@ -67,18 +69,18 @@ class RoundRobin:
 class _Host:
     address: str
     dead: bool = False
-    retry_at: float = 0.0
-    retry_delay: float = 0.0
+    retry_at: Seconds = 0.0
+    retry_delay_s: float = 0.0
     timings: deque[_Bucket] = field(default_factory=deque)
 
-    def may_be_tried(self, now: float) -> bool:
+    def may_be_tried(self, now: Seconds) -> bool:
         return not self.dead or self.retry_at < now
 
-    def trying(self, now: float) -> None:
+    def trying(self, now: Seconds) -> None:
         """Called before the address is tried. If the address is dead, this doubles the wait before its next trial."""
         if self.dead:
-            self.retry_delay = min(self.retry_delay * 2, MAX_RETRY_S)
-            self.retry_at = now + self.retry_delay
+            self.retry_delay_s = min(self.retry_delay_s * 2, MAX_RETRY_S)
+            self.retry_at = now + self.retry_delay_s
 
 
 class HostPool:
@@ -93,7 +95,7 @@ class HostPool:
         self._by_address = {host.address: host for host in self._hosts}
         self._next = 0
 
-    def pick(self, now: float) -> str:
+    def pick(self, now: Seconds) -> str:
         for step in range(len(self._hosts)):
             index = (self._next + step) % len(self._hosts)
             if self._hosts[index].may_be_tried(now):
@@ -102,17 +104,17 @@ class HostPool:
             host.dead = False
         return self._take(0, now)
 
-    def succeeded(self, address: str, seconds: float, now: float) -> None:
+    def succeeded(self, address: str, seconds: float, now: Seconds) -> None:
         self._by_address[address].dead = False
 
-    def failed(self, address: str, now: float) -> None:
+    def failed(self, address: str, now: Seconds) -> None:
         host = self._by_address[address]
         if not host.dead:
             host.dead = True
-            host.retry_delay = FIRST_RETRY_S
+            host.retry_delay_s = FIRST_RETRY_S
             host.retry_at = now + FIRST_RETRY_S
 
-    def _take(self, index: int, now: float) -> str:
+    def _take(self, index: int, now: Seconds) -> str:
         self._next = (index + 1) % len(self._hosts)
         host = self._hosts[index]
         host.trying(now)
@@ -141,7 +143,7 @@ class EpsilonGreedy(HostPool):
         self.epsilon = FIRST_EPSILON
         self._random = random
 
-    def pick(self, now: float) -> str:
+    def pick(self, now: Seconds) -> str:
         if self._random() < self.epsilon:
             self.epsilon = max(self.epsilon * EPSILON_DECAY, MIN_EPSILON)
             return super().pick(now)
@@ -154,7 +156,7 @@ class EpsilonGreedy(HostPool):
         host.trying(now)
         return host.address
 
-    def succeeded(self, address: str, seconds: float, now: float) -> None:
+    def succeeded(self, address: str, seconds: float, now: Seconds) -> None:
         super().succeeded(address, seconds, now)
         timings = self._by_address[address].timings
         number = _bucket_number(now)
@@ -164,11 +166,11 @@ class EpsilonGreedy(HostPool):
         timings[-1].seconds += max(seconds, 1e-9)  # the clock may not have advanced, and 0 means "unknown"
 
 
-def _bucket_number(now: float) -> int:
+def _bucket_number(now: Seconds) -> int:
     return int(now / (REMEMBERED_S / BUCKETS))
 
 
-def _mean(host: _Host, now: float) -> float:
+def _mean(host: _Host, now: Seconds) -> float:
     """Return the weighted mean response time in seconds; 0 without a success in the last five minutes."""
     newest = _bucket_number(now)
     while host.timings and host.timings[0].number <= newest - BUCKETS:

@@ -38,7 +38,7 @@ class JSONFilter:
         self._whitelist = sorted(set(whitelist))
 
     @property
-    def looks_inside(self) -> bool:
+    def parses_bodies(self) -> bool:
         """False if every body passes unchanged, JSON or not."""
         return bool(self._field or self._whitelist)
 
@@ -49,7 +49,7 @@ class JSONFilter:
         match. A whitelisted body has sorted keys and the original text of each value, so that numbers keep their
         digits. Raises NotJSON, and FieldMissing if a value is required.
         """
-        if not self.looks_inside:
+        if not self.parses_bodies:
             return body
         try:
             text = body.decode()

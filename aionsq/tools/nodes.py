@@ -58,6 +58,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 async def show(options: Options) -> int:
+    """Print the nodes, or those that were named. Returns the exit status."""
     found = await survey(options.cluster)
     rows = [row for row in found.node_rows() if not options.names or row["id"] in options.names]
     if options.json:
@@ -90,6 +91,7 @@ async def show(options: Options) -> int:
 
 
 def up_for(row: NodeRow) -> str:
+    """Return for how long a node has been running, as ``[D days, ]H:MM:SS``; empty if unknown."""
     if not row["start_time"]:
         return ""
     return str(timedelta(seconds=max(int(time.time()) - row["start_time"], 0)))
@@ -114,11 +116,11 @@ async def checked_survey(options: Options, node: str, topics: Sequence[str]) -> 
         near = get_close_matches(node, found.nodes, n=1)
         hint = f"did you mean {near[0]}?" if near else f"the nodes are: {', '.join(sorted(found.nodes)) or 'none'}"
         raise ToolFailed(f"no such node: {node}; {hint}")
-    held = {topic.topic_name for topic in found.nodes[node].topics}
+    reported = {topic.topic_name for topic in found.nodes[node].topics}
     described = found.nodes[node].producer
     listed = set(described.topics if described else ())
     for topic in topics:
-        if found.nodes[node].error is None and topic not in held | listed:
+        if found.nodes[node].error is None and topic not in reported | listed:
             raise ToolFailed(f"node {node} has no topic {topic}")
     return found
 
@@ -130,11 +132,12 @@ def loss(topic: str, node: str, found: Survey) -> str:
     each = next((each for each in (stats.topics if stats else ()) if each.topic_name == topic), None)
     if each is None:
         return action + command.and_unknown(found)
-    held = each.depth + sum(channel.held_count for channel in each.channels)
-    return f"{action}, with {command.count(len(each.channels), 'channel')} and {command.count(held, 'message')}"
+    messages = each.depth + sum(channel.unfinished_count for channel in each.channels)
+    return f"{action}, with {command.count(len(each.channels), 'channel')} and {command.count(messages, 'message')}"
 
 
 async def act(options: Options, node: str, topics: Sequence[str]) -> int:
+    """Tombstone ``topics`` on ``node``, and print the results. Returns the exit status."""
     results: list[ActionResult] = []
     for topic in topics:
         what = {"topic": topic, "node": node}

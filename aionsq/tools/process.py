@@ -18,6 +18,7 @@ from aionsq.tools.flags import ToolFailed, ToolFlags
 from nsqdaemon import logs
 from nsqdaemon.descriptors import allow_many_descriptors, occupy_standard_descriptors
 from nsqdaemon.settings import load
+from nsqdaemon.streams import escape_unencodable_output
 from nsqwire.errors import NSQError
 from nsqwire.version import NSQ_VERSION
 
@@ -64,6 +65,7 @@ class Tool(Generic[F]):
     def __call__(self, argv: Sequence[str] | None = None) -> int:
         occupy_standard_descriptors()
         allow_many_descriptors()
+        escape_unencodable_output()
         prog = self.name if argv is None else self._subcommand
         flags = load(
             self.flags,

@@ -15,6 +15,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from nsqwire.units import Seconds
+
 log = logging.getLogger(__name__)
 
 DRAW_SECONDS = 0.25
@@ -29,11 +31,11 @@ Depth = Callable[[], Awaitable[int | None]]
 class Rate:
     """Messages per second over the last few seconds; times are seconds of a monotonic clock."""
 
-    def __init__(self, count: int, now: float, seconds: float = RATE_SECONDS) -> None:
+    def __init__(self, count: int, now: Seconds, seconds: float = RATE_SECONDS) -> None:
         self._seconds = seconds
         self._seen = deque([(now, count)])
 
-    def at(self, count: int, now: float) -> float:
+    def at(self, count: int, now: Seconds) -> float:
         """Record that ``count`` messages were done at ``now``, and return the rate."""
         self._seen.append((now, count))
         while len(self._seen) > 2 and self._seen[1][0] <= now - self._seconds:
@@ -59,7 +61,7 @@ async def progress(mode: str, count: Count, depth: Depth | None = None, *, print
         yield
         return
     on_terminal = mode == "auto" and _is_terminal(sys.stderr) and not (prints and _is_terminal(sys.stdout))
-    shown = asyncio.create_task((_drawn if on_terminal else _logged)(count, depth))
+    shown = asyncio.create_task((_line_shown if on_terminal else _lines_logged)(count, depth))
     try:
         yield
     finally:
@@ -67,7 +69,7 @@ async def progress(mode: str, count: Count, depth: Depth | None = None, *, print
         await asyncio.gather(shown, return_exceptions=True)
 
 
-async def _drawn(count: Count, depth: Depth | None) -> None:
+async def _line_shown(count: Count, depth: Depth | None) -> None:
     console = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
     began_at = time.monotonic()
     rate = Rate(count(), began_at)
@@ -95,7 +97,7 @@ async def _drawn(count: Count, depth: Depth | None) -> None:
             updating.cancel()
 
 
-async def _logged(count: Count, depth: Depth | None) -> None:
+async def _lines_logged(count: Count, depth: Depth | None) -> None:
     rate = Rate(count(), time.monotonic(), LINE_SECONDS)
     last = None
     while True:

@@ -18,12 +18,12 @@ from typing import Any, Final
 from aionsq.errors import ClientError
 from aionsq.producer import Producer
 from aionsq.tools.flags import DEFAULT_NSQD, ProgressFlags, ToolFailed, producer_options
+from aionsq.tools.names import check_names
 from aionsq.tools.process import INTERRUPTED, Run, Tool
 from aionsq.tools.progress import progress
 from aionsq.tools.records import Records, Throttle, batches
 from nsqdaemon.settings import setting
 from nsqwire.errors import NSQError
-from nsqwire.names import is_valid_name
 
 NAME = "to_nsq"
 
@@ -102,8 +102,7 @@ async def pub(flags: PubFlags, run: Run) -> int:
     """Publish until the input ends or the tool is stopped. Raises ToolFailed."""
     if not flags.topic:
         raise ToolFailed("--topic required")
-    if not is_valid_name(flags.topic):
-        raise ToolFailed(f"topic name {flags.topic!r} is not valid")
+    check_names("topic", flags.topic)
     delimiter = os.fsencode(flags.delimiter)
     if len(delimiter) != 1:
         raise ToolFailed("--delimiter must be a single byte")

@@ -23,11 +23,12 @@ from aionsq.tools.process import Run, Tool
 from aionsq.tools.progress import progress
 from nsqdaemon.http import HTTPError, HTTPServer, Request, Response, Stream, refusal, text_response
 from nsqdaemon.http.messages import TEXT_HEADER
-from nsqdaemon.listening import ListenFailed, listen_tcp
+from nsqdaemon.listener import ListenFailed, listen_tcp
 from nsqdaemon.settings import setting
 from nsqwire.addresses import address_text
 from nsqwire.durations import format_duration
 from nsqwire.names import is_valid_name
+from nsqwire.units import Seconds
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ class Subscriber(asyncio.Protocol):
         self.topic = topic
         self.channel = channel
         self.address = "@"
-        self.connected_at = time.monotonic()
+        self.connected_at: Seconds = time.monotonic()
         self._server = server
         self._left = asyncio.Event()
         self._writable = asyncio.Event()
@@ -108,7 +109,9 @@ class Subscriber(asyncio.Protocol):
                 try:
                     async with consumer:
                         log.info("[%s] subscribed to [%s : %s]", self.address, self.topic, self.channel)
-                        running = [asyncio.create_task(each) for each in (self._deliver(consumer), self._beat())]
+                        running = [
+                            asyncio.create_task(each) for each in (self._deliver(consumer), self._send_heartbeats())
+                        ]
                         await leaving
                         consumer.begin_stop(GRACE)
                     for task in running:
@@ -128,9 +131,9 @@ class Subscriber(asyncio.Protocol):
 
     async def _deliver(self, consumer: Consumer) -> None:
         while (message := await consumer.next_message()) is not None:
-            await self._give(message)
+            await self._deliver_one(message)
 
-    async def _give(self, message: Message) -> None:
+    async def _deliver_one(self, message: Message) -> None:
         """Finish a message once it was written to the client's socket; otherwise requeue it."""
         self._transport.write(message.body + b"\n")
         await asyncio.sleep(0)  # the event loop writes at the end of its iteration
@@ -141,7 +144,7 @@ class Subscriber(asyncio.Protocol):
             message.finish()
             self._server.delivered += 1
 
-    async def _beat(self) -> None:
+    async def _send_heartbeats(self) -> None:
         while True:
             await asyncio.sleep(HEARTBEAT_SECONDS)
             if self._writable.is_set():  # send no heartbeats to a client that does not read

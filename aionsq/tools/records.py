@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nsqwire.units import Seconds
+
 
 class Records:
     """Splits input at a one-byte delimiter, which is not part of the records. Empty records are skipped."""
@@ -45,12 +47,12 @@ def batches(records: Sequence[bytes], *, most: int, most_bytes: int) -> list[Seq
 class Throttle:
     """Limits output to ``rate`` records per second, with bursts of up to one second's records."""
 
-    def __init__(self, rate: int, now: float) -> None:
+    def __init__(self, rate: int, now: Seconds) -> None:
         self._rate = rate
         self._at = now
         self._free = float(rate)
 
-    def take(self, count: int, now: float) -> float:
+    def take(self, count: int, now: Seconds) -> float:
         """Reserve ``count`` records; returns the seconds to wait before sending them."""
         self._free = min(self._free + (now - self._at) * self._rate, float(self._rate))
         self._at = now

@@ -22,6 +22,7 @@ from aionsq.tools.flags import (
     lookupds_of_environment,
     node_tls,
 )
+from aionsq.tools.names import check_names
 from aionsq.tools.process import Run, Tool
 from nsqcluster import Client, RequestFailed, reads
 from nsqcluster.addresses import base_url
@@ -29,6 +30,7 @@ from nsqcluster.discovery import nodes_of
 from nsqcluster.errors import detail_of
 from nsqdaemon.node_http import HTTPTimeouts, NodeTLSSettings
 from nsqdaemon.settings import setting
+from nsqwire.units import Seconds
 
 NAME = "nsq_stat"
 
@@ -54,9 +56,9 @@ class StatFlags(HTTPTimeouts, NodeTLSSettings, ToolFlags):
 
 @dataclass(frozen=True)
 class Sample:
-    """One node's counters; ``taken_at`` is in seconds of a monotonic clock."""
+    """One node's counters; ``read_at`` is in seconds of a monotonic clock."""
 
-    taken_at: float
+    read_at: Seconds
     depth: int
     backend_depth: int
     in_flight_count: int
@@ -74,9 +76,9 @@ def row(before: Mapping[str, Sample], now: Mapping[str, Sample]) -> str:
         if address not in before:
             continue
         earlier = before[address]
-        elapsed = sample.taken_at - earlier.taken_at
+        elapsed = sample.read_at - earlier.read_at
         if sample.message_count < earlier.message_count:  # the node was restarted and counts from 0
-            earlier = Sample(earlier.taken_at, 0, 0, 0, 0, 0, 0, 0, 0)
+            earlier = Sample(earlier.read_at, 0, 0, 0, 0, 0, 0, 0, 0)
         published = sample.message_count - earlier.message_count
         ingress += published / elapsed
         egress += (published - (sample.depth - earlier.depth)) / elapsed
@@ -138,6 +140,8 @@ async def _stopped_within(run: Run, interval: timedelta) -> bool:
 def _check(flags: StatFlags) -> None:
     if not flags.topic or not flags.channel:
         raise ToolFailed("--topic and --channel are required")
+    check_names("topic", flags.topic)
+    check_names("channel", flags.channel)
     if flags.interval <= timedelta(0):
         raise ToolFailed("--interval should be positive")
     check_timeouts(flags)
@@ -171,10 +175,10 @@ class Watch:
         topic, channel = self._flags.topic, self._flags.channel
         stats = await reads.stats(self._client, {each: each for each in addresses}, topic=topic, channel=channel)
         errors.update({name: _line(error) for name, error in stats.failures.items()})
-        taken_at = time.monotonic()
+        read_at = time.monotonic()
         samples = {
             name: Sample(
-                taken_at,
+                read_at,
                 *(found.depth, found.backend_depth, found.in_flight_count, found.deferred_count, found.requeue_count),
                 *(found.timeout_count, found.message_count, found.client_count),
             )

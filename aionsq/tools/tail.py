@@ -19,7 +19,8 @@ from functools import partial
 from aionsq.message import Message
 from aionsq.tools.backlog import Backlog
 from aionsq.tools.flags import ConsumerFlags, Sources, ToolFailed, consumer_options, sources
-from aionsq.tools.peeking import ready_messages
+from aionsq.tools.names import check_names
+from aionsq.tools.peek import ready_messages
 from aionsq.tools.process import Run, Tool
 from aionsq.tools.progress import progress
 from nsqdaemon.settings import setting
@@ -103,6 +104,8 @@ async def tail(flags: TailFlags, run: Run) -> int:
     """Print until stopped or the limit is reached. Raises ToolFailed."""
     if not flags.topic:
         raise ToolFailed("--topic required")
+    check_names("topic", *flags.topic)
+    check_names("channel", flags.channel)
     where = sources(flags, local=run.is_subcommand)
     if flags.peek:
         return await peek(flags, where, run)
@@ -132,9 +135,12 @@ async def peek(flags: TailFlags, where: Sources, run: Run) -> int:
     async with Backlog(where, list) as backlog:
         for topic in dict.fromkeys(flags.topic):
             addresses = await backlog.http_addresses(topic)
-            if not addresses:
-                raise ToolFailed(f"no node with topic {topic} answers over HTTP")
-            async with aclosing(ready_messages(backlog.client, addresses, topic, flags.channel)) as bodies:
+            if not addresses.known:
+                reasons = "; ".join(f"{server}: {reason}" for server, reason in addresses.failures.items())
+                raise ToolFailed(f"no node with topic {topic} answers over HTTP: {reasons or 'no node has the topic'}")
+            for server, reason in addresses.failures.items():
+                run.note(f"{server}: {reason}")
+            async with aclosing(ready_messages(backlog.client, addresses.known, topic, flags.channel)) as bodies:
                 async for body in bodies:
                     if left == 0 or run.stop.is_set():
                         break

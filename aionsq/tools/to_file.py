@@ -29,6 +29,7 @@ from aionsq.tools.archiver import Archiver
 from aionsq.tools.backlog import Backlog
 from aionsq.tools.file_names import DEFAULT_DATETIME, DEFAULT_FORMAT, FileNames
 from aionsq.tools.flags import ConsumerFlags, Sources, ToolFailed, check_timeouts, consumer_options, sources
+from aionsq.tools.names import check_names
 from aionsq.tools.process import Run, Tool
 from aionsq.tools.progress import progress
 from nsqdaemon.logs import LogLevel
@@ -127,6 +128,7 @@ class Archivers:
 
     @property
     def topics(self) -> Iterable[str]:
+        """The topics that are being archived."""
         return list(self._archivers)
 
     @property
@@ -244,6 +246,8 @@ def _checked(flags: ToFileFlags, run: Run) -> Sources:
     """Check the flags as nsq_to_file does, in its order, and return the addresses. Raises ToolFailed."""
     if not flags.channel:
         raise ToolFailed("--channel is required")
+    check_names("topic", *flags.topic)
+    check_names("channel", flags.channel)
     check_timeouts(flags)
     where = sources(flags, local=run.is_subcommand)
     if not 1 <= flags.gzip_level <= 9:
@@ -259,6 +263,8 @@ def _checked(flags: ToFileFlags, run: Run) -> Sources:
         re2.compile(flags.topic_pattern, _QUIET)
     except re2.error as error:
         raise ToolFailed(f"--topic-pattern {flags.topic_pattern}: {_words(error)}") from None
+    except UnicodeEncodeError:
+        raise ToolFailed(f"--topic-pattern {flags.topic_pattern!r}: is not UTF-8") from None
     return where
 
 

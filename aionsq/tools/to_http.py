@@ -56,7 +56,7 @@ class ToHTTPFlags(HTTPTimeouts, DeliveryFlags):
     http_client_request_timeout: timedelta = setting("20s", "Timeout of a request, including redirects.")
 
 
-class NotTaken(Exception):
+class NotAccepted(Exception):
     """A server did not accept the message. ``unsent``: it was not reached, so it received nothing of the message."""
 
     def __init__(self, address: str, reason: str, *, unsent: bool = False) -> None:
@@ -98,23 +98,23 @@ class Sender:
         await self._session.close()
 
     async def send(self, address: str, body: bytes) -> None:
-        """Send a message to ``address``. Raises NotTaken."""
+        """Send a message to ``address``. Raises NotAccepted."""
         url = self._url_of[address](body)
         data = body if self._method == "POST" else None
         try:
             async with self._session.request(self._method, url, data=data, headers=self._headers) as response:
                 if not 200 <= response.status < 300:
-                    raise NotTaken(address, f"{response.status} {response.reason or ''}".rstrip())
+                    raise NotAccepted(address, f"{response.status} {response.reason or ''}".rstrip())
                 async for _ in response.content.iter_any():
                     pass  # read to the end, so that the connection can be reused
         except aiohttp.ClientConnectorError as error:
-            raise NotTaken(address, reason_of(error.os_error), unsent=True) from None
+            raise NotAccepted(address, reason_of(error.os_error), unsent=True) from None
         except aiohttp.ConnectionTimeoutError:
-            raise NotTaken(address, "timed out connecting", unsent=True) from None
+            raise NotAccepted(address, "timed out connecting", unsent=True) from None
         except TimeoutError:
-            raise NotTaken(address, "timed out") from None
+            raise NotAccepted(address, "timed out") from None
         except (aiohttp.ClientError, ValueError, OSError) as error:
-            raise NotTaken(address, str(error) or type(error).__name__) from None
+            raise NotAccepted(address, str(error) or type(error).__name__) from None
 
 
 def _with_own(headers: dict[str, str], texts: Sequence[str]) -> dict[str, str]:
@@ -169,7 +169,7 @@ class Deliveries:
         if self._sample >= 1.0 or random.random() < self._sample:
             try:
                 await (self._send_to_all if self._to_all else self._send_to_one)(message.body)
-            except NotTaken as error:
+            except NotAccepted as error:
                 level = logging.DEBUG if error.unsent else logging.WARNING  # the address was logged already
                 log.log(level, "%s; requeued message %s, attempt %d", error, message.id.decode(), message.attempts)
                 message.requeue()
@@ -185,7 +185,7 @@ class Deliveries:
             tried.add(address)
             try:
                 seconds = await self._send(address, body)
-            except NotTaken as error:
+            except NotAccepted as error:
                 self._pool.failed(address, time.monotonic())
                 if not error.unsent or not left:
                     raise
@@ -200,14 +200,14 @@ class Deliveries:
                 raise outcome
 
     async def _send(self, address: str, body: bytes) -> float:
-        """Send a message to ``address``; returns the seconds it took. Raises NotTaken.
+        """Send a message to ``address``; returns the seconds it took. Raises NotAccepted.
 
         Logs once that an address cannot be reached and once that it answers again, not for each message.
         """
         began_at = time.monotonic()
         try:
             await self._sender.send(address, body)
-        except NotTaken as error:
+        except NotAccepted as error:
             if not error.unsent:
                 self._reached(address)
             elif address not in self._unreachable:
@@ -237,6 +237,8 @@ def check(flags: ToHTTPFlags) -> None:
             raise ToolFailed("--content-type only used with --post")
         if not flags.content_type:
             raise ToolFailed("--content-type requires a value when used")
+        if not flags.content_type.isprintable():
+            raise ToolFailed(f"--content-type {flags.content_type!r}: not the value of a header")
 
 
 def check_addresses(flags: ToHTTPFlags) -> None:

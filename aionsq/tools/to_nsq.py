@@ -28,6 +28,7 @@ from aionsq.tools.process import Run, Tool
 from aionsq.tools.timings import AddressTimings
 from nsqdaemon.settings import setting
 from nsqwire.names import is_valid_name
+from nsqwire.units import Seconds
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +105,7 @@ class Destinations:
         answer.add_done_callback(partial(self._answered, address, now))
         return answer
 
-    def _answered(self, address: str, began_at: float, answer: asyncio.Future[None]) -> None:
+    def _answered(self, address: str, began_at: Seconds, answer: asyncio.Future[None]) -> None:
         now = time.monotonic()
         if answer.cancelled() or answer.exception() is not None:
             self._pool.failed(address, now)
@@ -198,7 +199,7 @@ async def to_nsq(flags: ToNSQFlags, run: Run) -> int:
     if not flags.destination_nsqd_tcp_address:
         raise ToolFailed("--destination-nsqd-tcp-address required")
     topics = list(dict.fromkeys(flags.topic))
-    _refuse_circles(flags, where, topics)
+    _refuse_loops(flags, where, topics)
     options = delivery_options(flags, NAME)
     warn_of_few(flags, run)
     timings = AddressTimings(flags.status_every, flags.destination_nsqd_tcp_address, run.note)
@@ -213,7 +214,7 @@ async def to_nsq(flags: ToNSQFlags, run: Run) -> int:
     return 0
 
 
-def _refuse_circles(flags: ToNSQFlags, where: Sources, topics: Sequence[str]) -> None:
+def _refuse_loops(flags: ToNSQFlags, where: Sources, topics: Sequence[str]) -> None:
     """Raise ToolFailed if a topic would be published to itself, in an endless loop."""
     if not flags.destination_topic or flags.destination_topic in topics:
         for address in flags.destination_nsqd_tcp_address:

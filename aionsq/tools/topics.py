@@ -11,7 +11,7 @@ from aionsq.tools import process
 from aionsq.tools.cluster_command import ActionResult, Options
 from aionsq.tools.flags import ToolFailed
 from nsqcluster import Action, Survey, perform, survey
-from nsqcluster.rows import TopicRow, held_count
+from nsqcluster.rows import TopicRow, unfinished_count
 
 PROG = "nsq topics"
 
@@ -53,6 +53,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 async def show(options: Options, names: Sequence[str]) -> int:
+    """Print the topics ``names``, or all if there are none. Returns the exit status."""
     found = await survey(options.cluster)
     rows = [row for row in found.topic_rows() if not names or row["name"] in names]
     if options.json:
@@ -108,13 +109,16 @@ def loss(action: Action, name: str, found: Survey) -> str:
         messages = f"{command.count(row['depth'], 'message')} that no channel has received"
         return f"{action} topic {name} {where}: {messages}{unknown}"
     parts = [f"{row['depth']:,} in the topic itself"]
-    parts += [f"{held_count(each):,} in channel {each['name']}" for each in found.channel_rows()]
+    parts += [f"{unfinished_count(each):,} in channel {each['name']}" for each in found.channel_rows()]
     total = command.count(row["depth"] + row["channel_depth"], "message")
-    held = total if row["channel_count"] == 0 else f"{total} ({', '.join(parts)})"
-    return f"{action} topic {name} {where}, with {command.count(row['channel_count'], 'channel')} and {held}{unknown}"
+    messages = total if row["channel_count"] == 0 else f"{total} ({', '.join(parts)})"
+    return (
+        f"{action} topic {name} {where}, with {command.count(row['channel_count'], 'channel')} and {messages}{unknown}"
+    )
 
 
 async def act(options: Options, action: Action, names: Sequence[str]) -> int:
+    """Carry out ``action`` on topics on all nodes, and print the results. Returns the exit status."""
     results: list[ActionResult] = []
     for name in names:
         results.append(await command.carry_out({"topic": name}, perform(options.cluster, action, name, None)))

@@ -118,7 +118,7 @@ def test_full_jitter_draws_below_the_exponential_wait():
     assert all(timedelta(0) <= draw <= 800 * MS for draw in draws)
 
 
-def test_an_object_of_ones_own_says_how_long_to_block():
+def test_a_custom_strategy_determines_the_block():
     """Any object with ``calculate(attempt)``; the maximum still applies, and a negative wait is zero."""
 
     class Steps:

@@ -132,7 +132,7 @@ async def test_a_script_that_forgets_to_close_ends_all_the_same(broker):
     assert message_count(broker, "orders") == 1
 
 
-async def test_it_goes_on_after_a_restart_of_nsqd(broker):
+async def test_it_continues_after_a_restart_of_nsqd(broker):
     """The next call connects again."""
     with BlockingProducer(broker.tcp_address, ProducerOptions(resend=True)) as producer:
         producer.pub("orders", b"x")

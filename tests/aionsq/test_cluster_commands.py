@@ -6,18 +6,17 @@ import asyncio
 import json
 import os
 import pty
+import struct
 import sys
 from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
 import pytest
 
+from tests.harness.process import ROOT
+from tests.harness.waiting import DEADLINE_S, until
 from tests.platform.go_nsq import GoCluster
-
-ROOT = Path(__file__).resolve().parents[2]
-WITHIN_S = 60
 
 
 class Ended(NamedTuple):
@@ -69,7 +68,7 @@ async def nsq(*words: str, stdin: int = asyncio.subprocess.DEVNULL, env: dict[st
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, **(env or {})},
     )
-    async with asyncio.timeout(WITHIN_S):
+    async with asyncio.timeout(DEADLINE_S):
         output, errors = await process.communicate()
     assert process.returncode is not None
     return Ended(process.returncode, output.decode(), errors.decode())
@@ -85,13 +84,15 @@ async def fleet(start_server: Callable[..., Awaitable[Any]]) -> Fleet:
         await fleet.post(f"/channel/create?topic=orders&channel={channel}")
     await fleet.post("/mpub?topic=orders", b"a\nb\nc")
     async with httpx.AsyncClient(trust_env=False) as client:
-        async with asyncio.timeout(WITHIN_S):
-            while True:  # until both have registered, which takes longer than the requests above
-                answer = await client.get(f"http://{registry.http_address}/lookup?topic=orders")
-                known = answer.json() if answer.status_code == 200 else {"producers": [], "channels": []}
-                if (len(known["producers"]), len(known["channels"])) == (2, 2):
-                    return fleet
-                await asyncio.sleep(0.02)
+
+        async def are_registered() -> bool:
+            answer = await client.get(f"http://{registry.http_address}/lookup?topic=orders")
+            known = answer.json() if answer.status_code == 200 else {"producers": [], "channels": []}
+            return (len(known["producers"]), len(known["channels"])) == (2, 2)
+
+        # Their registration takes longer than the requests above.
+        await until(are_registered, "both brokers have registered")
+    return fleet
 
 
 @pytest.fixture
@@ -101,6 +102,28 @@ def go_fleet() -> Iterator[GoCluster]:
     yield cluster
     for each in cluster.everything:
         each.stop()
+
+
+async def test_names_that_the_terminal_cannot_encode_are_listed_with_escapes(fleet: Fleet) -> None:
+    """A node whose host name is not ASCII, in a locale of ASCII; --json escapes it as JSON does."""
+    described = {
+        "hostname": "bröker",
+        "broadcast_address": "127.0.0.1",
+        "tcp_port": 1,
+        "http_port": 2,
+        "version": "1.3.0",
+    }
+    body = json.dumps(described).encode()
+    host, _, port = fleet.registry.tcp_address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"  V1IDENTIFY\n" + struct.pack(">i", len(body)) + body)
+    await reader.readexactly(4)
+    nodes = await fleet.nsq("nodes", env={"PYTHONIOENCODING": "ascii"})
+    assert r"br\xf6ker" in nodes.output
+    assert "Traceback" not in nodes.errors
+    assert r'"br\u00f6ker"' in (await fleet.nsq("nodes", "--json", env={"PYTHONIOENCODING": "ascii"})).output
+    writer.close()
+    await writer.wait_closed()
 
 
 async def test_topics_channels_and_nodes_are_listed_for_people_and_for_scripts(fleet: Fleet) -> None:
@@ -127,7 +150,7 @@ async def test_topics_channels_and_nodes_are_listed_for_people_and_for_scripts(f
     assert fleet.nodes[0] in (await fleet.nsq("nodes")).output
 
 
-async def test_pausing_and_letting_go_happens_on_every_node(fleet: Fleet) -> None:
+async def test_pausing_and_unpausing_happens_on_every_node(fleet: Fleet) -> None:
     """For a topic and for one channel; the table shows on which nodes."""
     paused = await fleet.nsq("channels", "pause", "orders", "billing")
     assert (paused.status, paused.output) == (
@@ -249,7 +272,7 @@ async def test_a_registry_that_is_down_is_named(fleet: Fleet, unused_address: st
     assert alone.errors == (f"nsq topics: pause topic orders: nsqlookupd {unused_address}: connection refused\n")
 
 
-async def test_a_tombstone_takes_a_topic_off_one_node(fleet: Fleet) -> None:
+async def test_a_tombstone_removes_a_topic_from_one_node(fleet: Fleet) -> None:
     """The registry hides it, the node deletes it, the other node keeps it; unknown nodes are an error."""
     node, other = fleet.brokers[0].http_address, fleet.brokers[1].http_address
     refused = await fleet.nsq("nodes", "tombstone", node, "orders")
@@ -349,7 +372,7 @@ async def test_a_fleet_may_be_go_and_ours_together(fleet: Fleet, go_fleet: GoClu
     assert emptied.errors == f"nsq topics: empty topic elsewhere: failed on nsqd {beta_id}: 500 INTERNAL_ERROR\n"
 
 
-async def test_a_node_that_answers_nonsense_is_one_that_failed(fleet: Fleet, go_fleet: GoCluster) -> None:
+async def test_a_node_with_an_invalid_answer_counts_as_failed(fleet: Fleet, go_fleet: GoCluster) -> None:
     """The error names the node and the key; the rest is listed."""
     alpha, beta = go_fleet.nodes
     alpha.topics["broken"] = {"topic_name": "broken", "channels": [], "depth": "many"}
@@ -398,7 +421,7 @@ async def test_a_go_fleet_is_not_rewound(go_fleet: GoCluster) -> None:
         (["rewind", "orders", "--since=1h"], "rewind requires a topic"),
     ],
 )
-async def test_a_rewinding_that_makes_no_sense_is_one_line(words: list[str], reason: str) -> None:
+async def test_an_invalid_rewind_is_refused_in_one_line(words: list[str], reason: str) -> None:
     """A usage error; no request is sent."""
     refused = await nsq("channels", *words)
     assert (refused.status, refused.output, refused.errors.count("\n")) == (2, "", 1)

@@ -17,7 +17,7 @@ MS = timedelta(milliseconds=1)
 RESPONSE, ERROR, MESSAGE = 0, 1, 2
 
 
-async def test_an_nsqd_that_takes_nothing_for_write_timeout_is_dead(caplog):
+async def test_an_nsqd_that_reads_nothing_for_write_timeout_is_disconnected(caplog):
     """nsqd stops reading after IDENTIFY: the pending output is dropped, not kept for ever."""
     accepted = []
 
@@ -61,7 +61,7 @@ async def test_local_addr_is_where_the_connection_comes_from():
     server.close()
 
 
-async def test_a_frame_beyond_max_msg_size_costs_the_connection(nsqd, caplog):
+async def test_a_frame_beyond_max_msg_size_closes_the_connection(nsqd, caplog):
     """It is not read into memory; the consumer reconnects, and receives smaller messages."""
     options = ConsumerOptions(max_msg_size=100, max_in_flight=1)
     async with Consumer("t", "c", nsqd_tcp_addresses=[nsqd.address], options=options) as consumer:
@@ -76,7 +76,7 @@ async def test_a_frame_beyond_max_msg_size_costs_the_connection(nsqd, caplog):
     assert "is not within 4..100" in caplog.text
 
 
-async def test_a_message_shorter_than_its_head_costs_the_connection(nsqd):
+async def test_a_message_shorter_than_its_head_closes_the_connection(nsqd):
     """The rest of the stream is unreliable; the consumer reconnects."""
     async with Consumer("t", "c", nsqd_tcp_addresses=[nsqd.address]) as consumer:
         peer = await nsqd.consumer()
@@ -89,7 +89,7 @@ async def test_a_message_shorter_than_its_head_costs_the_connection(nsqd):
         message.finish()
 
 
-async def test_a_frame_of_an_unknown_type_is_passed_over(nsqd):
+async def test_a_frame_of_an_unknown_type_is_skipped(nsqd):
     """Later frames on the same connection are processed."""
     async with Consumer("t", "c", nsqd_tcp_addresses=[nsqd.address]) as consumer:
         peer = await nsqd.consumer()

@@ -66,7 +66,7 @@ async def test_an_error_in_the_loop_requeues_the_message_it_was_about(nsqd):
     assert peer.lines("REQ") == [f"REQ {first.decode()} 90000", f"REQ {second.decode()} 0"]
 
 
-async def test_a_message_answered_by_hand_is_answered_once(nsqd):
+async def test_a_message_that_its_handler_answered_is_answered_once(nsqd):
     """The first answer counts; a later touch does nothing."""
     async with consumer_of(nsqd, max_in_flight=3) as consumer:
         peer = await nsqd.consumer()
@@ -279,7 +279,7 @@ async def test_two_nsqds_share_max_in_flight(start_nsqd):
         assert consumer.connections == [first.address]
 
 
-async def test_scarce_rdy_wanders_among_idle_nsqds(start_nsqd):
+async def test_scarce_rdy_rotates_among_idle_nsqds(start_nsqd):
     """max_in_flight 2 over three nsqds: each has RDY 1 in turn, and never more than two at a time."""
     nsqds = [await start_nsqd() for _ in range(3)]
     settings = {"low_rdy_idle_timeout": timedelta(seconds=1), "rdy_redistribute_interval": 100 * MS}
@@ -375,7 +375,7 @@ async def test_an_answer_to_a_message_of_a_lost_connection_is_dropped(nsqd):
         peer.message(b"x")
         async for message in consumer:
             peer.disconnect()
-            await until(lambda: not message.is_held)  # noqa: B023
+            await until(lambda: not message.is_in_flight)  # noqa: B023
             break
         again = await nsqd.consumer(1)
     await nsqd.until(lambda: again.closed)
@@ -394,7 +394,7 @@ async def test_a_late_finish_is_no_reason_to_disconnect(nsqd):
     assert len(nsqd.peers) == 1
 
 
-async def test_every_nsqlookupd_is_asked_and_the_answers_put_together(start_nsqd, start_lookup):
+async def test_every_nsqlookupd_is_queried_and_the_answers_merged(start_nsqd, start_lookup):
     """One that does not know the topic, or fails, does not affect the others' results."""
     nsqds = [await start_nsqd(), await start_nsqd()]
     lookups = [await start_lookup() for _ in range(4)]
@@ -437,7 +437,7 @@ async def test_an_nsqlookupd_from_before_1_0_is_understood(nsqd, start_lookup):
     assert "authorization: bearer s3cret\r\n" in head
 
 
-async def test_polls_that_go_well_are_no_news(nsqd, start_lookup, caplog):
+async def test_successful_polls_are_not_logged(nsqd, start_lookup, caplog):
     """At level INFO, connections are logged, but not each poll."""
     caplog.set_level(logging.INFO)
     lookup = await start_lookup()

@@ -124,6 +124,24 @@ async def test_a_certificate_of_an_unknown_authority_is_refused(certificate):
     assert len(nsqd.published) == 1
 
 
+async def test_a_key_under_a_passphrase_is_named_and_not_asked_for(certificate, nsqd, tmp_path):
+    """A program with a terminal would wait there for the passphrase."""
+    pem = certificate.read_bytes()
+    key = serialization.load_pem_private_key(pem, None)
+    locked = tmp_path / "locked.pem"
+    locked.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"passphrase"),
+        )
+    )
+    nsqd.identify_answer["tls_v1"] = True
+    options = ProducerOptions(tls_v1=True, tls_cert=str(certificate), tls_key=str(locked))
+    with pytest.raises(ConnectFailed, match=f"TLS: the key in {locked} is encrypted"):
+        await Producer(nsqd.address, options).start()
+
+
 async def test_a_missing_certificate_file_is_named(certificate, nsqd):
     """The error is a failed connection that mentions TLS."""
     nsqd.identify_answer["tls_v1"] = True

@@ -80,7 +80,7 @@ async def test_many_publishes_of_one_turn_go_out_together(nsqd):
 
 
 @pytest.mark.parametrize(("code", "gathered_again"), [("E_BAD_MESSAGE", True), ("E_BAD_BODY", False)])
-async def test_a_publish_that_nsqd_refuses_does_not_cost_those_it_went_with(nsqd, code, gathered_again):
+async def test_a_publish_that_nsqd_refuses_does_not_fail_the_others_of_its_mpub(nsqd, code, gathered_again):
     """nsqd refuses the whole MPUB; the publishes are sent again one by one, and only the invalid one fails."""
     refused = []
 
@@ -145,7 +145,7 @@ async def test_an_mpub_as_large_as_allowed_is_sent(nsqd):
             await producer.mpub("t", [b"x" * 100, b"y" * 101])
 
 
-async def test_a_refused_publish_costs_only_itself(nsqd):
+async def test_a_refused_publish_fails_alone(nsqd):
     """nsqd closes the connection; later publishes are sent again on a new one, once each."""
 
     def react(peer, command):
@@ -270,7 +270,7 @@ async def test_a_server_other_than_nsqd_is_an_error_at_the_start(nsqd):
         await Producer(nsqd.address).start()
 
 
-async def test_a_silent_nsqd_is_taken_for_dead(nsqd):
+async def test_a_silent_nsqd_is_disconnected(nsqd):
     """If nothing arrives for read_timeout, not even a heartbeat."""
     options = ProducerOptions(read_timeout=timedelta(seconds=1), heartbeat_interval=timedelta(seconds=1))
     nsqd.on["PUB"] = lambda peer, command: None

@@ -74,7 +74,7 @@ def test_a_hand_over_is_done_as_soon_as_the_last_message_is_answered():
     assert ready.redistribute(5.001) == [("next", 1)]
 
 
-def test_a_test_is_not_held_up_by_a_message_from_before_the_block():
+def test_a_test_is_not_delayed_by_a_message_from_before_the_block():
     """RDY 1 still moves to an nsqd that has messages."""
     ready = Distribution(10)
     for key in "abc":

@@ -62,7 +62,7 @@ async def test_an_nsqd_that_cannot_be_reached_is_not_tried_again(nsqd, unused_ad
         assert consumer.connections == [nsqd.address]
 
 
-async def test_an_nsqlookupd_is_added_and_taken_away(start_nsqd, start_lookup):
+async def test_an_nsqlookupd_is_added_and_removed(start_nsqd, start_lookup):
     """Its nsqds are found at once; those of a removed one stay while busy; the last nsqlookupd cannot be removed."""
     direct, named = await start_nsqd(), await start_nsqd()
     first, second = await start_lookup(), await start_lookup()

@@ -21,6 +21,7 @@ import trustme
 
 from tests.harness import web
 from tests.harness.daemon import Broker, Registry
+from tests.harness.process import ROOT, Process
 from tests.harness.waiting import wait_until
 
 HERE = Path(__file__).parent
@@ -137,24 +138,22 @@ def exchange(
 
     def run(library: str, count: int) -> dict[str, Any]:
         command = [*_interpreter(library), broker.tcp_address, registry.http_address, str(count), layer.asked()]
-        printed, complaints = tmp_path / "printed", tmp_path / "complaints"
-        with printed.open("wb") as stdout, complaints.open("wb") as stderr:
-            running = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=stdout, stderr=stderr)
-        assert running.stdin is not None
         seen: set[str] = set()
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        printed = tmp_path / "printed"
+        with (
+            printed.open("wb") as stdout,
+            Process(command, env=environment, stdin=subprocess.PIPE, stdout=stdout) as running,
+        ):
 
-        def ended() -> bool:
-            seen.update(_clients(broker, set(layer.seen())))
-            if seen:  # a fast client waits for this before it leaves
-                running.stdin.close()
-            return running.poll() is not None
+            def ended() -> bool:
+                seen.update(_clients(broker, set(layer.seen())))
+                if seen:  # a fast client waits for this before it leaves
+                    running.process.stdin.close()
+                return not running.is_running
 
-        try:
             wait_until(ended, f"{library} exchanges its messages")
-        finally:
-            running.kill()
-            running.wait()
-        assert running.returncode == 0, complaints.read_text()[-4000:]
+            assert running.wait_for_exit() == 0, running.output[-4000:]
         assert seen == {json.dumps(layer.seen(), sort_keys=True)}
         report: dict[str, Any] = json.loads(printed.read_text().splitlines()[-1])
         return report

@@ -6,11 +6,11 @@ Arguments: nsqd, nsqlookupd, count, the layer as JSON. Exits once its standard i
 import asyncio
 import json
 import sys
-import time
 
 import httpx
 
 from aionsq import Consumer, ConsumerOptions, Producer, ProducerOptions
+from tests.harness.waiting import until
 
 
 async def main(nsqd, nsqlookupd, count, layer):
@@ -27,11 +27,11 @@ async def main(nsqd, nsqlookupd, count, layer):
             await producer.mpub("exchange", bodies[start : start + 100])
     # The broker registers a new topic asynchronously.
     async with httpx.AsyncClient(trust_env=False) as client:
-        deadline = time.monotonic() + 10
-        while time.monotonic() < deadline:
-            if (await client.get(f"http://{nsqlookupd}/lookup?topic=exchange")).status_code == 200:
-                break
-            await asyncio.sleep(0.05)
+
+        async def is_known():
+            return (await client.get(f"http://{nsqlookupd}/lookup?topic=exchange")).status_code == 200
+
+        await until(is_known, "the registry knows the topic")
     consumer = Consumer(
         "exchange",
         "aionsq",

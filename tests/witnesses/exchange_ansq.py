@@ -6,10 +6,11 @@ Arguments: nsqd, nsqlookupd, count, the layer as JSON. ansq has neither TLS nor 
 import asyncio
 import json
 import sys
-import time
 
 import ansq
 from ansq.tcp.connection import NSQConnection
+
+from tests.harness.waiting import until
 
 
 async def main(nsqd, nsqlookupd, count, secret):
@@ -25,9 +26,7 @@ async def main(nsqd, nsqlookupd, count, secret):
     for start in range(count // 2, count, 100):
         stored += 100 * (await writer.mpub("exchange", *bodies[start : start + 100])).is_ok
     # The broker registers a new topic asynchronously.
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline and not await is_known(nsqlookupd):  # noqa: ASYNC110
-        await asyncio.sleep(0.05)
+    await until(lambda: is_known(nsqlookupd), "the registry knows the topic")
     if secret:
         reader = await connect(nsqd, secret)
         await reader.subscribe("exchange", "ansq", 100)

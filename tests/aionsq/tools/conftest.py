@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 from msgspec import to_builtins
 
-from aionsq import Node
+from aionsq import Node, Producer
 from nsqcluster import NodeStats
 from tests.harness.process import ROOT
 from tests.harness.waiting import DEADLINE_S, until
@@ -26,7 +26,10 @@ SCRIPTS = {
 }
 PIPE = asyncio.subprocess.PIPE
 
+QUICK = "--consumer-opt=default_requeue_delay,0", "--consumer-opt=backoff_multiplier,10ms"
+
 Started = Callable[..., Awaitable["Tool"]]
+StartOnBacklog = Callable[..., Awaitable["Tool"]]
 
 
 @dataclass
@@ -94,6 +97,24 @@ async def start_tool() -> AsyncIterator[Started]:
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+
+@pytest.fixture
+def start_on_backlog(broker: Any, start_tool: Started) -> StartOnBacklog:
+    """``await start_on_backlog(tool, bodies, *flags, name=tool)``: publish to topic t, and start a tool by ``name``.
+
+    It reads channel ``tool``, and retries failed messages at once.
+    """
+
+    async def start(tool: str, bodies: list[bytes], *flags: str, name: str = "") -> Tool:
+        async with Node(broker.http_address) as node, Producer(broker.tcp_address) as producer:
+            await node.topic("create", "t")
+            await node.channel("create", "t", tool)
+            if bodies:
+                await producer.mpub("t", bodies)
+        return await start_tool(name or tool, "--topic=t", f"--nsqd-tcp-address={broker.tcp_address}", *QUICK, *flags)
+
+    return start
 
 
 @pytest.fixture

@@ -213,7 +213,7 @@ def test_files_of_a_killed_process_are_repaired_at_the_start(writing, compressed
     assert each.files(each.work) == (each.files() if work == "out" else {})
 
 
-def test_a_move_that_was_cut_in_half_is_finished(writing):
+def test_an_interrupted_move_is_completed(writing):
     """Killed between the two steps, a file has both names."""
     each = writing(work="work")
     each.write(b"one")

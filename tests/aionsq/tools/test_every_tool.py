@@ -9,6 +9,8 @@ import pytest
 from aionsq import Producer
 
 CONSUMERS = ("nsq_tail", "tail")
+NOT_UTF_8 = "\udcff"
+"""Python's form of the byte FF in an argument; it is in no UTF-8 text."""
 EVERY = (*CONSUMERS, "nsq_stat", "stat", "pub", "nsq_to_file", "nsq_to_http", "nsq_to_nsq")
 
 
@@ -39,6 +41,26 @@ EVERY = (*CONSUMERS, "nsq_stat", "stat", "pub", "nsq_to_file", "nsq_to_http", "n
         ),
         (["stat", "--topic=t", "--channel=c", "--nsqd-http-address=http://x:1"], 1, "should not contain scheme"),
         (["stat", "--topic=t", "--channel=c", "--nsqd-http-address=127.0.0.1:1"], 1, "nobody answers"),
+        (["tail", f"--topic={NOT_UTF_8}", "--peek"], 1, r"topic name '\udcff' is not valid"),
+        (["tail", "--topic=t", f"--channel={NOT_UTF_8}", "--peek"], 1, r"channel name '\udcff' is not valid"),
+        (["nsq_stat", f"--topic={NOT_UTF_8}", "--channel=c"], 1, r"topic name '\udcff' is not valid"),
+        (["nsq_stat", "--topic=t", f"--channel={NOT_UTF_8}"], 1, r"channel name '\udcff' is not valid"),
+        (["pub", f"--topic={NOT_UTF_8}"], 1, r"topic name '\udcff' is not valid"),
+        (["nsq_to_nsq", f"--topic={NOT_UTF_8}", "--channel=c"], 1, "--topic is invalid"),
+        (["nsq_to_file", f"--topic={NOT_UTF_8}"], 1, r"topic name '\udcff' is not valid"),
+        (
+            ["to-file", f"--topic-pattern={NOT_UTF_8}", "--output-dir=/tmp"],
+            1,
+            r"--topic-pattern '\udcff': is not UTF-8",
+        ),
+        (
+            ["to-http", "--topic=t", "--channel=c", "--post=http://127.0.0.1:1/", f"--content-type={NOT_UTF_8}"],
+            1,
+            r"--content-type '\udcff': not the value of a header",
+        ),
+        (["topics", "list", NOT_UTF_8], 2, r"'\udcff' is not a valid topic name"),
+        (["channels", "list", NOT_UTF_8], 2, r"'\udcff' is not a valid topic name"),
+        (["nodes", "list", f"--nsqd-http-address={NOT_UTF_8}:1"], 2, r"'\udcff:1' is not host:port"),
     ],
 )
 async def test_invalid_options_are_reported_on_standard_error(start_tool, argv, status, says):

@@ -25,7 +25,7 @@ def test_round_robin_takes_each_host_in_turn():
     assert picked == ["a", "b", "c"] * 2
 
 
-def test_a_dead_host_is_left_alone_for_thirty_seconds_and_then_for_twice_as_long_each_time():
+def test_a_dead_host_is_left_alone_for_30_s_then_twice_as_long_each_time():
     """Up to 900 s; each trial uses one message, and a success revives the host."""
     pool = HostPool(ADDRESSES)
     assert pool.pick(0.0) == "a"
@@ -65,8 +65,8 @@ def test_epsilon_greedy_prefers_fast_hosts():
     assert picked["b"] / picked["c"] == pytest.approx(2, rel=0.1)
 
 
-def test_epsilon_greedy_weights_recent_times_and_forgets_those_of_five_minutes_ago():
-    """A host that was slow and is fast now is found again."""
+def test_epsilon_greedy_weights_recent_times_and_forgets_old_ones():
+    """A host that was slow five minutes ago and is fast now is found again."""
     draws = iter([0.99] + [0.99, 0.5] * 2)  # no exploration, then the middle
     pool = EpsilonGreedy(("slow", "fast"), lambda: next(draws))
     pool.succeeded("slow", 10.0, 0.0)

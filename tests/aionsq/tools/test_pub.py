@@ -40,9 +40,11 @@ async def test_pub_publishes_typed_lines_at_once(broker, start_tool):
     tool = await start_tool("pub", "--topic", "t", "--nsqd-tcp-address", broker.tcp_address)
     tool.process.stdin.write(b"first\n")
     async with Node(broker.http_address) as node:
-        async with asyncio.timeout(DEADLINE_S):
-            while not [t for t in (await node.stats("t")).topics if t.message_count]:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
+
+        async def is_stored() -> bool:
+            return any(topic.message_count for topic in (await node.stats("t")).topics)
+
+        await until(is_stored, "the line is stored")
     tool.process.send_signal(signal.SIGINT)
     async with asyncio.timeout(DEADLINE_S):
         assert await tool.process.wait() == 130
@@ -91,7 +93,7 @@ async def test_a_rate_is_kept_and_logged(broker, start_tool):
     assert ended.err == "to_nsq: Throttling messages rate to max:50/second\nto_nsq: 100 messages stored in t\n"
 
 
-async def test_a_signal_is_how_to_nsq_is_ended(broker, start_tool):
+async def test_a_signal_ends_to_nsq_with_status_0(broker, start_tool):
     """Status 0, after storing what it had read."""
     tool = await start_tool("to_nsq", "--topic=t", "--nsqd-tcp-address", broker.tcp_address)
     tool.process.stdin.write(b"one\ntwo\nunfinished")

@@ -125,7 +125,7 @@ async def line_of_long(reader):
         assert await reader.readexactly(1_000_001) == b"x" * 1_000_000 + b"\n"
 
 
-async def test_stats_name_the_clients_and_go_on_when_one_has_left(served, broker, channel_of):
+async def test_stats_name_the_clients_and_continue_when_one_has_left(served, broker, channel_of):
     """The number of messages delivered since the start, and each connected client."""
     _, address = served
     async with httpx.AsyncClient(base_url=f"http://{address}") as client:

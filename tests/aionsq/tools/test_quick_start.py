@@ -9,15 +9,13 @@ import re
 import shutil
 import signal
 import socket
-from pathlib import Path
 
 import aiohttp
 import pytest
 
 from bench.ports import free_ports
-from tests.harness.waiting import DEADLINE_S
-
-ROOT = Path(__file__).resolve().parents[3]
+from tests.harness.process import ROOT
+from tests.harness.waiting import DEADLINE_S, until
 
 
 async def curl(body: str, url: str) -> bytes:
@@ -66,13 +64,8 @@ async def test_the_quick_start_of_nsqs_documentation(start_tool, tmp_path, publi
     )
     assert await curl("hello world 2", url) == b"OK"
     assert await curl("hello world 3", url) == b"OK"
-    async with asyncio.timeout(DEADLINE_S):
-        while True:
-            files = list(out.glob("test.*.log"))
-            if files and files[0].read_text().count("\n") == 3:
-                break
-            await asyncio.sleep(0.02)
-    (file,) = files
+    await until(lambda: b"".join(each.read_bytes() for each in out.glob("test.*.log")).count(b"\n") == 3, "three lines")
+    (file,) = out.glob("test.*.log")
     assert sorted(file.read_text().splitlines()) == ["hello world 1", "hello world 2", "hello world 3"]
     assert re.fullmatch(rf"test\.{socket.gethostname().partition('.')[0]}\.\d{{4}}-\d\d-\d\d_\d\d\.log", file.name)
     link = re.search(r"http://\S+/signin/\S+", await nsqadmin.logged("sign in, once, as admin: ", within=90))[0]

@@ -76,8 +76,8 @@ async def test_stat_ends_quietly_on_a_signal(broker, channel, start_tool, number
     assert (ended.status, ended.err) == (0, "")
 
 
-async def test_stat_of_a_channel_that_is_not_there_says_so(broker, channel, start_tool):
-    """In NSQ's words."""
+async def test_stat_of_an_unknown_channel_says_so(broker, channel, start_tool):
+    """With NSQ's text."""
     where = f"--nsqd-http-address={broker.http_address}"
     ended = await (await start_tool("nsq_stat", "--topic=t", "--channel=x", where)).end()
     assert (ended.status, ended.out) == (1, b"")

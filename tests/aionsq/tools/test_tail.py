@@ -63,7 +63,7 @@ async def test_tail_shows_a_topic_that_appears_later_and_ends_quietly_on_ctrl_c(
     assert "WARN" not in ended.err
 
 
-async def test_tail_into_a_reader_that_leaves_ends_without_a_word(broker, in_shell, channel_of):
+async def test_tail_into_a_reader_that_leaves_ends_without_an_error(broker, in_shell, channel_of):
     """For example ``| head -2``; messages that were not printed are requeued."""
     async with Producer(broker.tcp_address) as producer, Node(broker.http_address) as node:
         await node.topic("create", "t")
@@ -122,6 +122,24 @@ async def test_peek_names_what_it_cannot_show(broker, registry, start_tool, chan
         cut = await (await start_tool("nsq_tail", "--peek", "--topic=a", "--channel=c", where)).end()
         assert (cut.status, cut.out) == (0, b"x" * 65_536 + b"\n")
         assert "has 70000 bytes, the first 65536 are shown" in cut.err
+
+
+async def test_peek_gives_the_reason_for_each_server_that_does_not_answer(start_tool, registry, unused_address):
+    """A refused port, a registry without the topic, a port that is not HTTP: in one line, with status 1."""
+    peek = ("tail", "--peek", "--topic=a", "--channel=c")
+    host, _, port = unused_address.rpartition(":")
+    refused = await (await start_tool(*peek, f"--nsqd-tcp-address={unused_address}")).end()
+    lookups = (f"--lookupd-http-address={registry.http_address}", f"--lookupd-http-address={unused_address}")
+    unknown = await (await start_tool(*peek, *lookups)).end()
+    plain = await (await start_tool(*peek, f"--lookupd-http-address=https://{registry.http_address}")).end()
+    assert [each.status for each in (refused, unknown, plain)] == [1, 1, 1]
+    begins = "nsq tail: no node with topic a answers over HTTP: "
+    assert refused.err == f"{begins}nsqd {unused_address}: HTTP {host}:{int(port) + 1}: connection refused\n"
+    assert unknown.err == (
+        f"{begins}nsqlookupd {registry.http_address}: 404 TOPIC_NOT_FOUND; "
+        f"nsqlookupd {unused_address}: connection refused\n"
+    )
+    assert plain.err.startswith(f"{begins}nsqlookupd https://{registry.http_address}: TLS: ")
 
 
 async def test_peek_on_gos_nsqd_is_one_line_and_status_1(start_tool):

@@ -12,7 +12,7 @@ def test_a_line_contains_percentiles_and_the_mean():
     assert line("[x]:", [0.0022]) == "[x]: finished 1 - 99th: 2.20ms - 95th: 2.20ms - avg: 2.20ms"
 
 
-def test_a_line_for_each_so_many_successes():
+def test_a_status_line_is_logged_once_for_that_many_successes():
     """Each line covers only these; 0 means never."""
     lines: list[str] = []
     timings = Timings(3, "[x]:", lines.append)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import os
 import re
 import signal
 import sys
@@ -13,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from aionsq import Node, Producer
-from tests.harness.waiting import DEADLINE_S, until
+from tests.harness.process import Process
+from tests.harness.terminal import shown_on_terminal
+from tests.harness.waiting import until
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -109,7 +110,7 @@ async def test_a_sync_interval_beyond_the_message_timeout_delivers_nothing_twice
         assert (channel.timeout_count, channel.depth) == (0, 0)
 
 
-async def test_sighup_finishes_the_files_and_the_next_message_goes_on(broker, archive, out):
+async def test_sighup_finishes_the_files_and_the_next_message_opens_one(broker, archive, out):
     """It is appended if the name is the same; with gzip, it is in the next revision. Also with a work folder."""
     plain = await archive("--channel=plain", "--filename-format=<TOPIC>.log", "--sync-interval=1h")
     work = out.parent / "work"
@@ -193,7 +194,7 @@ async def test_a_file_that_cannot_be_written_ends_it_and_nothing_is_finished(bro
     assert channel["depth"] + channel["deferred_count"] + channel["in_flight_count"] == 1
 
 
-async def test_a_disk_that_fills_up_leaves_no_torn_line(broker, archive, out, channel_of):
+async def test_a_disk_that_fills_up_leaves_no_partial_line(broker, archive, out, channel_of):
     """The partial line is removed, and its message stays in the channel."""
     await publish(broker, "t", *(b"%05d" % number for number in range(1000)))
     # A file size limit simulates a full disk: the write that exceeds it is truncated, the next one refused.
@@ -202,15 +203,15 @@ async def test_a_disk_that_fills_up_leaves_no_torn_line(broker, archive, out, ch
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1001, 1001)); "
         "from aionsq.tools.to_file import main; sys.exit(main())"
     )
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", program, "--topic=t", f"--nsqd-tcp-address={broker.tcp_address}"),
-        *(f"--output-dir={out}", "--filename-format=<TOPIC>"),
-        stderr=asyncio.subprocess.PIPE,
-    )
-    async with asyncio.timeout(DEADLINE_S):
-        _, err = await process.communicate()
-    assert process.returncode == 1
-    assert b"FATAL: [t/nsq_to_file] write: File too large" in err
+    flags = [
+        "--topic=t",
+        f"--nsqd-tcp-address={broker.tcp_address}",
+        f"--output-dir={out}",
+        "--filename-format=<TOPIC>",
+    ]
+    with Process([sys.executable, "-c", program, *flags]) as process:
+        assert await asyncio.to_thread(process.wait_for_exit) == 1
+        assert "FATAL: [t/nsq_to_file] write: File too large" in process.output
     kept = (out / "t").read_bytes()
     assert len(kept) % 6 == 0
     channel = await channel_of(broker, "t", "nsq_to_file")
@@ -222,38 +223,16 @@ async def test_a_terminal_shows_how_far_it_is(broker, registry, out):
     """One updating line with messages, rate and waiting messages; --progress=none disables it."""
     await publish(broker, "t", *(b"%d" % number for number in range(30)))
 
-    async def on_terminal(*flags: str) -> bytes:
-        ours, theirs = os.openpty()
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", "import sys; from aionsq.tools.to_file import main; sys.exit(main())"),
-            *("--topic=t", f"--lookupd-http-address={registry.http_address}", f"--output-dir={out}", *flags),
-            stderr=theirs,
-            env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
-        )
-        os.close(theirs)
-        os.set_blocking(ours, False)
-        seen = b""
-        try:
-            async with asyncio.timeout(DEADLINE_S):
-                while b"syncing" not in seen or (not flags and b"waiting" not in seen):
-                    try:
-                        seen += os.read(ours, 65536)
-                    except BlockingIOError:
-                        await asyncio.sleep(0.02)
-                process.terminate()
-                assert await process.wait() == 0
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        os.close(ours)
-        return seen
-
-    seen = await on_terminal()
-    assert re.search(rb"\d+ messages, [\d,]+/s, \d+ waiting", seen)
-    assert b"INFO: [t/nsq_to_file] syncing 30 records to disk\r\n" in seen
+    command = [
+        *(sys.executable, "-c", "import sys; from aionsq.tools.to_file import main; sys.exit(main())"),
+        *("--topic=t", f"--lookupd-http-address={registry.http_address}", f"--output-dir={out}"),
+    ]
+    shown = await shown_on_terminal(command, lambda shown: b"syncing" in shown and b"waiting" in shown)
+    assert re.search(rb"\d+ messages, [\d,]+/s, \d+ waiting", shown)
+    assert b"INFO: [t/nsq_to_file] syncing 30 records to disk\r\n" in shown
     await publish(broker, "t", b"more")
-    assert b"messages, " not in await on_terminal("--progress=none")
+    shown = await shown_on_terminal([*command, "--progress=none"], lambda shown: b"syncing" in shown)
+    assert b"messages, " not in shown
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from aionsq import Producer
+from tests.harness.waiting import until
 
 KILLS = int(os.environ.get("NSQ_KILLS", "8"))
 ROUND_MESSAGES = 1000
@@ -57,7 +58,9 @@ async def is_through(broker, channel_of) -> bool:
         pytest.param(("--work-dir={work}", "--gzip"), id="gzip in a work folder"),
     ],
 )
-async def test_killed_at_any_moment_it_loses_nothing_and_tears_no_line(broker, start_tool, tmp_path, channel_of, flags):
+async def test_killed_at_any_moment_it_loses_nothing_and_truncates_no_line(
+    broker, start_tool, tmp_path, channel_of, flags
+):
     """After the last run, every published message is in the files, and every line is complete."""
     out, work = tmp_path / "out", tmp_path / "work"
     chosen = [flag.format(work=work) for flag in flags]
@@ -80,16 +83,13 @@ async def test_killed_at_any_moment_it_loses_nothing_and_tears_no_line(broker, s
             before = bytes_written()
             await producer.mpub("t", [body(number) for number in range(published, published + ROUND_MESSAGES)])
             published += ROUND_MESSAGES
-            async with asyncio.timeout(PATIENCE_S):  # killed while it writes, not before
-                while bytes_written() <= before:  # noqa: ASYNC110
-                    await asyncio.sleep(0.001)
+            # killed while it writes, not before
+            await until(lambda: bytes_written() > before, "the tool writes", within_s=PATIENCE_S)  # noqa: B023
             await asyncio.sleep(dice.uniform(0, 0.03))
             tool.process.kill()
             await tool.process.wait()
     tool = await start()
-    async with asyncio.timeout(PATIENCE_S):
-        while not await is_through(broker, channel_of):  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+    await until(lambda: is_through(broker, channel_of), "every message is archived", within_s=PATIENCE_S)
     tool.process.terminate()
     assert (await tool.end()).status == 0
     lines = archived(out)

@@ -6,15 +6,15 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
-from aionsq import Node, Producer
-from tests.harness.waiting import DEADLINE_S, until
-
-QUICK = "--consumer-opt=default_requeue_delay,0", "--consumer-opt=backoff_multiplier,10ms"
+from tests.aionsq.tools.conftest import StartOnBacklog, Tool
+from tests.harness.process import Process
+from tests.harness.waiting import until
 
 
 class Web:
@@ -66,18 +66,9 @@ async def server(start_web: Callable[[], Awaitable[Web]]) -> Web:
 
 
 @pytest.fixture
-async def deliver(broker, start_tool):
+def deliver(start_on_backlog: StartOnBacklog) -> Callable[..., Awaitable[Tool]]:
     """``await deliver(bodies, *flags)``: publish to topic t, and start nsq_to_http on it."""
-
-    async def start(bodies, *flags, name="nsq_to_http"):
-        async with Node(broker.http_address) as node, Producer(broker.tcp_address) as producer:
-            await node.topic("create", "t")
-            await node.channel("create", "t", "nsq_to_http")
-            if bodies:
-                await producer.mpub("t", bodies)
-        return await start_tool(name, "--topic=t", f"--nsqd-tcp-address={broker.tcp_address}", *QUICK, *flags)
-
-    return start
+    return partial(start_on_backlog, "nsq_to_http")
 
 
 async def test_each_message_is_posted_as_a_body(server, deliver, settled, interrupted):
@@ -104,7 +95,7 @@ async def test_the_defaults_of_the_headers_are_the_reference_s(server, deliver, 
     assert (headers["User-Agent"], headers["Content-Type"]) == ("nsq_to_http v1.3.0", "application/octet-stream")
 
 
-async def test_a_get_carries_the_message_in_the_place_of_its_placeholder(server, deliver, settled):
+async def test_a_get_has_the_message_in_place_of_its_placeholder(server, deliver, settled):
     """Escaped; other percent signs of the URL stay, doubled ones become one, as in printf; any 2xx is a success."""
     server.answer = lambda request: web.Response(status=201)
     await deliver([b"m 1&x=%"], f"--get={server.url}/a%20b?q=%s&r=%%41", name="to-http")
@@ -151,7 +142,7 @@ async def test_messages_in_flight_are_finished_at_an_interrupt(server, deliver, 
     assert (row["in_flight_count"], row["depth"] + row["deferred_count"]) == (0, 6)
 
 
-async def test_a_dead_address_is_passed_over(server, deliver, settled, unused_address, interrupted):
+async def test_a_dead_address_is_skipped(server, deliver, settled, unused_address, interrupted):
     """Its messages are sent to another address at once, without a requeue. The address is logged once."""
     tool = await deliver(
         [b"%d" % number for number in range(50)],
@@ -179,7 +170,7 @@ async def test_a_dead_address_is_logged_once_and_when_it_is_back(start_web, deli
     assert seen.count(f"INFO: {server.url}: answers again") == 1
 
 
-async def test_a_request_that_outlasts_nsqds_timeout_is_made_once(server, deliver, settled):
+async def test_a_request_longer_than_nsqds_timeout_is_made_once(server, deliver, settled):
     """The message is touched while the server is slow."""
     server.delay_s = 2.5
     await deliver([b"x"], f"--post={server.url}", "--consumer-opt=msg_timeout,1s")
@@ -243,7 +234,7 @@ async def test_status_lines_contain_the_time_taken(start_web, deliver, settled, 
     )
 
 
-async def test_an_answer_that_is_not_http_is_none(deliver, server, settled, interrupted):
+async def test_an_answer_that_is_not_http_is_a_failure(deliver, server, settled, interrupted):
     """A response that is not HTTP is a failure; the message is requeued and sent to another address."""
 
     async def nonsense(reader, writer):
@@ -265,12 +256,10 @@ async def test_nothing_is_lost_when_either_side_is_killed(deliver, settled, tmp_
     file = tmp_path / "taken"
     bodies = [b"%05d" % number for number in range(3000)]
 
-    async def start_server(port: int) -> tuple[asyncio.subprocess.Process, int]:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, Path(__file__).with_name("destination.py"), str(port), file, stdout=asyncio.subprocess.PIPE
-        )
-        async with asyncio.timeout(DEADLINE_S):
-            return process, int(await process.stdout.readline())
+    async def start_server(port: int) -> tuple[Process, int]:
+        command = [sys.executable, Path(__file__).with_name("destination.py"), str(port), file]
+        process = Process(command, merged=True).start()
+        return process, int((await asyncio.to_thread(process.wait_for_log, r"^\d+$"))[0])
 
     async def stored(count: int) -> None:
         async def enough() -> bool:
@@ -288,12 +277,10 @@ async def test_nothing_is_lost_when_either_side_is_killed(deliver, settled, tmp_
             await tool.process.wait()
             tool = await deliver([], *flags)
             await stored(share + 300)
-            server.kill()
-            await server.wait()
+            server.close()
             server, _ = await start_server(port)
         await settled("t", "nsq_to_http")
     finally:
-        server.kill()
-        await server.wait()
+        server.close()
     taken = [bytes.fromhex(line) for line in file.read_text().splitlines()]
     assert set(taken) == set(bodies)

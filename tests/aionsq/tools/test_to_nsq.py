@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 import pytest
 
 from aionsq import Consumer, Node, Producer
+from tests.aionsq.tools.conftest import StartOnBacklog, Tool
 from tests.harness.waiting import DEADLINE_S, until
-
-QUICK = "--consumer-opt=default_requeue_delay,0", "--consumer-opt=backoff_multiplier,10ms"
 
 
 @pytest.fixture
@@ -19,18 +20,9 @@ async def destination(start_server):
 
 
 @pytest.fixture
-async def relay(broker, start_tool):
+def relay(start_on_backlog: StartOnBacklog) -> Callable[..., Awaitable[Tool]]:
     """``await relay(bodies, *flags)``: publish to topic t, and start nsq_to_nsq on it."""
-
-    async def start(bodies, *flags, name="nsq_to_nsq"):
-        async with Node(broker.http_address) as node, Producer(broker.tcp_address) as producer:
-            await node.topic("create", "t")
-            await node.channel("create", "t", "nsq_to_nsq")
-            if bodies:
-                await producer.mpub("t", bodies)
-        return await start_tool(name, "--topic=t", f"--nsqd-tcp-address={broker.tcp_address}", *QUICK, *flags)
-
-    return start
+    return partial(start_on_backlog, "nsq_to_nsq")
 
 
 async def taken_from(server, topic, count):
@@ -88,7 +80,7 @@ async def test_destinations_share_the_messages(start_server, destination, relay,
     assert counts == [200, 200] if mode != "epsilon-greedy" else all(counts)
 
 
-async def test_a_dead_destination_is_passed_over(destination, relay, settled, unused_address, interrupted):
+async def test_a_dead_destination_is_skipped(destination, relay, settled, unused_address, interrupted):
     """Nothing is requeued; the dead destination is logged."""
     tool = await relay(
         [b"x"] * 100,
@@ -99,7 +91,7 @@ async def test_a_dead_destination_is_passed_over(destination, relay, settled, un
     assert f"cannot connect to nsqd {unused_address}: connection refused; retrying" in await interrupted(tool)
 
 
-async def test_a_message_that_cannot_be_published_comes_back(destination, relay, settled):
+async def test_a_message_that_cannot_be_published_is_requeued(destination, relay, settled):
     """Until it can be published: the destination is down for a while."""
     address = destination.tcp_address
     flags = (f"--destination-nsqd-tcp-address={address}", "--producer-opt=max_reconnect_delay,50ms")
@@ -163,7 +155,7 @@ async def test_messages_without_json_may_be_passed_on_or_dropped(
     assert "Unable to decode json" in await interrupted(tool)
 
 
-async def test_a_topic_is_not_fed_to_itself(broker, start_tool):
+async def test_a_topic_is_not_published_to_itself(broker, start_tool):
     """It would be an endless loop."""
     address = broker.tcp_address
     flags = ("--topic=t", f"--nsqd-tcp-address={address}", f"--destination-nsqd-tcp-address={address}")

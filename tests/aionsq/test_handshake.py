@@ -42,7 +42,7 @@ def test_a_consumer_is_ready_once_its_subscription_is_confirmed():
     assert isinstance(ready, Ready)
 
 
-def test_layers_go_on_in_order_and_each_is_confirmed():
+def test_layers_are_enabled_in_order_and_each_is_confirmed():
     """TLS, then deflate inside it, then AUTH, then SUB."""
     handshake = started("t", "c", tls_v1=True, deflate=True, auth_secret="s")
     granted = answer(tls_v1=True, deflate=True, auth_required=True)
@@ -65,13 +65,13 @@ def test_layers_go_on_in_order_and_each_is_confirmed():
         ({}, (frame.MESSAGE, b"x" * 30), "frame of type 2"),
     ],
 )
-def test_a_handshake_that_cannot_go_on_says_why(options, reply, says):
+def test_a_handshake_that_cannot_continue_says_why(options, reply, says):
     """In particular, a connection with TLS configured never continues without TLS."""
     with pytest.raises(HandshakeFailed, match=says):
         started(**options).received(*reply)
 
 
-def test_an_nsqd_from_before_negotiation_will_do():
+def test_an_nsqd_from_before_negotiation_is_accepted():
     """It answers OK, and accepts RDY up to 2500."""
     (ready,) = started().received(frame.RESPONSE, b"OK")
     assert isinstance(ready, Ready)
@@ -118,14 +118,14 @@ def test_an_nsqd_is_forgotten_only_after_several_polls_without_it():
 def test_pauses_grow_to_the_maximum_and_restart_after_a_lasting_connection():
     """The first attempt is made at once."""
     pauses = Reconnect(timedelta(seconds=2))
-    delays = [pauses.next_delay() for _ in range(12)]
+    delays = [pauses.next_delay_s() for _ in range(12)]
     assert delays[0] == 0
     assert 0.05 <= delays[1] <= 0.1
     assert all(1 <= delay <= 2 for delay in delays[7:])
-    pauses.held(0.2)
-    assert pauses.next_delay() >= 1
-    pauses.held(60)
-    assert pauses.next_delay() == 0
+    pauses.lasted(0.2)
+    assert pauses.next_delay_s() >= 1
+    pauses.lasted(60)
+    assert pauses.next_delay_s() == 0
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_deflate_and_snappy_exclude_each_other():
         ProducerOptions(deflate=True, snappy=True)
 
 
-def test_a_producer_can_do_without_heartbeats():
+def test_a_producer_can_disable_heartbeats():
     """IDENTIFY then contains -1."""
     options = with_text(ProducerOptions(), "heartbeat_interval", "-1")
     assert options.identify_fields()["heartbeat_interval"] == -1

@@ -9,14 +9,9 @@ from collections.abc import AsyncGenerator, Mapping
 from aionsq.tools.flags import ToolFailed
 from nsqcluster import Client, Refused, RequestFailed, reads
 from nsqcluster.errors import detail_of
-from nsqcluster.peek import PeekPage
+from nsqcluster.messages import LISTED_BYTES, MESSAGES_IN_A_PAGE, PeekPage, peek
 
 log = logging.getLogger(__name__)
-
-PAGE = 100
-"""The most messages in one response of brokerd."""
-MAX_BODY_BYTES = 65_536
-"""The most bytes of a body in a response."""
 
 
 async def ready_messages(client: Client, addresses: list[str], topic: str, channel: str) -> AsyncGenerator[bytes, None]:
@@ -28,21 +23,21 @@ async def ready_messages(client: Client, addresses: list[str], topic: str, chann
     for address, total in (await _totals(client, addresses, topic, channel)).items():
         offset = 0
         while offset < total:
-            page = await _page(client, address, topic, channel, PAGE, offset)
+            page = await _page(client, address, topic, channel, offset)
             for message in page.messages:
                 if message.truncated:
                     log.warning(
-                        "message %s has %d bytes, the first %d are shown", message.id, message.size, MAX_BODY_BYTES
+                        "message %s has %d bytes, the first %d are shown", message.id, message.size, LISTED_BYTES
                     )
                 yield b64decode(message.body)
-            offset += PAGE  # not the number of messages: damaged ones are left out
+            offset += MESSAGES_IN_A_PAGE  # not the number of messages: damaged ones are left out
 
 
 async def _totals(client: Client, addresses: list[str], topic: str, channel: str) -> Mapping[str, int]:
     """The number of ready messages of each node that has the channel. Raises ToolFailed."""
-    answers = await reads.gather({each: _request(client, each, topic, channel, 0, 0) for each in addresses})
+    answers = await reads.gather({each: peek(client, each, topic, channel, limit=0) for each in addresses})
     for address, error in answers.failures.items():
-        if isinstance(error, Refused) and error.message == "NOT_FOUND":
+        if isinstance(error, Refused) and error.is_unknown_request:
             raise ToolFailed(f"{address} cannot show messages without consuming them: brokerd can, Go's nsqd cannot")
     for address, error in answers.errors.items():
         raise ToolFailed(f"{address}: {detail_of(error)}")
@@ -51,14 +46,8 @@ async def _totals(client: Client, addresses: list[str], topic: str, channel: str
     return {address: page.total for address, page in answers.found.items()}
 
 
-async def _page(client: Client, address: str, topic: str, channel: str, limit: int, offset: int) -> PeekPage:
+async def _page(client: Client, address: str, topic: str, channel: str, offset: int) -> PeekPage:
     try:
-        return await _request(client, address, topic, channel, limit, offset)
+        return await peek(client, address, topic, channel, limit=MESSAGES_IN_A_PAGE, offset=offset)
     except RequestFailed as error:
         raise ToolFailed(f"{address}: {detail_of(error)}") from None
-
-
-async def _request(client: Client, address: str, topic: str, channel: str, limit: int, offset: int) -> PeekPage:
-    names = {"topic": topic, "channel": channel}
-    numbers = {"limit": limit, "offset": offset, "max_body_bytes": MAX_BODY_BYTES}
-    return await client.get(address, "/channel/peek", PeekPage, {**names, **numbers})
