@@ -43,7 +43,7 @@ def build(name: str, into: Path) -> Path:
         raise FileNotFoundError(f"{index}: make setup builds the front end")
     sdist = run_hook("build_sdist", FOLDERS[name], into)
     with tempfile.TemporaryDirectory() as scratch, tarfile.open(sdist) as archive:
-        archive.extractall(scratch, filter="data")
+        archive.extractall(scratch)
         (source,) = Path(scratch).iterdir()
         return run_hook("build_wheel", source, into)
 

@@ -15,10 +15,11 @@ import threading
 from datetime import UTC, datetime
 
 from nsqanalytics import damage, failures
+from nsqanalytics.class_archive import create_class_archive
 from nsqanalytics.jobs import JOBS, bytes_read, find_job
+from nsqanalytics.locations import Locations
 from nsqanalytics.notebook import VIEWS, make_views
 from nsqanalytics.parameters import BadParameter, Given, declared, duration, summary
-from nsqanalytics.places import Place
 from nsqanalytics.progress import Progress
 from nsqanalytics.session import spark_session
 
@@ -34,6 +35,8 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     if arguments.command == "sql":
         return _sql(arguments)
+    if arguments.command == "classes":
+        return create_class_archive(in_background=arguments.in_background)
     try:
         job = find_job(arguments.job)
         parameters = job.checked(_given(arguments.parameter))
@@ -47,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
     out = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8", errors="backslashreplace")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     progress = Progress(out)
-    place = Place(arguments.archive, arguments.output)
+    place = Locations(arguments.archive, arguments.output)
     try:
         failures.check_place(place)
         if not job.needs_spark:
@@ -58,16 +61,16 @@ def main(argv: list[str] | None = None) -> int:
             if done is not None:
                 progress.done(done)
                 return 0
-        progress.at(0.0, "start Spark")
+        progress.at(0.0, "starting Spark")
         size = bytes_read(place, parameters, datetime.now(UTC))
         with spark_session(f"nsq {job.name}", size=size) as spark:
             damaged: list[damage.Damaged] = []
-            rows = damage.going_on(
+            rows = damage.without_damaged_files(
                 lambda: job.run(spark, place, parameters, datetime.now(UTC), progress), place.archive, damaged
             )
             for hour, file, reason in damaged:
                 print(f"analytics: damaged, set aside: {file.name} of {hour:%Y-%m-%d %H:00}: {reason}", file=sys.stderr)
-            progress.at(1.0, "stop Spark")
+            progress.at(1.0, "stopping Spark")
     except Exception as error:
         kind, message = failures.explained(error)
         progress.failed(kind, message)
@@ -140,6 +143,8 @@ def _parser() -> argparse.ArgumentParser:
     sql.add_argument("--period", default="7d", help="period of the views, up to now (default 7d)")
     sql.add_argument("--rows", type=int, default=50, help="maximum number of rows of a table (default 50)")
     sql.add_argument("--csv", action="store_true", help="print all rows as CSV")
+    classes = commands.add_parser("classes", help="create the archive of Spark's classes that sessions use")
+    classes.add_argument("--in-background", action="store_true", help="at the lowest priority, and by one process only")
     run = commands.add_parser("run", help="run a job")
     run.add_argument("job", help=f"one of {', '.join(JOBS)}")
     run.add_argument("--archive", required=True, help="root of the archive: a path or a URI that Spark reads")

@@ -19,8 +19,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from nsqanalytics.files import Folder
-from nsqanalytics.places import is_local, local_path
+from nsqanalytics.locations import is_local, local_path
 from nsqanalytics.schema import Sample, as_table
+from nsqwire.units import Seconds
 
 WRITING = "_writing"
 LEFTOVER_AGE_S = 15 * 60
@@ -95,7 +96,7 @@ class ArchiveWriter:
             _sync_directory(folder.parent)
             _sync_directory(self._samples)
 
-    def _sweep(self, now: float) -> None:
+    def _sweep(self, now: Seconds) -> None:
         for leftover in self._writing.iterdir():
             try:
                 if now - leftover.stat().st_mtime > LEFTOVER_AGE_S:

@@ -61,6 +61,7 @@ def compact(root: str, older_than: timedelta, now: datetime) -> Iterator[Done]:
 
 
 def set_aside_row(damaged: Damaged) -> Done:
+    """Return the row of the result for a file that was set aside."""
     return (damaged.hour, f"damaged, set aside: {damaged.file.name}: {damaged.reason}", 1, 0, 0, damaged.file.size)
 
 
@@ -118,7 +119,7 @@ def _compacted(folder: Folder, hour: datetime, files: list[File]) -> Iterator[Do
 
 
 def _rewrite(folder: Folder, files: list[File]) -> tuple[int, int]:
-    tables = [_brought_up(pq.read_table(file.path, filesystem=folder.system, partitioning=None)) for file in files]
+    tables = [_converted(pq.read_table(file.path, filesystem=folder.system, partitioning=None)) for file in files]
     table = pa.concat_tables(tables).sort_by(_SORTED)
     # The names of all files whose rows it contains, also through another compacted file, which may be removed earlier.
     older = frozenset[str]().union(*(replaced_by(folder, file) for file in files if is_compacted(file)))
@@ -138,7 +139,7 @@ def _rewrite(folder: Folder, files: list[File]) -> tuple[int, int]:
     return table.num_rows, folder.system.get_file_info(f"{parent}/{name}").size
 
 
-def _brought_up(table: pa.Table) -> pa.Table:
+def _converted(table: pa.Table) -> pa.Table:
     """Convert a file of an older version: missing columns are null, finish_count is the total of the histogram."""
     columns = []
     for field in ARROW_SCHEMA:

@@ -12,11 +12,11 @@ from datetime import datetime, timedelta
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from nsqanalytics.persisted import persisted
+from nsqanalytics.cache import persisted
 from nsqanalytics.transforms import activity as transforms
-from nsqanalytics.transforms import falls, readings
+from nsqanalytics.transforms import counter_falls, readings
 from nsqanalytics.transforms.readings import SERIES
-from nsqanalytics.transforms.soundness import checked
+from nsqanalytics.transforms.validation import checked
 
 
 def activity(
@@ -27,12 +27,14 @@ def activity(
     channel: str = "",
     cuts: Sequence[datetime] = (),
     contexts: DataFrame | None = None,
+    are_few: bool = False,
 ) -> DataFrame:
     """SAMPLE rows -> ACTIVITY, restricted to ``topic`` and ``channel`` if they are given.
 
     ``cuts`` are the ends of a report's period: each divides the window that it lies in into two.
     ``contexts`` has a row with ``hour`` and CONTEXT for each hour of samples that belongs to a context; for each
     context, the windows of its own hour are computed. Without contexts, all samples are one context.
+    ``are_few`` says that all histograms are read in less time than it takes to find out which are required.
 
     ``samples`` must contain all series of the nodes, because a node counts as sampled if any of its series was.
     """
@@ -42,27 +44,29 @@ def activity(
     if channel:
         wanted = wanted.where(F.col("channel") == channel)
     plain = readings.plain(checked(wanted))
-    # These are read more than once, and are small compared with the samples.
-    sampled = persisted(readings.sampled(samples))
+    # What is read more than once is stored: it is small compared with the samples.
     summaries = persisted(readings.summaries(plain, window, cuts))
-    seen = persisted(transforms.in_contexts(sampled, contexts))
+    seen = persisted(transforms.in_contexts(readings.sampled(samples), contexts))
     hours = readings.hours(seen)
-    irregular = persisted(readings.irregular(summaries))
+    irregular = readings.irregular(summaries)
     kinds = irregular.select("lacks_uptime", "lacks_count").distinct().collect()
     if any(row["lacks_count"] for row in kinds):
         complete = readings.with_finish_count(samples)
-        return activity(complete, window, topic=topic, channel=channel, cuts=cuts, contexts=contexts)
+        return activity(complete, window, topic=topic, channel=channel, cuts=cuts, contexts=contexts, are_few=are_few)
     if not kinds:
         spans = readings.regular_spans(summaries, hours)
     else:
+        irregular = persisted(irregular)
         of_regular = readings.regular_spans(summaries.join(F.broadcast(irregular), list(SERIES), "left_anti"), hours)
         of_irregular = plain.join(F.broadcast(irregular), list(SERIES), "left_semi")
         evidence = None
         if any(row["lacks_uptime"] for row in kinds):
-            evidence = persisted(falls.evidence(readings.plain(samples), irregular))
+            evidence = persisted(counter_falls.evidence(readings.plain(samples), irregular))
         spans = of_regular.unionByName(readings.ordered_spans(of_irregular, hours, window, evidence, cuts))
     ends = persisted(transforms.of_own_hour(readings.window_ends(spans, readings.sample_times(seen))))
     needed = transforms.histograms_needed(ends)
-    buckets = [row["bucket"] for row in transforms.time_buckets(needed).collect()]
-    read = persisted(transforms.histograms(wanted, needed, transforms.taken_within(buckets)))
+    within = F.lit(True)
+    if not are_few:
+        within = transforms.taken_within(row["bucket"] for row in transforms.time_buckets(needed).collect())
+    read = persisted(transforms.histograms(wanted, needed, within))
     return transforms.by_node(transforms.with_histograms(ends, read))

@@ -27,6 +27,7 @@ _COMPACTED_WITHOUT_DIGEST = re.compile(r"compact-[0-9a-f]{16}\.parquet")
 
 
 def is_compacted(file: File) -> bool:
+    """Return whether the file replaces several files of the collector."""
     return bool(_COMPACTED.fullmatch(file.name) or _COMPACTED_WITHOUT_DIGEST.fullmatch(file.name))
 
 

@@ -36,6 +36,7 @@ class Damaged(NamedTuple):
 
 
 def damaged_path(folder: str) -> str:
+    """Return the folder for damaged files of ``folder``."""
     return f"{folder}/{DAMAGED}"
 
 
@@ -124,7 +125,7 @@ def set_aside(
     return found
 
 
-def going_on(run: Callable[[], Result], root: str, found: list[Damaged]) -> Result:
+def without_damaged_files(run: Callable[[], Result], root: str, found: list[Damaged]) -> Result:
     """Call ``run`` and return its result.
 
     If it raises an error that names a file of the archive, set aside those files of that hour that cannot be read, add

@@ -8,13 +8,13 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from nsqanalytics.java import JavaNotFound
-from nsqanalytics.places import ArchiveMissing, Place, is_local, local_path
+from nsqanalytics.locations import ArchiveMissing, Locations, is_local, local_path
 from nsqanalytics.session import JavaDied, MasterUnreachable
 
 _OURS = {JavaNotFound: "java", JavaDied: "java", MasterUnreachable: "master", ArchiveMissing: "archive"}
 
 
-def check_place(place: Place) -> None:
+def check_place(place: Locations) -> None:
     """Check the paths before a JVM is started. Raises ArchiveMissing or OSError."""
     check_archive(place.archive)
     _check_output(place)
@@ -25,7 +25,7 @@ def check_place(place: Place) -> None:
             raise PermissionError(f"the result cannot be written: {parent} is not writable")
 
 
-def _check_output(place: Place) -> None:
+def _check_output(place: Locations) -> None:
     """Raise OSError if replacing the result would delete something that is not a result."""
     if not place.output.strip("/"):
         raise OSError(f"the result cannot be written: {place.output!r} is not a folder for a result")
@@ -77,9 +77,9 @@ def explained(error: Exception) -> tuple[str, str]:
         return "archive", f"Spark has no library for {found[1]}:// addresses: add one to spark.jars.packages"
     if isinstance(error, OSError):
         return "archive", f"{error.strerror}: {error.filename}" if error.filename else _first_line(str(error))
-    if found := re.search(r"a reading is not sound: ([^\n]*?): (file:[^\s,]+|[a-z0-9]+://[^\s,]+)", text):
+    if found := re.search(r"a reading is invalid: ([^\n]*?): (file:[^\s,]+|[a-z0-9]+://[^\s,]+)", text):
         path = unquote(found[2]).removeprefix("file://")
-        return "archive", f"the archive has a reading that is not sound: {found[1]}, in {path}"
+        return "archive", f"the archive has an invalid reading: {found[1]}, in {path}"
     if found := re.search(r"Encountered error while reading file (\S+?)\.? ", text + " "):
         message = f"the archive is damaged: {Path(found[1]).name} cannot be read ({found[1].removeprefix('file://')})"
         return "archive", message

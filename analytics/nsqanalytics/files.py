@@ -10,11 +10,15 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow.fs as pafs
 
-from nsqanalytics.places import is_local, local_path
+from nsqanalytics.locations import is_local, local_path
 
 HOUR = timedelta(hours=1)
 SHORTEST = 12
 """Length of the shortest Parquet file in bytes: the magic number at both ends, and the footer's length."""
+FEW_BYTES = 2_000_000
+"""Content of some 20,000 to 40,000 readings. Spark reads as much in one task."""
+_FRAME_BYTES = 10_500
+"""Size of a file of samples without its rows: mostly the description of its columns."""
 _PARTITION = re.compile(r"date=(\d{4}-\d\d-\d\d)/(?:hour=([01]\d|2[0-3])/)?", re.ASCII)
 
 
@@ -26,6 +30,11 @@ class File:
     name: str
     size: int
     changed_at: datetime | None
+
+    @property
+    def content_bytes(self) -> int:
+        """Approximate size of the rows alone, which are a small part of a file that a collector wrote."""
+        return max(0, self.size - _FRAME_BYTES)
 
 
 class Folder:
@@ -58,6 +67,7 @@ class Folder:
         return {start: sorted(found[start]) for start in sorted(found)}
 
     def delete(self, files: Iterable[File]) -> None:
+        """Delete files. Those that another run has removed are ignored."""
         for file in files:
             try:
                 self.system.delete_file(file.path)
@@ -97,6 +107,7 @@ class Folder:
 
     @property
     def exists(self) -> bool:
+        """Whether the folder exists."""
         return bool(self.system.get_file_info(self.root).type != pafs.FileType.NotFound)
 
     def remove(self) -> None:

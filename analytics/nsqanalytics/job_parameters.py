@@ -53,6 +53,7 @@ class Span:
     until: datetime
 
     def earlier(self, by: timedelta) -> Span:
+        """Return the span of the same length that begins earlier by ``by``."""
         return Span(self.since - by, self.until - by)
 
 
@@ -73,17 +74,23 @@ class Scope:
 
 @dataclass(frozen=True, kw_only=True)
 class LatencyParameters(Scope):
+    """Parameters of the latency report."""
+
     window: Window
     minimum_count: MinimumCount
 
 
 @dataclass(frozen=True, kw_only=True)
 class ThroughputParameters(Scope):
+    """Parameters of the throughput report."""
+
     window: Window
 
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectivesParameters(Scope):
+    """Parameters of the objectives report."""
+
     window: Window
     percentile: Annotated[
         str,
@@ -126,6 +133,8 @@ class ObjectivesParameters(Scope):
 
 @dataclass(frozen=True, kw_only=True)
 class CapacityParameters(Scope):
+    """Parameters of the capacity report."""
+
     period: Annotated[
         timedelta,
         Parameter(kind="duration", title="Period", default="7d", description="How far back to look, for example 28d."),
@@ -149,6 +158,8 @@ class CapacityParameters(Scope):
 
 @dataclass(frozen=True, kw_only=True)
 class CompareParameters(Scope):
+    """Parameters of the comparison of two periods."""
+
     before: Annotated[
         timedelta,
         Parameter(
@@ -172,6 +183,8 @@ class CompareParameters(Scope):
 
 @dataclass(frozen=True, kw_only=True)
 class RollupParameters:
+    """Parameters of rolling up."""
+
     period: Annotated[
         timedelta,
         Parameter(kind="duration", title="Period", default="90d", description="How far back hours are rolled up."),
@@ -181,6 +194,8 @@ class RollupParameters:
 
 @dataclass(frozen=True, kw_only=True)
 class CompactParameters:
+    """Parameters of compaction."""
+
     older_than: Annotated[
         timedelta,
         Parameter(
@@ -195,6 +210,8 @@ class CompactParameters:
 
 @dataclass(frozen=True, kw_only=True)
 class RetainParameters:
+    """Parameters of retention."""
+
     samples: Annotated[
         timedelta, Parameter(kind="duration", title="Samples", default="30d", description="How long samples are kept.")
     ]

@@ -22,8 +22,8 @@ from nsqanalytics.job_parameters import (
     Span,
     ThroughputParameters,
 )
-from nsqanalytics.parameters import BadParameter, FormField, Given, described, parse
-from nsqanalytics.places import ArchiveMissing, Place
+from nsqanalytics.locations import ArchiveMissing, Locations
+from nsqanalytics.parameters import BadParameter, FormField, Given, described, parse, spelt_out
 from nsqanalytics.progress import Progress
 from nsqanalytics.results import conforming, replace_result, replace_table
 from nsqanalytics.rollups import DAY, HOURS_BEFORE, Rollups, stale_days, stale_hours
@@ -50,9 +50,9 @@ class Job:
     kind: Literal["report", "maintenance"]
     parameters: type
     figures: Sequence[Figure]
-    run: Callable[[Any, Place, Any, datetime, Progress], int]
+    run: Callable[[Any, Locations, Any, datetime, Progress], int]
     needs_spark: bool = True
-    without_spark: Callable[[Place, Any, datetime, Progress], int | None] | None = None
+    without_spark: Callable[[Locations, Any, datetime, Progress], int | None] | None = None
 
     def checked(self, given: Given) -> Any:
         """Return the parameters as an instance of ``parameters``. Raises BadParameter."""
@@ -63,7 +63,9 @@ class Job:
         return described(self.parameters)
 
 
-def run_latency(spark: SparkSession, place: Place, args: LatencyParameters, now: datetime, progress: Progress) -> int:
+def run_latency(
+    spark: SparkSession, place: Locations, args: LatencyParameters, now: datetime, progress: Progress
+) -> int:
     """Write the percentiles of each window of the period."""
     from nsqanalytics.transforms.latency import latency
     from nsqanalytics.transforms.windows import covered
@@ -76,8 +78,9 @@ def run_latency(spark: SparkSession, place: Place, args: LatencyParameters, now:
 
 
 def run_throughput(
-    spark: SparkSession, place: Place, args: ThroughputParameters, now: datetime, progress: Progress
+    spark: SparkSession, place: Locations, args: ThroughputParameters, now: datetime, progress: Progress
 ) -> int:
+    """Write rates and depths by window. Returns the number of rows."""
     from nsqanalytics.transforms.throughput import throughput
     from nsqanalytics.transforms.windows import covered
 
@@ -89,8 +92,9 @@ def run_throughput(
 
 
 def run_objectives(
-    spark: SparkSession, place: Place, args: ObjectivesParameters, now: datetime, progress: Progress
+    spark: SparkSession, place: Locations, args: ObjectivesParameters, now: datetime, progress: Progress
 ) -> int:
+    """Write how often each channel met its objectives. Returns the number of rows."""
     from nsqanalytics.transforms.objectives import objectives
 
     rollups, span = _listed(place, args.span(now), progress)
@@ -106,7 +110,10 @@ def run_objectives(
     return _written(spark, place, rows, tables.OBJECTIVES, order, span, progress)
 
 
-def run_capacity(spark: SparkSession, place: Place, args: CapacityParameters, now: datetime, progress: Progress) -> int:
+def run_capacity(
+    spark: SparkSession, place: Locations, args: CapacityParameters, now: datetime, progress: Progress
+) -> int:
+    """Write growth, the busiest hour and the needed consumers of each channel. Returns the number of rows."""
     from nsqanalytics.transforms.capacity import capacity
     from nsqanalytics.transforms.windows import covered
 
@@ -116,7 +123,9 @@ def run_capacity(spark: SparkSession, place: Place, args: CapacityParameters, no
     return _written(spark, place, rows, tables.CAPACITY, ["-busiest_in_rate", "topic", "channel"], span, progress)
 
 
-def run_compare(spark: SparkSession, place: Place, args: CompareParameters, now: datetime, progress: Progress) -> int:
+def run_compare(
+    spark: SparkSession, place: Locations, args: CompareParameters, now: datetime, progress: Progress
+) -> int:
     """Compare the period with the equally long one that ended ``before`` earlier. The two do not overlap."""
     from pyspark.sql import functions as F
 
@@ -138,7 +147,7 @@ def run_compare(spark: SparkSession, place: Place, args: CompareParameters, now:
     return _written(spark, place, rows, tables.COMPARE, order, span, progress, earlier)
 
 
-def run_rollup(spark: SparkSession, place: Place, args: RollupParameters, now: datetime, progress: Progress) -> int:
+def run_rollup(spark: SparkSession, place: Locations, args: RollupParameters, now: datetime, progress: Progress) -> int:
     """Roll up the hours that have ended and have no valid rollup, then the days whose hours are all rolled up.
 
     The next run reads the files that arrive during this one.
@@ -148,7 +157,7 @@ def run_rollup(spark: SparkSession, place: Place, args: RollupParameters, now: d
     damaged: list[damage.Damaged] = []
 
     def roll_up_hours() -> None:
-        progress.at(0.1, "list the archive")
+        progress.at(0.1, "listing the archive")
         rollups = Rollups(place.archive)
         hours = stale_hours(rollups, since, until)
         if unreadable := damage.set_aside(rollups.folder, rollups.files_of(hours), thorough=False):
@@ -158,7 +167,7 @@ def run_rollup(spark: SparkSession, place: Place, args: RollupParameters, now: d
         for at in range(0, len(hours), ROLLED_AT_ONCE):
             some = hours[at : at + ROLLED_AT_ONCE]
             start, end = (0.15 + 0.65 * share / len(hours) for share in (at, at + len(some)))
-            with progress.following(spark, f"roll up {len(some)} hours", expected_stages=12, start=start, end=end):
+            with progress.following(spark, f"rolling up {len(some)} hours", expected_stages=12, start=start, end=end):
                 rollups.make_hours(spark, some)
             done.extend((hour.start, "rolled up", len(rollups.samples[hour.start]), 1, 0, 0) for hour in some)
             spark.catalog.clearCache()
@@ -166,20 +175,20 @@ def run_rollup(spark: SparkSession, place: Place, args: RollupParameters, now: d
     def add_up_days() -> None:
         rollups = Rollups(place.archive)
         if days := stale_days(rollups, since, until):
-            with progress.following(spark, f"add up {len(days)} days", expected_stages=4, start=0.8, end=0.95):
+            with progress.following(spark, f"adding up {len(days)} days", expected_stages=4, start=0.8, end=0.95):
                 rollups.make_days(spark, days)
             done.extend((day, "day added up", len(rollups.between(day, day + DAY)), 1, 0, 0) for day in days)
 
-    damage.going_on(roll_up_hours, place.archive, damaged)
+    damage.without_damaged_files(roll_up_hours, place.archive, damaged)
     Rollups(place.archive).sweep_unfinished(now)
-    damage.going_on(add_up_days, place.archive, damaged)
+    damage.without_damaged_files(add_up_days, place.archive, damaged)
     return replace_table([*map(compaction.set_aside_row, damaged), *done], tables.MAINTENANCE, place.output)
 
 
-def roll_up_nothing(place: Place, args: RollupParameters, now: datetime, progress: Progress) -> int | None:
+def roll_up_nothing(place: Locations, args: RollupParameters, now: datetime, progress: Progress) -> int | None:
     """Write an empty result and return 0 if no hour or day needs a rollup; otherwise return None."""
     since, until = _rolled_up_period(args, now)
-    progress.at(0.1, "list the archive")
+    progress.at(0.1, "listing the archive")
     rollups = Rollups(place.archive)
     if stale_hours(rollups, since, until) or stale_days(rollups, since, until):
         return None
@@ -198,16 +207,18 @@ ROLLED_AT_ONCE = 48
 """Number of hours in one Spark job. It bounds the memory and disk space for sorting."""
 
 
-def run_compact(_: None, place: Place, args: CompactParameters, now: datetime, progress: Progress) -> int:
+def run_compact(_: None, place: Locations, args: CompactParameters, now: datetime, progress: Progress) -> int:
+    """Merge the files of each hour, without Spark. Returns the number of rows."""
     return _maintained(compaction.compact(place.archive, args.older_than, args.until or now), place, progress)
 
 
-def run_retain(_: None, place: Place, args: RetainParameters, now: datetime, progress: Progress) -> int:
+def run_retain(_: None, place: Locations, args: RetainParameters, now: datetime, progress: Progress) -> int:
+    """Remove samples and rollups beyond their retention, without Spark. Returns the number of rows."""
     done = compaction.retain(place.archive, args.samples, args.rollups, args.until or now)
     return _maintained(done, place, progress)
 
 
-def _maintained(done: Iterable[compaction.Done], place: Place, progress: Progress) -> int:
+def _maintained(done: Iterable[compaction.Done], place: Locations, progress: Progress) -> int:
     rows = []
     for row in done:
         rows.append(row)
@@ -215,9 +226,9 @@ def _maintained(done: Iterable[compaction.Done], place: Place, progress: Progres
     return replace_table(rows, tables.MAINTENANCE, place.output)
 
 
-def _listed(place: Place, span: Span, progress: Progress) -> tuple[Rollups, Span]:
+def _listed(place: Locations, span: Span, progress: Progress) -> tuple[Rollups, Span]:
     """Return a listing of the archive, and the part of the span that can be counted. Raises ArchiveMissing."""
-    progress.at(0.15, "list the archive")
+    progress.at(0.15, "listing the archive")
     rollups = Rollups(place.archive)
     if not rollups.hours:
         raise ArchiveMissing(f"there is no archive at {samples_path(place.archive)}: has the collector run?")
@@ -226,7 +237,7 @@ def _listed(place: Place, span: Span, progress: Progress) -> tuple[Rollups, Span
 
 def activity_of(
     spark: SparkSession,
-    place: Place,
+    place: Locations,
     scope: Scope,
     rollups: Rollups,
     span: Span,
@@ -245,12 +256,20 @@ def activity_of(
     from nsqanalytics.transforms.windows import cuts, window_start
 
     divided = cuts(span, window)
-    with progress.following(spark, "order readings", expected_stages=6, start=0.2, end=0.5):
+    with progress.following(
+        spark, f"reading {spelt_out(span.until - span.since)}", expected_stages=6, start=0.2, end=0.5
+    ):
         if window < HOUR:
-            samples = _taken_within(
-                rollups.read_samples(spark, _seen_since(rollups, span), span.until), None, span.until
+            seen_since = _seen_since(rollups, span)
+            samples = _taken_within(rollups.read_samples(spark, seen_since, span.until), None, span.until)
+            rows = activity(
+                samples,
+                window,
+                topic=scope.topic,
+                channel=scope.channel,
+                cuts=divided,
+                are_few=rollups.has_few_samples(seen_since, span.until),
             )
-            rows = activity(samples, window, topic=scope.topic, channel=scope.channel, cuts=divided)
             rows = rows.where((F.col("window_start") >= F.lit(span.since)) & F.col("window_start").isNotNull())
             return rows.withColumn("window_start", window_start("window_start", window)) if divided else rows
         rows = rollups.read(spark, span, daily=window == DAY)
@@ -262,7 +281,7 @@ def activity_of(
     return rows.withColumn("window_start", window_start("window_start", window)) if divided else rows
 
 
-def bytes_read(place: Place, args: Any, now: datetime) -> int:
+def bytes_read(place: Locations, args: Any, now: datetime) -> int:
     """Return the approximate number of bytes of the archive that a job with these parameters reads."""
     rollups = Rollups(place.archive)
     if isinstance(args, RollupParameters):
@@ -284,7 +303,7 @@ def _seen_since(rollups: Rollups, span: Span) -> datetime:
 
 def _written(
     spark: SparkSession,
-    place: Place,
+    place: Locations,
     rows: DataFrame,
     figures: Sequence[Figure],
     order: list[str],
@@ -297,7 +316,7 @@ def _written(
     if before is not None:
         covered |= {"before_since": before.since, "before_until": before.until}
     rows = conforming(rows, spark_table(figures, covered))
-    with progress.following(spark, "merge histograms", expected_stages=9, start=0.5, end=0.95):
+    with progress.following(spark, "merging histograms", expected_stages=9, start=0.5, end=0.95):
         return replace_result(rows, place.output, order)
 
 
@@ -310,11 +329,11 @@ def read_samples(spark: SparkSession, archive: str, since: datetime, until: date
 
 
 def _taken_within(samples: DataFrame, since: datetime | None, until: datetime) -> DataFrame:
-    """Return the rows taken in [since, until), and those without a time or in another hour's folder, which are not
-    sound (nsqanalytics/transforms/soundness.py)."""
+    """Return the rows taken in [since, until), and those without a time or in another hour's folder, which are
+    invalid (nsqanalytics/transforms/validation.py)."""
     from pyspark.sql import functions as F
 
-    from nsqanalytics.transforms.soundness import is_in_own_hour
+    from nsqanalytics.transforms.validation import is_in_own_hour
 
     is_within = F.col("taken_at") < F.lit(until)
     if since is not None:

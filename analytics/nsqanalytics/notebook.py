@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 
 from nsqanalytics.archive import samples_path
 from nsqanalytics.job_parameters import Span
-from nsqanalytics.places import ArchiveMissing
+from nsqanalytics.locations import ArchiveMissing
 from nsqanalytics.rollups import Rollups
+from nsqanalytics.schema import spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 VIEWS = {
     "samples": "the archive's rows, as they were collected",
-    "activity": "what each node did for each topic and channel in each hour (channel '' for a topic's own row)",
+    "activity": "figures of each node, topic and channel in each hour (channel '' for a topic's own row)",
     "latency": "percentiles by hour, topic and channel",
     "throughput": "rates, depth and ratios by hour, topic and channel",
 }
@@ -50,7 +51,8 @@ def load(
         from pyspark.sql import functions as F
 
         samples = rollups.read_samples(session, since, until)
-        return samples.where((F.col("taken_at") >= F.lit(since)) & (F.col("taken_at") < F.lit(until)))
+        taken = samples.where((F.col("taken_at") >= F.lit(since)) & (F.col("taken_at") < F.lit(until)))
+        return taken.select(spark_schema().fieldNames())
     from nsqanalytics.transforms.windows import window_start
 
     rows = rollups.read(session, span)

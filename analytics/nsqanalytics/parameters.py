@@ -173,6 +173,16 @@ def written(length: timedelta) -> str:
     return re.sub(r"(?<=[hm])0[ms](0s)?$", "", format_duration(nanoseconds(length)))
 
 
+def spelt_out(length: timedelta) -> str:
+    """Format a duration for people: ``30 days``, ``6 hours``, ``90 minutes``; the last unit is rounded."""
+    for unit, name in ((timedelta(days=1), "day"), (timedelta(hours=1), "hour")):
+        if length % unit == timedelta(0) or length >= 2 * unit:
+            number = round(length / unit)
+            return f"{number:,} {name}{'' if number == 1 else 's'}"
+    minutes = round(length / timedelta(minutes=1))
+    return f"{minutes} minute{'' if minutes == 1 else 's'}"
+
+
 def _moment(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
+from nsqanalytics.events import Event
 from nsqanalytics.session import is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _POLL_S = 0.3
-_JOB_GROUP = "nsq-report"
+_steps = itertools.count()
+"""Numbers the steps of this process; each has a job group of its own."""
 
 
 class Progress:
@@ -36,14 +39,16 @@ class Progress:
             self._print({"event": "progress", "fraction": fraction, "stage": stage})
 
     def done(self, rows: int) -> None:
+        """Report the end of the run, with the number of rows of its result."""
         with self._lock:
             self._print({"event": "done", "rows": rows})
 
     def failed(self, kind: str, message: str) -> None:
+        """Report the failure of the run."""
         with self._lock:
             self._print({"event": "failed", "kind": kind, "message": message})
 
-    def _print(self, event: dict[str, object]) -> None:
+    def _print(self, event: Event) -> None:
         self._out.write(json.dumps(event, ensure_ascii=False) + "\n")
         self._out.flush()
 
@@ -62,7 +67,9 @@ class Progress:
             self.at(end, stage)
             return
         context = spark.sparkContext
-        context.setJobGroup(_JOB_GROUP, stage)
+        # Spark remembers a thousand jobs. In a group of its own, a step does not count the tasks of earlier ones.
+        group = f"nsq-step-{next(_steps)}"
+        context.setJobGroup(group, stage)
         tracker = context.statusTracker()
         finished = threading.Event()
 
@@ -71,7 +78,7 @@ class Progress:
 
         def report() -> None:
             # Each query is a round trip to the JVM: results that cannot change any more are kept.
-            for job_id in tracker.getJobIdsForGroup(_JOB_GROUP):
+            for job_id in tracker.getJobIdsForGroup(group):
                 if job_id not in stages_of and (job := tracker.getJobInfo(job_id)):
                     stages_of[job_id] = list(job.stageIds)
             stages = float(len(done))

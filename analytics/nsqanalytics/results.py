@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSelector, FileType
 
@@ -146,6 +145,8 @@ class Result:
 
     def __init__(self, folder: Path) -> None:
         """Raises FileNotFoundError if there is no result in ``folder``."""
+        import pyarrow.dataset as ds  # it imports pandas where that is installed, which takes half a second
+
         self.dataset = ds.dataset(folder, format="parquet")
         if not self.dataset.files:
             raise FileNotFoundError(f"there is no result in {folder}")
@@ -183,27 +184,27 @@ class Result:
         """Number of rows that match. Raises BadParameter, as :meth:`matching`."""
         return int(self.dataset.count_rows(filter=self.matching(selection)))
 
-    def matching(self, selection: Selection) -> ds.Expression | None:
+    def matching(self, selection: Selection) -> pc.Expression | None:
         """Return the selection as a filter; None for all rows.
 
         Raises BadParameter for a topic, channel or time of a result that has no such column.
         """
         conditions = []
         if selection.topic is not None:
-            conditions.append(ds.field(self.named("topic", "topic")) == selection.topic)
+            conditions.append(pc.field(self.named("topic", "topic")) == selection.topic)
         if selection.channel is not None:
-            channel = ds.field(self.named("channel", "channel"))
+            channel = pc.field(self.named("channel", "channel"))
             conditions.append(channel == selection.channel if selection.channel else channel.is_null())
         for name, bound in (("since", selection.since), ("until", selection.until)):
             if bound is not None:
                 if self.time is None:
                     raise BadParameter("the rows of this result have no time", name)
                 limit = pa.scalar(bound, self.dataset.schema.field(self.time).type)
-                conditions.append(ds.field(self.time) >= limit if name == "since" else ds.field(self.time) < limit)
-        texts = [ds.field(column.name) for column in self.columns if column.type == "string"]
+                conditions.append(pc.field(self.time) >= limit if name == "since" else pc.field(self.time) < limit)
+        texts = [pc.field(column.name) for column in self.columns if column.type == "string"]
         for word in selection.words.split():
             found = [pc.match_substring(text, word, ignore_case=True) for text in texts]
-            conditions.append(reduce(or_, found, ds.scalar(False)))
+            conditions.append(reduce(or_, found, pc.scalar(False)))
         return reduce(and_, conditions) if conditions else None
 
     def named(self, parameter: str, column: str) -> str:
@@ -235,7 +236,7 @@ class Result:
         page = self.dataset.take(rows.slice(offset, limit), columns=wanted)
         return [row for batch in page.to_batches() for row in _plain(batch)]
 
-    def _in_order(self, offset: int, limit: int, matching: ds.Expression | None, columns: list[str]) -> list[list[Any]]:
+    def _in_order(self, offset: int, limit: int, matching: pc.Expression | None, columns: list[str]) -> list[list[Any]]:
         rows: list[list[Any]] = []
         read = self.dataset.to_batches(
             columns=columns, filter=matching, batch_size=_BATCH_ROWS, use_threads=False, batch_readahead=1
@@ -250,10 +251,10 @@ class Result:
                 break
         return rows
 
-    def _sorted(self, matching: ds.Expression | None, column: str, descending: bool) -> pa.Array:
+    def _sorted(self, matching: pc.Expression | None, column: str, descending: bool) -> pa.Array:
         """Return the numbers of the rows that match, sorted. Reads only the columns needed for this."""
-        kept = ds.scalar(True) if matching is None else matching
-        read = self.dataset.to_table(columns={"key": ds.field(column), "kept": kept})
+        kept = pc.scalar(True) if matching is None else matching
+        read = self.dataset.to_table(columns={"key": pc.field(column), "kept": kept})
         numbers = pc.indices_nonzero(read["kept"])
         key = _natural_ranks(read["key"]) if pa.types.is_string(read["key"].type) else read["key"]
         by = [("key", "descending" if descending else "ascending")]

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import reduce
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -28,9 +29,12 @@ from pyarrow.fs import FileSelector
 
 from nsqanalytics.archive import samples_path
 from nsqanalytics.content import current, digest_of
-from nsqanalytics.files import HOUR, SHORTEST, File, Folder, fingerprint
+from nsqanalytics.files import FEW_BYTES, HOUR, SHORTEST, File, Folder, fingerprint
+from nsqanalytics.hourly_files import FILE, MANY_FILES, gathered
 from nsqanalytics.job_parameters import Span
+from nsqanalytics.locations import is_local
 from nsqanalytics.schema import SCHEMA_VERSION, spark_schema
+from nsqanalytics.session import SCRATCH, is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,6 +50,7 @@ UNFINISHED_AGE = timedelta(hours=2)
 
 
 def rollups_path(root: str, grain: str) -> str:
+    """Return the folder of the rollups by ``grain`` of the archive ``root``."""
     return f"{root.rstrip('/')}/rollups/{grain}"
 
 
@@ -96,13 +101,14 @@ class Rollups:
         return [(near, self._current[near]) for near in sorted(seen)]
 
     def size_of(self, hours: Iterable[Hour]) -> int:
-        """Return the size in bytes of the sample files from which these hours are computed."""
-        return sum(file.size for _, files in self.files_of(hours) for file in files)
+        """Return the approximate bytes of content of the samples from which these hours are computed."""
+        return _content_bytes(self.files_of(hours))
 
     def size_between(self, since: datetime, until: datetime) -> int:
-        """Return the size in bytes of the files that a report of these hours reads: their rollups, or their samples."""
+        """Return the approximate bytes of content that a report of these hours reads: their rollups, or their
+        samples."""
         hours = self.between(since - HOUR, until)
-        rolled_up = sum(hour.rollup.size for hour in hours if hour.rollup is not None)
+        rolled_up = sum(hour.rollup.content_bytes for hour in hours if hour.rollup is not None)
         return rolled_up + self.size_of(hour for hour in hours if hour.rollup is None)
 
     def sweep_unfinished(self, now: datetime) -> None:
@@ -118,6 +124,7 @@ class Rollups:
                     folder.system.delete_dir(f"{folder.root}/{top}")
 
     def between(self, since: datetime, until: datetime) -> list[Hour]:
+        """Return the hours that begin in [since, until), ascending."""
         starts = list(self.hours)
         return [self.hours[s] for s in starts[bisect_left(starts, since) : bisect_left(starts, until)]]
 
@@ -155,7 +162,7 @@ class Rollups:
         from nsqanalytics.transforms.windows import cuts
 
         since, until = span.since, span.until
-        files: list[str] = []
+        files: list[File] = []
         rest: list[Hour] = []
         done: set[datetime] = set()
         for hour in self.between(since - HOUR, until):
@@ -165,15 +172,16 @@ class Rollups:
             if start in done:
                 continue
             if daily and start >= since and start + DAY <= until and (day := self.day(start)[1]) is not None:
-                files.append(day.path)
+                files.append(day)
                 done.add(start)
             elif hour.rollup is not None and hour.start >= since and hour.start + HOUR <= until:
-                files.append(hour.rollup.path)
+                files.append(hour.rollup)
             elif hour.start in self.samples:
                 rest.append(hour)
         parts = []
         if files:
-            parts.append(spark.read.schema(ACTIVITY).parquet(*(self._uri(path) for path in files)))
+            stored = spark.read.schema(ACTIVITY).parquet(*(self._uri(file.path) for file in files))
+            parts.append(_divided(stored, sum(file.content_bytes for file in files)))
         if rest:
             made = self._made(spark, rest, cuts(span, HOUR))
             parts.append(made.where((F.col("window_start") >= F.lit(since)) & (F.col("window_start") < F.lit(until))))
@@ -199,8 +207,9 @@ class Rollups:
 
         from nsqanalytics.transforms.activity import ACTIVITY, rolled_up
 
-        paths = [h.rollup.path for day in days for h in self.between(day, day + DAY) if h.rollup is not None]
-        hourly = spark.read.schema(ACTIVITY).parquet(*(self._uri(path) for path in paths))
+        stored = [h.rollup for day in days for h in self.between(day, day + DAY) if h.rollup is not None]
+        hourly = spark.read.schema(ACTIVITY).parquet(*(self._uri(file.path) for file in stored))
+        hourly = _divided(hourly, sum(file.content_bytes for file in stored))
         rows = rolled_up(hourly, DAY, min(days)).withColumn("date", F.to_date("window_start"))
         made = self._put(rows.repartition("date"), ["date"], self._daily, "daily", days)
         for day, mark in days.items():
@@ -220,21 +229,42 @@ class Rollups:
         seen = [(near, hour.start) for hour in hours for near in (hour.start, *hour.before)]
         # Literals, because Spark starts a Python process for a DataFrame made of Python rows.
         pairs = [F.struct(F.lit(near).alias("hour"), F.lit(of).alias(CONTEXT)) for near, of in seen]
-        contexts = spark.range(1).select(F.inline(F.array(*pairs)))
-        return activity(self._read_samples(spark, self.files_of(hours)), HOUR, cuts=cuts, contexts=contexts)
+        contexts = spark.range(1, numPartitions=1).select(F.inline(F.array(*pairs)))
+        are_few = self.size_of(hours) <= FEW_BYTES
+        samples = self._read_samples(spark, self.files_of(hours))
+        return activity(samples, HOUR, cuts=cuts, contexts=contexts, are_few=are_few)
 
     def read_samples(self, spark: SparkSession, since: datetime, until: datetime) -> DataFrame:
-        """Return the SAMPLE rows of the hours that [since, until) lies in."""
-        first = since - HOUR
-        hours = [(at, files) for at, files in self._current.items() if first < at < until]
+        """Return the SAMPLE rows of the hours that [since, until) lies in, possibly with the column ``file``."""
+        hours = self._sampled_between(since, until)
         return self._read_samples(spark, hours) if hours else spark.createDataFrame([], spark_schema())
 
+    def has_few_samples(self, since: datetime, until: datetime) -> bool:
+        """Whether the samples of the hours that [since, until) lies in are read in one task."""
+        return _content_bytes(self._sampled_between(since, until)) <= FEW_BYTES
+
+    def _sampled_between(self, since: datetime, until: datetime) -> list[tuple[datetime, list[File]]]:
+        return [(at, files) for at, files in self._current.items() if since - HOUR < at < until]
+
     def _read_samples(self, spark: SparkSession, hours: list[tuple[datetime, list[File]]]) -> DataFrame:
+        from pyspark.sql.types import StringType, StructField, StructType
+
+        size = _content_bytes(hours)
+        if size <= FEW_BYTES and (folder := self._gathered(spark, hours)) is not None:
+            schema = StructType([*spark_schema(), StructField(FILE, StringType())])
+            return _divided(spark.read.schema(schema).parquet(str(folder)), size)
         # Only the listed hours: Spark fails for an archive with files elsewhere. Opening a file takes longer than
         # reading it: of a compacted hour, only the compacted file is opened.
         paths = [path for start, files in hours for path in self._paths(start, files)]
         reader = spark.read.schema(spark_schema()).option("basePath", samples_path(self._root))
-        return reader.option("pathGlobFilter", "*.parquet").parquet(*paths)
+        return _divided(reader.option("pathGlobFilter", "*.parquet").parquet(*paths), size)
+
+    def _gathered(self, spark: SparkSession, hours: list[tuple[datetime, list[File]]]) -> Path | None:
+        """Return a folder with all samples of these hours in few files; None if they are few, or not to be gathered."""
+        scratch = None if is_connect(spark) or not is_local(self._root) else spark.conf.get(SCRATCH, None)
+        if scratch is None or sum(len(files) for _, files in hours) < MANY_FILES:
+            return None
+        return gathered(hours, Path(scratch))
 
     def _paths(self, start: datetime, files: list[File]) -> list[str]:
         """Return the paths for Spark to read these files of an hour: the folder if it has no others, else each file."""
@@ -278,6 +308,16 @@ class Rollups:
         """Return the path or URI by which Spark reads a file that Arrow listed."""
         scheme, separator, _ = self._root.partition("://")
         return f"{scheme}://{path.lstrip('/')}" if separator and scheme != "file" else path
+
+
+def _content_bytes(hours: Iterable[tuple[datetime, Iterable[File]]]) -> int:
+    return sum(file.content_bytes for _, files in hours for file in files)
+
+
+def _divided(rows: DataFrame, size: int) -> DataFrame:
+    """Return rows read from files with ``size`` bytes of content: in one partition if they are few, so that no step has
+    to exchange rows between tasks."""
+    return rows.coalesce(1) if size <= FEW_BYTES else rows
 
 
 def _with_contents(folder: Folder) -> dict[datetime, list[File]]:

@@ -4,7 +4,8 @@ A row is one reading of one node's counters for one topic (``channel`` is null) 
 numbers that nsqd reports are those of :mod:`nsqwire.figures`.
 
 New versions only add columns; a column that a file lacks reads as null. SCHEMA_VERSION is stored in each file's
-metadata under VERSION_KEY. Version 2 added ``finish_count``. docs/analytics.md explains the columns.
+metadata under VERSION_KEY. It is the version that the latest column was added in: a figure's ``archived_since``.
+docs/analytics.md explains the columns.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from nsqwire.figures import Figure, archived
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-SCHEMA_VERSION = 2
+_FINISH_COUNT_SINCE = 2
+SCHEMA_VERSION = max(_FINISH_COUNT_SINCE, *(figure.archived_since for figure in archived()))
 VERSION_KEY = b"nsq.sample.version"
 
 
@@ -92,7 +94,7 @@ class Sample(_Figures):
     ] = None
 
     oldest_unfinished_age_ns: Annotated[
-        int | None, Column(pa.int64(), "ns", "gauge: age of the oldest message nobody finished")
+        int | None, Column(pa.int64(), "ns", "gauge: age of the oldest unfinished message")
     ] = None
     hist_zero_count: Annotated[
         int | None, Column(pa.int64(), "messages", "counter: finished within 1,000 ns of being published")

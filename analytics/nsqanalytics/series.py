@@ -76,7 +76,7 @@ def series(result: Result, selection: Selection, figures: Sequence[str], most: i
     table = table.sort_by(result.time)
     asked = [pair for figure in once for pair in _asked(figure)]
     grouped = table.group_by("point", use_threads=False).aggregate(asked).sort_by("point")
-    columns = [grouped["point"].to_pylist(), *(_put_together(grouped, figure) for figure in figures)]
+    columns = [grouped["point"].to_pylist(), *(_combined(grouped, figure) for figure in figures)]
     return Series(step * 1000, len(times), [list(row) for row in zip(*columns, strict=True)])
 
 
@@ -132,7 +132,7 @@ def _asked(figure: str) -> list[tuple[str, str]]:
     return [(f"{figure}*", "sum"), (f"{figure}/", "sum")] if aggregate == "mean" else [(figure, aggregate)]
 
 
-def _put_together(grouped: pa.Table, figure: str) -> list[Any]:
+def _combined(grouped: pa.Table, figure: str) -> list[Any]:
     aggregate = AGGREGATES[figure]
     if aggregate != "mean":
         return list(grouped[f"{figure}_{aggregate}"].to_pylist())

@@ -16,7 +16,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nsqanalytics.class_archive import class_archive
+from nsqanalytics.files import FEW_BYTES
 from nsqanalytics.java import find_java
+from nsqanalytics.master import FORMS, is_master
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,8 +28,12 @@ _CONNECT_TIMEOUT_S = 5
 _CONNECT_PORT = 15002
 """The default port of a Spark Connect server (Spark's documentation)."""
 _PARTITIONS, _SPARKS_PARTITIONS, _PARTITIONS_OF_A_REPORT = "spark.sql.shuffle.partitions", "200", "32"
-_FEW_BYTES, _MANY_BYTES = 8_000_000, 64_000_000
+_SOME_BYTES, _MANY_BYTES = 8_000_000, 64_000_000
 """Sizes of the samples of 150 channels: of some hours, and of a day."""
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+SCRATCH = "spark.nsq.scratch"
+"""The setting that names a local folder for files of a run; only sessions on this machine have it. The folder is
+removed when the session is stopped."""
 _LOCAL_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -39,17 +46,21 @@ _LOCAL_SETTINGS = {
 # For a report on a small archive, Java's optimising compiler costs more time than it saves. For a day of a thousand
 # channels, it halves the time. Without that compiler, Java reserves 48 MiB for compiled code, not 240; a session of
 # several reports fills them, and Java then removes and compiles code over and over.
-_QUICK_TO_START = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
-}
-# Adaptive execution plans again after each shuffle, and each partition is a task. For few rows, both take longer than
-# the work itself.
-_FOR_FEW_ROWS = _QUICK_TO_START | {
+_QUICK_TO_START = {_JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"}
+# Adaptive execution plans again after each shuffle, and each partition is a task.
+_IN_FEW_TASKS = _QUICK_TO_START | {
     "spark.sql.adaptive.enabled": "false",
     _PARTITIONS: "2",
 }
+# For few rows, generating, compiling and loading some hundred classes takes longer than interpreting the expressions.
+# The rows are in one partition (nsqanalytics/rollups.py), and so are those of each shuffle.
+_IN_ONE_TASK = _IN_FEW_TASKS | {
+    _PARTITIONS: "1",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 _QUICK_TO_RUN = {
-    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+    _JAVA_OPTIONS: "-XX:+UseParallelGC",
     # So that a day of a thousand channels is grouped in pieces that fit into the memory above.
     "spark.sql.files.maxPartitionBytes": "32m",
     _PARTITIONS: "32",
@@ -64,10 +75,10 @@ _SETTINGS = {
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",
     # Java never compiles methods of more than 8,000 bytes. With this limit, Spark generates smaller ones.
     "spark.sql.codegen.hugeMethodLimit": "8000",
+    # Otherwise each operation on a column looks up its line in Python's sources: half of Python's time.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 
-_MASTERS = re.compile(r"local(-cluster)?(\[[\w*, ]+\])?|spark://.+|yarn|k8s://.+")
-"""The forms of a master that Spark's documentation lists."""
 _REGISTERED_WITHIN_S = 50
 """Longest time from the start of Java to the master's answer. Spark itself fails after a minute, with an unrelated
 error."""
@@ -84,10 +95,13 @@ class JavaDied(Exception):
 
 
 @contextmanager
-def spark_session(name: str, environ: Mapping[str, str] = os.environ, *, size: int = 0) -> Iterator[SparkSession]:
-    """Yield a session for one job that reads ``size`` bytes of the archive, and stop it at the end.
+def spark_session(
+    name: str, environ: Mapping[str, str] = os.environ, *, size: int | None = None, class_options: str | None = None
+) -> Iterator[SparkSession]:
+    """Yield a session for one job that reads ``size`` bytes of content, None if unknown, and stop it at the end.
 
-    The session is on the master in SPARK_MASTER, by default ``local[*]``. Under ``spark-submit``, it uses the master
+    On this machine, Java maps the archive of Spark's classes if there is one, or gets ``class_options`` instead. The
+    session is on the master in SPARK_MASTER, by default ``local[*]``. Under ``spark-submit``, it uses the master
     and the Java of that. With SPARK_REMOTE, it is on a Spark Connect server and needs no Java here. Raises
     JavaNotFound, MasterUnreachable or JavaDied, each with one line for the user.
     """
@@ -100,13 +114,17 @@ def spark_session(name: str, environ: Mapping[str, str] = os.environ, *, size: i
         return
     submitted = "PYSPARK_GATEWAY_PORT" in environ
     master = environ.get("SPARK_MASTER") or "local[*]"
+    classes = None
     with tempfile.TemporaryDirectory(prefix="nsq-java-") as folder:
         if not submitted:
             _check_master(master, environ)
-            os.environ["JAVA_HOME"] = str(find_java(environ).spark_home(Path(folder)))
+            java = find_java(environ)
+            os.environ["JAVA_HOME"] = str(java.spark_home(Path(folder)))
             if master.startswith("local"):
                 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         from pyspark.sql import SparkSession
+
+        from nsqanalytics.known_classes import know_classes
 
         # py4j logs each of its connections, even while Python is shutting down.
         logging.getLogger("py4j").setLevel(logging.WARNING)
@@ -115,13 +133,17 @@ def spark_session(name: str, environ: Mapping[str, str] = os.environ, *, size: i
         if not submitted:
             builder = builder.master(master)
             if master.startswith("local"):
-                settings |= _LOCAL_SETTINGS | _settings_for(size)
+                settings |= _LOCAL_SETTINGS | _settings_for(size) | {SCRATCH: f"{folder}/scratch"}
+                if class_options is None and (classes := class_archive(java, environ)) is not None:
+                    class_options = classes.options()
+                settings[_JAVA_OPTIONS] += f" {class_options or ''}"
         for key, value in settings.items():
             builder = builder.config(key, value)
         with _java_watched():
             standalone = master.startswith("spark://") and not submitted
             session = _registered(builder, master) if standalone else builder.getOrCreate()
             try:
+                know_classes(session.sparkContext._jvm)
                 if standalone:
                     _await_executor(session, master)
                 # Most of Spark's 200 partitions would be empty, and each costs a task. A configured number is kept.
@@ -130,13 +152,17 @@ def spark_session(name: str, environ: Mapping[str, str] = os.environ, *, size: i
                 yield session
             finally:
                 _stop(session)
+    if classes is not None:
+        classes.create_in_background()
 
 
-def _settings_for(size: int) -> dict[str, str]:
-    """Return the settings of a local session that depend on the number of bytes it reads."""
-    if size > _MANY_BYTES:
-        return _QUICK_TO_RUN
-    return _QUICK_TO_START if size > _FEW_BYTES else _FOR_FEW_ROWS
+def _settings_for(size: int | None) -> dict[str, str]:
+    """Return the settings of a local session that depend on the number of bytes it reads, None if unknown."""
+    if size is not None and size <= FEW_BYTES:
+        return _IN_ONE_TASK
+    if size is None or size <= _SOME_BYTES:
+        return _IN_FEW_TASKS
+    return _QUICK_TO_START if size <= _MANY_BYTES else _QUICK_TO_RUN
 
 
 def is_connect(session: SparkSession) -> bool:
@@ -179,7 +205,7 @@ def _registered(builder: SparkSession.Builder, master: str) -> SparkSession:
     answered = threading.Event()
 
     def give_up() -> None:
-        while (java := _java()) is None:
+        while (java := own_java()) is None:
             if answered.wait(0.2):
                 return
         if not answered.wait(_REGISTERED_WITHIN_S):
@@ -192,8 +218,8 @@ def _registered(builder: SparkSession.Builder, master: str) -> SparkSession:
     except Exception as error:
         if gave_up.is_set() or "All masters are unresponsive" in str(error):
             raise MasterUnreachable(
-                f"{master} takes connections and does not answer as a Spark master: is this its port, and its version "
-                "of Spark ours?"
+                f"{master} accepts connections and does not answer as a Spark master: check the port, and that its "
+                "version of Spark is this one's"
             ) from None
         raise
     finally:
@@ -235,7 +261,7 @@ def _java_watched() -> Iterator[None]:
     except MasterUnreachable:
         raise
     except Exception as error:
-        if (java := _java()) is None:
+        if (java := own_java()) is None:
             raise
         try:
             status = java.wait(1)  # the connection is lost shortly before the process ends
@@ -253,7 +279,7 @@ def _ending(status: int) -> str:
     return f"signal {-status}" if status < 0 else f"status {status}"
 
 
-def _java() -> subprocess.Popen[bytes] | None:
+def own_java() -> subprocess.Popen[bytes] | None:
     """The JVM process that this process started, if there is one."""
     core = sys.modules.get("pyspark.core.context")
     gateway = getattr(getattr(core, "SparkContext", None), "_gateway", None)
@@ -265,7 +291,7 @@ def _stop(session: SparkSession) -> None:
     try:
         session.stop()
     except Exception:
-        java = _java()
+        java = own_java()
         if java is None or java.poll() is None:
             raise
 
@@ -273,13 +299,10 @@ def _stop(session: SparkSession) -> None:
 def _check_master(master: str, environ: Mapping[str, str]) -> None:
     """Raise MasterUnreachable if the address is not in a format of Spark, or if none of the hosts in
     ``spark://host:port,host:port`` accepts a connection."""
-    if _MASTERS.fullmatch(master) is None:
-        raise MasterUnreachable(
-            f"SPARK_MASTER={master} is not a master's address; Spark knows local[*], spark://host:port, yarn and "
-            "k8s://https://host:port"
-        )
+    if not is_master(master):
+        raise MasterUnreachable(f"SPARK_MASTER={master} is not a master's address; Spark knows {FORMS}")
     if master == "yarn" and not (environ.get("HADOOP_CONF_DIR") or environ.get("YARN_CONF_DIR")):
-        raise MasterUnreachable("SPARK_MASTER=yarn needs HADOOP_CONF_DIR, the folder that says where YARN is")
+        raise MasterUnreachable("SPARK_MASTER=yarn needs HADOOP_CONF_DIR, the folder of the configuration of YARN")
     if not master.startswith("spark://"):
         return
     refused = []

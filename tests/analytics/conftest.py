@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import random
+import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -14,6 +17,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nsqanalytics.archive import ArchiveWriter
+from nsqanalytics.class_archive import class_archive
+from nsqanalytics.java import find_java
 from nsqanalytics.schema import Sample
 from nsqanalytics.session import spark_session
 from nsqwire.histogram import Histogram
@@ -22,19 +27,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MIDNIGHT = datetime(2026, 3, 14, tzinfo=UTC)
-FEW_ROWS = {
-    "spark.sql.shuffle.partitions": "2",
-    # Compiling a plan takes longer than running it on these rows. The tests of the runner and the cluster do compile
-    # theirs.
-    "spark.sql.codegen.wholeStage": "false",
-}
+
+
+@pytest.fixture(scope="session")
+def class_options() -> str:
+    """Java options that use the archive of Spark's classes, which is created first if this machine has none."""
+    subprocess.run([sys.executable, "-m", "nsqanalytics", "classes"], check=True)
+    found = class_archive(find_java(os.environ), os.environ)
+    assert found is not None
+    return found.options()
 
 
 @pytest.fixture(scope="session")
 def only_spark() -> Iterator[SparkSession]:
-    with spark_session("tests") as session:
-        for key, value in FEW_ROWS.items():
-            session.conf.set(key, value)
+    with spark_session("tests", size=0) as session:
         yield session
 
 
@@ -43,6 +49,27 @@ def spark(only_spark: SparkSession) -> Iterator[SparkSession]:
     """The one session of all tests in this process; cached data of a test is dropped with it."""
     yield only_spark
     only_spark.catalog.clearCache()
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """``s3a://…``, empty; credentials and endpoint are in the environment, as docs/analytics.md says."""
+    import boto3  # this and the server take a second to import
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "someone",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+    }.items():
+        monkeypatch.setenv(name, value)
+    boto3.client("s3").create_bucket(Bucket="stats")
+    yield "s3a://stats/nsq"
+    server.stop()
 
 
 @dataclass

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 import sys
 import time
 from datetime import UTC, datetime, timedelta, timezone
@@ -16,6 +14,8 @@ import pytest
 
 from nsqanalytics.archive import ArchiveWriter
 from nsqanalytics.schema import ARROW_SCHEMA, SCHEMA_VERSION, VERSION_KEY, Percentile, Sample, as_table
+from tests.harness.process import ROOT, Process
+from tests.harness.waiting import wait_until
 
 AT = datetime(2026, 3, 14, 23, 59, 58, 123456, tzinfo=UTC)
 
@@ -110,34 +110,22 @@ while True:
 DELAYS_S = (0.01, 0.05, 0.12, 0.2)
 
 
-def wait_for_a_file(archive: Path) -> None:
-    deadline = time.monotonic() + 120
-    while not list((archive / "samples").glob("date=*/hour=*/*")):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_a_writer_killed_at_any_moment_leaves_only_whole_files(archive: Path):
     """After repeated kill -9, every file in the archive has all the rows of its batch."""
-    root = Path(__file__).parents[2]
+
+    def files() -> list[Path]:
+        return list((archive / "samples").glob("date=*/hour=*/*"))
+
     for delay in DELAYS_S:
-        process = subprocess.Popen(
-            [sys.executable, "-c", WRITE_FOR_EVER, str(archive)],
-            stdout=subprocess.PIPE,
-            env=os.environ | {"PYTHONPATH": str(root)},
-        )
-        assert process.stdout is not None
-        process.stdout.readline()
-        if delay == DELAYS_S[-1]:  # one of them has written something, however slow the machine
-            wait_for_a_file(archive)
-        time.sleep(delay)  # the test is about being killed at any point
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        process.stdout.close()
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        with Process([sys.executable, "-c", WRITE_FOR_EVER, archive], merged=True, env=environment) as writer:
+            writer.wait_for_log("writing")
+            if delay == DELAYS_S[-1]:  # one of them has written something, however slow the machine
+                wait_until(files, "a file is written")
+            time.sleep(delay)  # the test is about being killed at any point
+            writer.kill()
 
-    files = list((archive / "samples").glob("date=*/hour=*/*"))
-
-    assert {pq.read_table(file, schema=ARROW_SCHEMA).num_rows for file in files} == {500}
+    assert {pq.read_table(file, schema=ARROW_SCHEMA).num_rows for file in files()} == {500}
 
 
 @pytest.mark.spark

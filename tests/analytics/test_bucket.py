@@ -3,46 +3,24 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import boto3
 import pyarrow.parquet as pq
-import pytest
-from moto.server import ThreadedMotoServer
 
 from nsqanalytics.archive import ArchiveWriter, samples_path
 from nsqanalytics.files import Folder
 from nsqanalytics.jobs import JOBS
-from nsqanalytics.places import Place
+from nsqanalytics.locations import Locations
 from nsqanalytics.progress import Progress
 from nsqanalytics.schema import Sample
 
 BEGAN = datetime(2026, 3, 14, tzinfo=UTC)
 
 
-@pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """``s3a://…``, empty; credentials and endpoint are in the environment, as docs/analytics.md says."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    for name, value in {
-        "AWS_ACCESS_KEY_ID": "someone",
-        "AWS_SECRET_ACCESS_KEY": "secret",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-    }.items():
-        monkeypatch.setenv(name, value)
-    boto3.client("s3").create_bucket(Bucket="stats")
-    yield "s3a://stats/nsq"
-    server.stop()
-
-
 def run(job: str, archive: str, now: datetime, **given: str) -> list[dict[str, Any]]:
     """The rows of a maintenance job's result, which is in the bucket too."""
-    place = Place(archive, f"{archive}/results/{job}")
+    place = Locations(archive, f"{archive}/results/{job}")
     JOBS[job].run(None, place, JOBS[job].checked(given), now, Progress(io.StringIO()))
     result = Folder(place.output)
     rows: list[dict[str, Any]] = pq.read_table(result.root, filesystem=result.system).to_pylist()

@@ -10,10 +10,7 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
@@ -21,9 +18,10 @@ import pytest
 
 from nsqanalytics.java import find_java
 from nsqanalytics.jobs import JOBS
-from nsqanalytics.places import Place
+from nsqanalytics.locations import Locations
 from nsqanalytics.progress import Progress
 from nsqanalytics.results import Result
+from tests.harness.process import Process
 
 ROOT = Path(__file__).parents[2]
 START_S = 150
@@ -32,99 +30,92 @@ DEFAULTS = f"""
 spark.driver.extraJavaOptions   {QUICK}
 spark.executor.extraJavaOptions {QUICK}
 spark.sql.shuffle.partitions    8
+spark.sql.codegen.wholeStage    false
+spark.sql.codegen.factoryMode   NO_CODEGEN
 spark.shuffle.io.maxRetries     1
 spark.shuffle.io.retryWait      1s
 """
-"""As an operator would set them in spark-defaults.conf: what a dead worker held is given up after a second."""
+"""As an operator would set them in spark-defaults.conf: expressions on few rows are not compiled, and what a dead
+worker held is given up after a second."""
 
 
-@dataclass
-class Cluster:
-    master: str
-    workers: list[subprocess.Popen[bytes]]
-    environment: dict[str, str]
-
-
-@dataclass
 class Daemons:
-    """Starts Spark's own masters and workers, on loopback and free ports."""
+    """Starts Spark's own masters and workers, on loopback and free ports. Each leads a process group."""
 
-    folder: Path
-    environment: dict[str, str]
-    started: list[subprocess.Popen[bytes]]
+    def __init__(self, environment: dict[str, str]) -> None:
+        self.environment = environment
+        self.started: list[Process] = []
 
-    def start(self, name: str, expected: str, *arguments: str) -> tuple[subprocess.Popen[bytes], str]:
+    def start(self, expected: str, *arguments: str) -> tuple[Process, str]:
         """Start a process; returns it with the log text that matches ``expected``."""
-        log = self.folder / f"{name}.log"
-        with log.open("wb") as out:
-            program = str(Path(self.environment["SPARK_HOME"]) / "bin" / "spark-class")
-            command = [program, *arguments, "--host", "127.0.0.1", "--webui-port", "0"]
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                env=self.environment,
-                start_new_session=True,
-            )
+        program = str(Path(self.environment["SPARK_HOME"]) / "bin" / "spark-class")
+        command = [program, *arguments, "--host", "127.0.0.1", "--webui-port", "0"]
+        process = Process(command, merged=True, env=self.environment, start_new_session=True).start()
         self.started.append(process)
-        deadline = time.monotonic() + START_S
-        while (found := re.search(expected, log.read_text(errors="replace"))) is None:
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.1)
-        return process, found[0]
+        return process, process.wait_for_log(expected, within_s=START_S)[0]
 
     def master(self) -> str:
         """Start a master; returns its address."""
         class_ = "org.apache.spark.deploy.master.Master"
-        return self.start("master", r"spark://127\.0\.0\.1:\d+", class_, "--port", "0")[1]
+        return self.start(r"spark://127\.0\.0\.1:\d+", class_, "--port", "0")[1]
 
-    def worker(self, name: str, master: str) -> subprocess.Popen[bytes]:
+    def worker(self, master: str) -> Process:
         class_ = "org.apache.spark.deploy.worker.Worker"
         size = ("--cores", "1", "--memory", "1200m")
-        return self.start(name, "registered with master", class_, *size, master)[0]
+        return self.start("registered with master", class_, *size, master)[0]
+
+    def kill(self, process: Process) -> None:
+        """Kill a worker with its executors, or a master."""
+        if process.is_running:
+            os.killpg(process.process.pid, signal.SIGKILL)
+        process.close()
 
 
-@pytest.fixture
-def daemons(tmp_path: Path) -> Iterator[Daemons]:
-    """They are stopped after the test."""
+@pytest.fixture(scope="module")
+def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemons]:
+    """They are stopped after the last test."""
     import pyspark
 
-    (tmp_path / "conf").mkdir()
-    (tmp_path / "conf" / "spark-defaults.conf").write_text(DEFAULTS)
+    folder = tmp_path_factory.mktemp("cluster")
+    (folder / "conf").mkdir()
+    (folder / "conf" / "spark-defaults.conf").write_text(DEFAULTS)
     environment = os.environ | {
-        "JAVA_HOME": str(find_java(os.environ).spark_home(tmp_path / "java")),
-        "SPARK_CONF_DIR": str(tmp_path / "conf"),
+        "JAVA_HOME": str(find_java(os.environ).spark_home(folder / "java")),
+        "SPARK_CONF_DIR": str(folder / "conf"),
         "SPARK_DAEMON_JAVA_OPTS": QUICK,
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_HOME": str(Path(pyspark.__file__).parent),
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_WORKER_DIR": str(tmp_path / "work"),
+        "SPARK_WORKER_DIR": str(folder / "work"),
     }
-    made = Daemons(tmp_path, environment, [])
+    made = Daemons(environment)
     yield made
     for process in made.started:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        made.kill(process)
+
+
+@pytest.fixture(scope="module")
+def master(daemons: Daemons) -> str:
+    """A master without workers."""
+    return daemons.master()
 
 
 @pytest.fixture
-def cluster(daemons: Daemons) -> Cluster:
-    """One master and two workers."""
-    master = daemons.master()
-    return Cluster(master, [daemons.worker(f"worker{n}", master) for n in range(2)], daemons.environment)
+def workers(daemons: Daemons, master: str) -> Iterator[list[Process]]:
+    """Two workers of the master, for one test."""
+    found = [daemons.worker(master) for _ in range(2)]
+    yield found
+    for process in found:
+        daemons.kill(process)
 
 
 @pytest.mark.spark
 @pytest.mark.timeout(900)
-def test_a_master_without_workers_is_reported_within_a_minute(daemons, archive, write, make_broker, midnight):
+def test_a_master_without_workers_is_reported_within_a_minute(daemons, master, archive, write, make_broker, midnight):
     """Spark alone waits for ever."""
     broker = make_broker()
     broker.finish("t", "c", 1_000_000, midnight)
     write(broker.sample(midnight))
-    master = daemons.master()
     command = [sys.executable, "-m", "nsqanalytics", "run", "latency", "--archive", str(archive)]
     environment = daemons.environment | {"SPARK_MASTER": master, "PYTHONPATH": str(ROOT)}
 
@@ -145,7 +136,7 @@ def test_a_master_without_workers_is_reported_within_a_minute(daemons, archive, 
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_a_cluster_that_loses_a_worker_gives_the_rows_of_a_local_master(
-    spark, cluster, archive, write, make_broker, midnight
+    spark, daemons, master, workers, archive, write, make_broker, midnight
 ):
     """The worker is killed while its tasks run; the run goes on, and its rows are those of local[*]."""
     rng, brokers = random.Random(11), [make_broker("10.0.0.1:4151"), make_broker("10.0.0.2:4151")]
@@ -159,7 +150,7 @@ def test_a_cluster_that_loses_a_worker_gives_the_rows_of_a_local_master(
     given = {"until": "2026-03-14T06:00Z", "period": "6h"}
 
     job = JOBS["latency"]
-    job.run(spark, Place(str(archive), str(here)), job.checked(given), midnight, Progress(io.StringIO()))
+    job.run(spark, Locations(str(archive), str(here)), job.checked(given), midnight, Progress(io.StringIO()))
     command = [
         sys.executable,
         "-m",
@@ -172,22 +163,18 @@ def test_a_cluster_that_loses_a_worker_gives_the_rows_of_a_local_master(
         str(there),
     ]
     command += [part for name, value in given.items() for part in ("--parameter", f"{name}={value}")]
-    log = archive.parent / "there.log"
-    environment = cluster.environment | {"SPARK_MASTER": cluster.master, "PYTHONPATH": str(ROOT)}
+    environment = daemons.environment | {"SPARK_MASTER": master, "PYTHONPATH": str(ROOT)}
     killed = False
-    with (
-        log.open("wb") as out,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=out, env=environment) as process,
-    ):
-        assert process.stdout is not None
-        for line in process.stdout:
+    with Process(command, env=environment) as run:
+        assert run.process.stdout is not None
+        for line in run.process.stdout:
             if not killed and re.search(r"\([1-9]\d* of", str(json.loads(line).get("stage"))):
-                os.killpg(cluster.workers[0].pid, signal.SIGKILL)
+                os.killpg(workers[0].process.pid, signal.SIGKILL)
                 killed = True
+        assert run.wait_for_exit() == 0, run.output[-3000:]
 
-    assert process.wait() == 0, log.read_text()[-3000:]
     assert killed
-    assert cluster.workers[0].wait(30) == -signal.SIGKILL
+    assert workers[0].wait_for_exit() == -signal.SIGKILL
     expected = Result(here).page(0, 10_000)
     assert Result(there).page(0, 10_000) == expected
     assert len(expected) == 6 * 20

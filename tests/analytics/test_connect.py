@@ -6,14 +6,11 @@ import io
 import json
 import os
 import random
-import re
 import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -21,25 +18,30 @@ import pytest
 
 from nsqanalytics.java import find_java
 from nsqanalytics.jobs import JOBS
-from nsqanalytics.places import Place
+from nsqanalytics.locations import Locations
 from nsqanalytics.progress import Progress
 from nsqanalytics.results import Result
+from tests.harness.process import Process
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
 START_S = 150
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 SETTINGS = {
     "spark.connect.grpc.binding.address": "127.0.0.1",
     "spark.connect.grpc.binding.port": "0",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # Expressions on few rows are not compiled.
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.wholeStage": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",
 }
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def server(tmp_path_factory: pytest.TempPathFactory, class_options: str) -> Iterator[str]:
     """The address of a Spark Connect server on this machine, from the pip distribution."""
     import pyspark
 
@@ -51,29 +53,16 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     }
     command = [home / "bin" / "spark-submit", "--master", "local[2]"]
     command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
-    command += [part for name, value in SETTINGS.items() for part in ("--conf", f"{name}={value}")]
-    log = tmp_path / "server.log"
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            [*command, "spark-internal"],
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-            env=environment,
-            start_new_session=True,
-        )
+    settings = {**SETTINGS, JAVA_OPTIONS: f"{SETTINGS[JAVA_OPTIONS]} {class_options}"}
+    command += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+    process = Process([*command, "spark-internal"], merged=True, env=environment, start_new_session=True).start()
     try:
-        deadline = time.monotonic() + START_S
-        pattern = r"Spark Connect server started at: \S+?:(\d+)"
-        while (found := re.search(pattern, log.read_text(errors="replace"))) is None:
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.1)
+        found = process.wait_for_log(r"Spark Connect server started at: \S+?:(\d+)", within_s=START_S)
         yield f"sc://127.0.0.1:{found[1]}"
     finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        if process.is_running:
+            os.killpg(process.process.pid, signal.SIGKILL)
+        process.close()
 
 
 def analytics(remote: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -94,7 +83,7 @@ def test_a_connect_server_gives_the_rows_of_a_local_master(spark, server, archiv
     there, here = archive.parent / "there", archive.parent / "here"
     given = {"until": "2026-03-14T03:00Z", "period": "3h"}
     job = JOBS["latency"]
-    job.run(spark, Place(str(archive), str(here)), job.checked(given), midnight, Progress(io.StringIO()))
+    job.run(spark, Locations(str(archive), str(here)), job.checked(given), midnight, Progress(io.StringIO()))
     words = [part for name, value in given.items() for part in ("--parameter", f"{name}={value}")]
 
     done = analytics(server, "run", "latency", "--archive", str(archive), "--output", str(there), *words)
@@ -121,7 +110,7 @@ def test_a_report_of_four_hundred_windows(spark, server, archive, write, make_br
     there, here = archive.parent / "there", archive.parent / "here"
     given = {"until": "2026-03-15T09:20Z", "period": "34h", "window": "5m"}
     job = JOBS["latency"]
-    job.run(spark, Place(str(archive), str(here)), job.checked(given), midnight, Progress(io.StringIO()))
+    job.run(spark, Locations(str(archive), str(here)), job.checked(given), midnight, Progress(io.StringIO()))
     words = [part for name, value in given.items() for part in ("--parameter", f"{name}={value}")]
 
     done = analytics(server, "run", "latency", "--archive", str(archive), "--output", str(there), *words)

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from nsqanalytics.archive import ArchiveWriter
 from nsqanalytics.job_parameters import Span
 from nsqanalytics.jobs import JOBS
+from nsqanalytics.locations import Locations
 from nsqanalytics.parameters import BadParameter
-from nsqanalytics.places import Place
 from nsqanalytics.progress import Progress
 from nsqanalytics.results import Result
 from nsqanalytics.rollups import Rollups
@@ -77,7 +77,8 @@ class Channel:
 
 
 def two_days() -> list[Sample]:
-    """Two nodes with two channels, read about every four minutes, with a restart and gaps."""
+    """Two nodes with two channels, read about every four minutes in one hour of three and less often in the others,
+    with a restart and gaps."""
     rng = random.Random(12)
     samples: list[Sample] = []
     for node in ("10.0.0.1:4151", "10.0.0.2:4151"):
@@ -88,7 +89,8 @@ def two_days() -> list[Sample]:
                 for channel in channels:
                     channel.begin_again(boot_id="02", started_at=at - 3 * SECONDS)
             read = [channel.next(at, 20 if channel is channels[0] else 1) for channel in channels]
-            if not 300 <= step < 309 and rng.random() > 0.05:
+            is_often = step // 15 % 3 == 2
+            if (is_often or step % 4 == 0) and not 300 <= step < 309 and rng.random() > 0.05:
                 total = sum(sample.message_count for sample in read)
                 samples += [replace(read[0], channel=None, message_count=total, **NO_HISTOGRAM), *read]
     return samples
@@ -106,7 +108,7 @@ def run(spark: SparkSession, tmp_path: Path) -> Callable[[Path], Report]:
             output = tmp_path / f"result-{random.randrange(1 << 40)}"
             job = JOBS[name]
             spark.catalog.clearCache()
-            job.run(spark, Place(str(archive), str(output)), job.checked(given), BEGAN, Progress(io.StringIO()))
+            job.run(spark, Locations(str(archive), str(output)), job.checked(given), BEGAN, Progress(io.StringIO()))
             result = Result(output)
             return result, [as_row(result, row) for row in result.page(0, 100_000)]
 
@@ -172,17 +174,29 @@ def test_a_burst_after_the_end_of_the_earlier_period_is_not_compared_with(run, a
     assert {name: found[0][name] for name in covered} == covered
 
 
+@pytest.fixture(scope="module")
+def bursts(tmp_path_factory: pytest.TempPathFactory, only_spark: SparkSession) -> dict[bool, Path]:
+    """Two archives with a burst at 11:40: one without rollups, one whose hours are rolled up."""
+    found = {}
+    for rolled_up in (False, True):
+        folder = found[rolled_up] = tmp_path_factory.mktemp("burst") / "archive"
+        burst_at = BEGAN + 11 * HOURS + 40 * MINUTES
+        steady(folder, since=BEGAN + 9 * HOURS, until=BEGAN + 13 * HOURS, burst_at=burst_at)
+        if rolled_up:
+            job, place = JOBS["rollup"], Locations(str(folder), str(folder.parent / "done"))
+            given = job.checked({"until": "2026-03-15T00:00Z", "period": "2d"})
+            job.run(only_spark, place, given, BEGAN, Progress(io.StringIO()))
+            assert all(hour.rollup for hour in Rollups(str(folder)).hours.values())
+    return found
+
+
 @pytest.mark.parametrize("rolled_up", [False, True])
 @pytest.mark.parametrize("window", WINDOWS)
-def test_a_report_ends_where_its_period_ends(run, archive, window, rolled_up):
+def test_a_report_ends_where_its_period_ends(run, bursts, window, rolled_up):
     """With a period until 11:37, the burst of 11:40 is not counted, and the last window ends at 11:37."""
     until = BEGAN + 11 * HOURS + 37 * MINUTES
-    steady(archive, since=BEGAN + 9 * HOURS, until=BEGAN + 13 * HOURS, burst_at=until + 3 * MINUTES)
-    report = run(archive)
-    if rolled_up:
-        report("rollup", until="2026-03-15T00:00Z", period="2d")
 
-    _, found = report("latency", until=until.isoformat(), period="2h", window=window)
+    _, found = run(bursts[rolled_up])("latency", until=until.isoformat(), period="2h", window=window)
 
     assert sum(row["count"] for row in found) == 2 * 3600
     last = max(found, key=lambda row: row["window_start"])
@@ -233,7 +247,7 @@ def an_archive(tmp_path_factory: pytest.TempPathFactory, only_spark: SparkSessio
     ArchiveWriter(str(folder)).write(random.Random(3).sample(samples, len(samples)))
     for until, period in (("2026-03-15T00:00Z", "24h"), ("2026-03-15T17:00Z", "5h")):
         job = JOBS["rollup"]
-        place = Place(str(folder), str(folder.parent / "done"))
+        place = Locations(str(folder), str(folder.parent / "done"))
         job.run(only_spark, place, job.checked({"until": until, "period": period}), BEGAN, Progress(io.StringIO()))
     return Archive(folder, samples)
 

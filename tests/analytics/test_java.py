@@ -37,7 +37,7 @@ def fake_java(folder: Path, version: str) -> Path:
     return folder
 
 
-def test_without_any_java_installed_the_wheels_is_used_through_a_shim(path_without_java: str, tmp_path: Path):
+def test_without_any_java_installed_the_wheels_is_used_through_a_script(path_without_java: str, tmp_path: Path):
     """The shim starts although the options name a module that its runtime lacks."""
     found = find_java({"PATH": path_without_java})
 
@@ -57,7 +57,7 @@ def test_java_home_goes_before_path(path_without_java: str, tmp_path: Path):
     assert (found.version, found.spark_home(tmp_path)) == (21, home)
 
 
-def test_a_java_that_is_too_old_is_passed_over(path_without_java: str, tmp_path: Path):
+def test_a_java_that_is_too_old_is_skipped(path_without_java: str, tmp_path: Path):
     """Java 8 reports 1.8."""
     home = fake_java(tmp_path / "jdk", "1.8.0_392")
 

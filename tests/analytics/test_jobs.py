@@ -203,7 +203,7 @@ def test_objectives_count_messages_budget_and_the_worst(activity_rows, write, re
         assert row["covered_until"].timestamp() == until.timestamp()
 
 
-def test_a_slow_message_at_night_burns_as_much_as_one_message_may(activity_rows, write, make_broker, midnight, a_month):
+def test_a_slow_message_at_night_uses_the_budget_of_one_message(activity_rows, write, make_broker, midnight, a_month):
     """Eleven hours with one slow message and one with a thousand fast ones: eleven of 1,011 messages missed the
     target."""
     from nsqanalytics.transforms.objectives import objectives
@@ -363,12 +363,12 @@ def test_requeues_weigh_the_messages_that_came_back(compared, write, reading, mi
 
 
 @pytest.mark.parametrize("name", ["throughput", "objectives", "capacity", "compare"])
-def test_each_job_writes_the_columns_it_promises(spark, archive, write, make_broker, midnight, tmp_path, name):
+def test_each_job_writes_the_columns_it_declares(spark, archive, write, make_broker, midnight, tmp_path, name):
     """Names, types and units of the result are the declared ones, and so the API's."""
     import io
 
     from nsqanalytics.jobs import JOBS
-    from nsqanalytics.places import Place
+    from nsqanalytics.locations import Locations
     from nsqanalytics.progress import Progress
     from nsqanalytics.results import Result
 
@@ -379,7 +379,9 @@ def test_each_job_writes_the_columns_it_promises(spark, archive, write, make_bro
     job = JOBS[name]
     parameters = job.checked({"until": "2026-03-14T01:00Z"})
 
-    rows = job.run(spark, Place(str(archive), str(tmp_path / "result")), parameters, midnight, Progress(io.StringIO()))
+    rows = job.run(
+        spark, Locations(str(archive), str(tmp_path / "result")), parameters, midnight, Progress(io.StringIO())
+    )
 
     result = Result(tmp_path / "result")
     assert rows == result.total > 0

@@ -17,7 +17,7 @@ SECONDS = timedelta(seconds=1)
 PERMILLES = {"p50_ms": 500, "p90_ms": 900, "p95_ms": 950, "p99_ms": 990, "p999_ms": 999}
 
 
-def test_percentiles_agree_with_the_raw_latencies_of_a_cluster_that_had_a_bad_day(
+def test_percentiles_agree_with_the_raw_latencies_of_a_cluster_with_many_faults(
     make_broker, write, latency_rows, midnight, lognormal, percentile
 ):
     """One of two nodes restarted half-way, samples are missing, repeated or late: figures within 1.1 %, counts

@@ -16,7 +16,7 @@ import pytest
 from nsqanalytics.archive import ArchiveWriter
 from nsqanalytics.compaction import GRACE, compact, retain
 from nsqanalytics.jobs import JOBS, bytes_read
-from nsqanalytics.places import Place
+from nsqanalytics.locations import Locations
 from nsqanalytics.progress import Progress
 from nsqanalytics.results import Result
 from nsqanalytics.rollups import Rollups
@@ -70,7 +70,7 @@ def run(spark, tmp_path, midnight):
         output = tmp_path / f"result-{random.randrange(1 << 30)}"
         job = JOBS[name]
         given = {"until": "2026-03-15T02:00Z"} | parameters
-        job.run(spark, Place(str(archive), str(output)), job.checked(given), midnight, Progress(io.StringIO()))
+        job.run(spark, Locations(str(archive), str(output)), job.checked(given), midnight, Progress(io.StringIO()))
         result = Result(output)
         return result.page(0, 10_000)
 
@@ -194,7 +194,7 @@ def test_a_maintenance_job_run_again_replaces_its_result_and_leaves_nothing_besi
     batches, _ = a_day
     for batch in batches[:16]:
         ArchiveWriter(str(archive)).write(batch)
-    job, place = JOBS["compact"], Place(str(archive), str(tmp_path / "reports" / "1"))
+    job, place = JOBS["compact"], Locations(str(archive), str(tmp_path / "reports" / "1"))
     given = job.checked({"until": "2026-03-14T05:00Z", "older_than": "2h"})
 
     totals = []
@@ -271,21 +271,22 @@ def test_a_rollup_opens_no_file_that_compaction_has_replaced(run, collect_hours,
 def test_a_job_is_sized_by_the_files_it_reads(collect_hours, archive, midnight):
     """Of 30 hours: a rollup of the last one reads that and the two before it; a short report reads its period."""
     collect_hours(30)
-    place = Place(str(archive), "")
+    place = Locations(str(archive), "")
     rollups = Rollups(str(archive))
     for hour in list(rollups.hours.values())[:-1]:
         path = archive / f"rollups/hourly/date={hour.start:%Y-%m-%d}/hour={hour.start:%H}/{hour.mark}.parquet"
         path.parent.mkdir(parents=True)
-        path.write_bytes(b"PAR1" * 3)  # 12 bytes, as long as the shortest Parquet file
+        path.write_bytes(b"PAR1" * 5_000)
+        rolled_up = path.stat().st_size - 10_500  # without what a file has that has no rows
     until = (midnight + 30 * HOURS).isoformat()
 
     def size(name: str, **parameters: str) -> int:
         return bytes_read(place, JOBS[name].checked({"until": until} | parameters), midnight)
 
     def samples(hours: int) -> int:
-        return sum(file.size for files in list(rollups.samples.values())[-hours:] for file in files)
+        return sum(max(0, file.size - 10_500) for files in list(rollups.samples.values())[-hours:] for file in files)
 
     assert size("rollup") == samples(3)
     assert size("latency", window="5m", period="1h") == samples(4)
-    assert size("latency", window="1h", period="10h") == samples(3) + 10 * 12
-    assert size("compare", period="5h", before="10h") == samples(3) + 5 * 12 + 6 * 12
+    assert size("latency", window="1h", period="10h") == samples(3) + 10 * rolled_up
+    assert size("compare", period="5h", before="10h") == samples(3) + 5 * rolled_up + 6 * rolled_up

@@ -65,7 +65,7 @@ def test_an_archive_without_the_column_finish_count_is_read_right(files, latency
 def test_a_reading_that_is_not_sound_ends_the_report_with_its_file_s_name(files, latency_rows, columns, complaint):
     """The report does not end with a plausible wrong figure."""
     rewritten(files[1], **columns)
-    with pytest.raises(Exception, match="not sound") as raised:
+    with pytest.raises(Exception, match="a reading is invalid") as raised:
         latency_rows(60 * MINUTE)
     kind, message = explained(raised.value)
     assert kind == "archive"
@@ -79,7 +79,7 @@ def test_a_file_in_the_folder_of_another_hour_ends_the_report_with_its_name(file
     elsewhere = archive / "samples/date=2026-03-14/hour=05"
     elsewhere.mkdir()
     files[1].rename(elsewhere / files[1].name)
-    with pytest.raises(Exception, match="not sound") as raised:
+    with pytest.raises(Exception, match="a reading is invalid") as raised:
         latency_rows(60 * MINUTE)
     assert "taken_at is not in the hour of its folder" in explained(raised.value)[1]
     assert files[1].name in explained(raised.value)[1]

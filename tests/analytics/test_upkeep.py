@@ -20,10 +20,10 @@ import pytest
 
 from nsqanalytics.archive import ArchiveWriter
 from nsqanalytics.compaction import GRACE, compact, retain
-from nsqanalytics.damage import Damaged, going_on, names
+from nsqanalytics.damage import Damaged, names, without_damaged_files
 from nsqanalytics.jobs import JOBS
+from nsqanalytics.locations import Locations
 from nsqanalytics.notebook import load
-from nsqanalytics.places import Place
 from nsqanalytics.progress import Progress
 from nsqanalytics.results import Result
 from nsqanalytics.rollups import Rollups
@@ -44,7 +44,7 @@ def run(spark, tmp_path, midnight):
         given = {"until": until.isoformat(), "period": "2d"} | parameters
         if name in ("compact", "retain"):
             del given["period"]
-        job.run(spark, Place(str(archive), str(output)), job.checked(given), midnight, Progress(io.StringIO()))
+        job.run(spark, Locations(str(archive), str(output)), job.checked(given), midnight, Progress(io.StringIO()))
         result = Result(output)
         names = [column.name for column in result.columns]
         return [dict(zip(names, row, strict=True)) for row in result.page(0, 10_000)]
@@ -210,7 +210,7 @@ def test_a_rollup_removes_leftovers_of_a_killed_one(spark, collect, archive, mid
 
     job = JOBS["rollup"]
     given = job.checked({"until": (midnight + HOURS).isoformat()})
-    job.run(spark, Place(str(archive), str(tmp_path / "out")), given, midnight + 4 * HOURS, Progress(io.StringIO()))
+    job.run(spark, Locations(str(archive), str(tmp_path / "out")), given, midnight + 4 * HOURS, Progress(io.StringIO()))
 
     assert [path.name for path in (archive / "rollups/hourly").glob("_*")] == ["_writing-busy"]
 
@@ -240,7 +240,7 @@ DAMAGED = {
 }
 
 
-def test_compaction_sets_damaged_files_aside_and_goes_on(archive, collect, midnight):
+def test_compaction_sets_damaged_files_aside_and_continues(archive, collect, midnight):
     """Each is named with its hour in the result, nothing is deleted, and every later hour is compacted."""
     collect(midnight + 4 * HOURS)
     damage(archive)
@@ -257,7 +257,7 @@ def test_compaction_sets_damaged_files_aside_and_goes_on(archive, collect, midni
 
 
 @pytest.mark.spark
-def test_rollups_and_reports_go_on_without_damaged_files(run, collect, archive, midnight):
+def test_rollups_and_reports_are_made_without_damaged_files(run, collect, archive, midnight):
     """Their rows are the same as before the damage."""
     collect(midnight + 4 * HOURS)
     until = midnight + 4 * HOURS
@@ -396,7 +396,7 @@ def test_a_damaged_rollup_is_set_aside_and_computed_again(run, collect, archive,
     rolled.write_bytes(rolled.read_bytes()[:-30])
 
     found: list[Damaged] = []
-    again = going_on(lambda: run("latency", archive, until, window=window), str(archive), found)
+    again = without_damaged_files(lambda: run("latency", archive, until, window=window), str(archive), found)
 
     assert again == sound
     assert [each.file.name for each in found] == [rolled.name]
@@ -405,7 +405,7 @@ def test_a_damaged_rollup_is_set_aside_and_computed_again(run, collect, archive,
     assert run("latency", archive, until, window=window) == sound
 
 
-def test_a_run_goes_on_if_another_has_moved_the_file_that_it_could_not_read(archive, collect, midnight):
+def test_a_run_continues_if_another_has_moved_the_file_that_it_could_not_read(archive, collect, midnight):
     """Two runs find the same damaged file at once: the slower one finds it moved."""
     collect(midnight + HOURS)
     file = files_of(archive, 0)[0]
@@ -416,10 +416,10 @@ def test_a_run_goes_on_if_another_has_moved_the_file_that_it_could_not_read(arch
             raise RuntimeError(f"cannot read file:{file}")
         return 7
 
-    assert going_on(run, str(archive), []) == 7
+    assert without_damaged_files(run, str(archive), []) == 7
 
 
-def test_an_empty_rollup_is_none(archive, collect, midnight):
+def test_an_empty_rollup_counts_as_missing(archive, collect, midnight):
     """A crash of the machine can leave one; Spark would read it as an hour without messages."""
     collect(midnight + HOURS)
     [hour] = Rollups(str(archive)).hours.values()

@@ -10,7 +10,7 @@ import pytest
 
 from nsqanalytics.archive import ArchiveWriter
 from nsqanalytics.jobs import JOBS
-from nsqanalytics.places import Place
+from nsqanalytics.locations import Locations
 from nsqanalytics.progress import Progress
 from nsqanalytics.results import Result
 from tests.analytics.week import BEGAN, DAY, HOUR, Collector, exact_percentile, run_week, stale
@@ -36,7 +36,7 @@ def test_maintenance_on_schedule_keeps_a_week_of_rollups_fresh_and_reports_right
     def run(name: str, now: datetime, **parameters: str) -> list[list[object]]:
         job, output = JOBS[name], tmp_path / "result"
         given = job.checked({"until": now.isoformat()} | KEPT.get(name, {}) | parameters)
-        job.run(spark, Place(str(archive), str(output)), given, now, Progress(io.StringIO()))
+        job.run(spark, Locations(str(archive), str(output)), given, now, Progress(io.StringIO()))
         return Result(output).page(0, 100_000)
 
     def kept_up(name: str, now: datetime) -> None:

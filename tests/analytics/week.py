@@ -30,7 +30,7 @@ import psutil
 from bench.analytics import measured, run_command
 from nsqanalytics.archive import ArchiveWriter
 from nsqanalytics.jobs import JOBS, Job
-from nsqanalytics.places import Place
+from nsqanalytics.locations import Locations
 from nsqanalytics.progress import Progress
 from nsqanalytics.results import Result
 from nsqanalytics.rollups import Rollups, stale_days, stale_hours
@@ -212,7 +212,7 @@ class Runner:
     def _run_here(self, job: Job, now: datetime, parameters: dict[str, str]) -> None:
         if self._spark is None:
             self._spark = self._stack.enter_context(spark_session("week"))
-        place = Place(str(self.root), str(self._folder / "result"))
+        place = Locations(str(self.root), str(self._folder / "result"))
         checked = job.checked({"until": now.isoformat()} | parameters)
         job.run(self._spark, place, checked, now, Progress(io.StringIO()))
         self._spark.catalog.clearCache()

@@ -14,7 +14,7 @@ from pyspark.sql.types import DoubleType, LongType, StringType, StructField, Str
 
 from nsqanalytics.transforms.histograms import HISTOGRAM, difference, merged
 from nsqanalytics.transforms.readings import AREAS, CONTEXT, HOUR, SERIES
-from nsqanalytics.transforms.soundness import checked_histogram
+from nsqanalytics.transforms.validation import checked_histogram, file_of
 from nsqanalytics.transforms.windows import covering, window_start
 
 _SUMS = (
@@ -101,10 +101,8 @@ def _merged(rows: DataFrame, key: tuple[str, ...], **others: Column) -> DataFram
 def histograms_needed(ends: DataFrame) -> DataFrame:
     """Return the readings whose histograms ``with_histograms`` needs: SERIES and ``at``, the time of the reading."""
     merging = ends.where("merged_count > 0")
-    return merging.select(*SERIES, F.col("last_at").alias("at")).union(
-        # A base is usually the last reading of another window, but not if it lies before the windows, as for a rollup.
-        merging.where("base_at is not null").select(*SERIES, F.col("base_at").alias("at"))
-    )
+    # A base is usually the last reading of another window, but not if it lies before the windows, as for a rollup.
+    return merging.select(*SERIES, F.explode(F.array_compact(F.array("last_at", "base_at"))).alias("at"))
 
 
 def time_buckets(needed: DataFrame) -> DataFrame:
@@ -138,7 +136,7 @@ def histograms(samples: DataFrame, needed: DataFrame, within: Column) -> DataFra
     )
     hashed = needed.select(_hash(F.col("at"))).distinct()
     return (
-        samples.withColumn("file", F.input_file_name())
+        samples.withColumn("file", file_of(samples))
         .where(within)
         .where("hist_offset is not null and channel is not null")
         # With a broadcast hash, the scan drops readings that are not needed. A few extra readings are harmless.

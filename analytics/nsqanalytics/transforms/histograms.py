@@ -136,6 +136,7 @@ def middle_ms(index: Column) -> Column:
 
 
 def upper_bound_ms(index: Column) -> Column:
+    """Return the upper bound of a bucket, in milliseconds. ``index`` is the bucket's number."""
     zero = F.lit(ZERO_THRESHOLD_NS / 1e6)
     return F.when(index == ZERO_BUCKET, zero).otherwise(_bound_ns(index + 1) / 1e6)
 

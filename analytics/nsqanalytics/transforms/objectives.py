@@ -52,8 +52,8 @@ def objectives(
     )
     of_day = windows.withColumns({"span": F.lit("day"), "span_start": F.date_trunc("day", "window_start")})
     of_all = windows.withColumns({"span": F.lit("period"), "span_start": F.lit(span.since)})
-    return covered(_held(of_day, objective_percent), span, "span_start", DAY).unionByName(
-        covered(_held(of_all, objective_percent), span)
+    return covered(_judged(of_day, objective_percent), span, "span_start", DAY).unionByName(
+        covered(_judged(of_all, objective_percent), span)
     )
 
 
@@ -67,7 +67,7 @@ def _target(name: str, target: float, value: Column, unit: str, messages: Column
     )
 
 
-def _held(windows: DataFrame, objective_percent: float) -> DataFrame:
+def _judged(windows: DataFrame, objective_percent: float) -> DataFrame:
     budget = (100 - objective_percent) / 100
     holds = F.col("value") <= F.col("target")
     key = ("span", "span_start", "topic", "channel", "objective", "target", "unit")

@@ -14,9 +14,9 @@ Where counters start again:
   a collector's clock was wrong, and is left out; a reading with higher counters contains its messages. In the remaining
   readings, a fall of the counters within a boot is a channel that was deleted and created again: it counts from zero.
 - Readings without an uptime (Go nodes', and those of older archives) are ordered by their counters, as
-  nsqanalytics/transforms/falls.py says. If counters do not decide, a fall that the next reading confirms is a channel
-  created again. It counts in the window of the reading that confirms it, so no window depends on a later one. A reading
-  whose fall is not confirmed is misplaced, and is left out. ``uncertain_count`` counts both.
+  nsqanalytics/transforms/counter_falls.py describes. If counters do not decide, a fall that the next reading confirms
+  is a channel created again. It counts in the window of the reading that confirms it, so no window depends on a later
+  one. A reading whose fall is not confirmed is misplaced, and is left out. ``uncertain_count`` counts both.
 - A channel that was created again and exceeded its old counts between two readings is recognised by a bucket that
   fell.
 - The first reading of a series contains everything that its process has counted. It is placed in the window if the node
@@ -40,7 +40,7 @@ from datetime import datetime, timedelta
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
-from nsqanalytics.transforms import falls
+from nsqanalytics.transforms import counter_falls
 from nsqanalytics.transforms.windows import window_start
 
 HOUR = timedelta(hours=1)
@@ -48,7 +48,7 @@ START_GRACE = timedelta(seconds=60)
 MAX_HOLD_S = 60.0
 """A reading's depth counts for the time since the reading before it, but for at most this long."""
 COUNTERS = ("message_count", "message_bytes", "done_count", "finish_count", "requeue_count", "timeout_count")
-SERIES = falls.SERIES
+SERIES = counter_falls.SERIES
 AREAS = ("observed_s", "depth_area", "client_area")
 SPAN = (
     *("epoch", "window_start", "seen_since", "started_at", "first_at", "last_at"),
@@ -158,7 +158,7 @@ def irregular(summaries: DataFrame) -> DataFrame:
 def regular_spans(summaries: DataFrame, hours: DataFrame) -> DataFrame:
     """Summaries of regular series -> their spans, equal to those that ``ordered_spans`` computes."""
     series = Window.partitionBy(CONTEXT, *SERIES).orderBy("first_at")
-    held_s = _held_s("earlier", "first_at")
+    counted_s = _counted_s("earlier", "first_at")
     return (
         summaries.join(F.broadcast(hours), "hour")
         .withColumn("earlier", F.lag("last_at").over(series))
@@ -166,9 +166,9 @@ def regular_spans(summaries: DataFrame, hours: DataFrame) -> DataFrame:
         .withColumn("epoch", F.sum(F.col("earlier").isNull().cast("int")).over(series))
         .withColumns(
             {
-                "observed_s": F.col("observed_s") + held_s,
-                "depth_area": F.col("depth_area") + held_s * F.col("first_depth"),
-                "client_area": F.col("client_area") + held_s * F.col("first_client_count"),
+                "observed_s": F.col("observed_s") + counted_s,
+                "depth_area": F.col("depth_area") + counted_s * F.col("first_depth"),
+                "client_area": F.col("client_area") + counted_s * F.col("first_client_count"),
                 "uncertain_count": F.lit(0),
             }
         )
@@ -190,7 +190,7 @@ def ordered_spans(
     """
     so_far = _series().rowsBetween(Window.unboundedPreceding, -1)
     once = (
-        falls.with_evidence(plain, evidence)
+        counter_falls.with_evidence(plain, evidence)
         .join(F.broadcast(hours), "hour")
         # Sorting by eight bytes is faster than comparing four texts.
         .withColumn("series", F.xxhash64(CONTEXT, *SERIES))
@@ -201,7 +201,7 @@ def ordered_spans(
         .withColumn("earlier", F.lag("taken_at").over(_series()))
         .withColumn("earlier", F.when(F.col("earlier") >= F.col("seen_since"), F.col("earlier")))
     )
-    held_s = _held_s("earlier", "taken_at")
+    counted_s = _counted_s("earlier", "taken_at")
     return (
         once.withColumns(_beginnings())
         .withColumn("epoch", F.sum("began_again").over(_series()))
@@ -219,9 +219,9 @@ def ordered_spans(
             F.count("*").alias("sample_count"),
             F.count("finish_count").alias("merged_count"),
             F.sum(F.col("uncertain_so_far") - F.col("uncertain_before")).alias("uncertain_count"),
-            F.sum(held_s).alias("observed_s"),
-            F.sum(held_s * F.col("depth")).alias("depth_area"),
-            F.sum(held_s * F.col("client_count")).alias("client_area"),
+            F.sum(counted_s).alias("observed_s"),
+            F.sum(counted_s * F.col("depth")).alias("depth_area"),
+            F.sum(counted_s * F.col("client_count")).alias("client_area"),
         )
         .select(CONTEXT, *SERIES, *SPAN)
     )
@@ -331,7 +331,7 @@ def _summed(readings: Column) -> Column:
 
     def step(so_far: Column, reading: Column) -> Column:
         before = so_far["before"]
-        held_s = _held_s(before["taken_at"], reading["taken_at"])
+        counted_s = _counted_s(before["taken_at"], reading["taken_at"])
         is_new = reading["taken_at"] != before["taken_at"]
         rises = (reading["progress"] >= before["progress"]) & F.coalesce(
             reading["uptime_ns"] > before["uptime_ns"], F.lit(True)
@@ -341,9 +341,9 @@ def _summed(readings: Column) -> Column:
             reading.alias("before"),
             (so_far["sample_count"] + is_new.cast("bigint")).alias("sample_count"),
             (so_far["merged_count"] + (is_new & reading["merged"]).cast("bigint")).alias("merged_count"),
-            (so_far["observed_s"] + held_s).alias("observed_s"),
-            (so_far["depth_area"] + held_s * reading["depth"]).alias("depth_area"),
-            (so_far["client_area"] + held_s * reading["client_count"]).alias("client_area"),
+            (so_far["observed_s"] + counted_s).alias("observed_s"),
+            (so_far["depth_area"] + counted_s * reading["depth"]).alias("depth_area"),
+            (so_far["client_area"] + counted_s * reading["client_count"]).alias("client_area"),
             (so_far["is_regular"] & fits).alias("is_regular"),
         )
 
@@ -363,7 +363,7 @@ def _series() -> WindowSpec:
     return Window.partitionBy("series", CONTEXT, *SERIES).orderBy("taken_at", "progress")
 
 
-def _held_s(earlier: str | Column, later: str | Column) -> Column:
+def _counted_s(earlier: str | Column, later: str | Column) -> Column:
     """Return the seconds for which a reading's gauges count: since the reading before it, at most MAX_HOLD_S."""
     micros = F.unix_micros(later) - F.unix_micros(earlier)
     # Spark's least and greatest ignore nulls.

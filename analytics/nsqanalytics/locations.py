@@ -11,7 +11,7 @@ class ArchiveMissing(Exception):
 
 
 @dataclass(frozen=True)
-class Place:
+class Locations:
     """The locations that a run reads and writes: paths, or URIs that Spark supports."""
 
     archive: str
@@ -24,4 +24,5 @@ def is_local(path: str) -> bool:
 
 
 def local_path(path: str) -> Path:
+    """Return the path on this machine; ``file://`` is optional."""
     return Path(path.removeprefix("file://"))

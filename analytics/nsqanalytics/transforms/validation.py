@@ -9,11 +9,12 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from nsqanalytics.hourly_files import FILE
 from nsqwire.histogram import MAX_BUCKETS
 
 HIGHEST_COUNT = 10**18
 """Largest valid count. Sums of four such counts fit into 64 bits."""
-PREFIX = "a reading is not sound"
+PREFIX = "a reading is invalid"
 _COUNTERS = ("message_count", "message_bytes", "requeue_count", "timeout_count")
 _NAMES = ("node", "boot_id", "topic", "taken_at")
 _GAUGES = ("depth", "in_flight_count", "deferred_count", "client_count")
@@ -24,7 +25,7 @@ def checked(samples: DataFrame) -> DataFrame:
 
     For an invalid row, computing ``message_count`` raises an error with the name of its file.
     """
-    complaints = [
+    problems = [
         *(F.when(F.col(name).isNull(), F.lit(f"{name} is missing")) for name in (*_NAMES, *_COUNTERS, *_GAUGES)),
         *(_unless_count(name) for name in (*_COUNTERS, "finish_count", "hist_zero_count")),
         *(
@@ -36,8 +37,13 @@ def checked(samples: DataFrame) -> DataFrame:
         ),
     ]
     if {"date", "hour"} <= set(samples.columns):
-        complaints.append(F.when(~is_in_own_hour(), F.lit("taken_at is not in the hour of its folder")))
-    return samples.withColumn("message_count", _or_error(F.col("message_count"), complaints, F.input_file_name()))
+        problems.append(F.when(~is_in_own_hour(), F.lit("taken_at is not in the hour of its folder")))
+    return samples.withColumn("message_count", _or_error(F.col("message_count"), problems, file_of(samples)))
+
+
+def file_of(samples: DataFrame) -> Column:
+    """Return the URI of the file of the archive that a row is from."""
+    return F.col(FILE) if FILE in samples.columns else F.input_file_name()
 
 
 def is_in_own_hour() -> Column:
@@ -52,7 +58,7 @@ def checked_histogram(histogram: Column, file: Column) -> Column:
     counts, offset = histogram["counts"], histogram["offset"]
     counted = F.aggregate(counts, F.lit(0).cast("bigint"), lambda total, n: total + n)
     is_count = F.forall(counts, lambda n: F.coalesce(n.between(0, HIGHEST_COUNT), F.lit(False)))
-    complaints = [
+    problems = [
         F.when(~is_count, F.lit(f"hist_counts has a count that is not between 0 and {HIGHEST_COUNT}")),
         F.when(
             ~F.coalesce((offset >= 0) & (offset + F.size(counts) <= MAX_BUCKETS), F.lit(False)),
@@ -63,7 +69,7 @@ def checked_histogram(histogram: Column, file: Column) -> Column:
             F.lit("finish_count is not the total of its histogram"),
         ),
     ]
-    return _or_error(histogram, complaints, file)
+    return _or_error(histogram, problems, file)
 
 
 def _unless_count(name: str) -> Column:
@@ -72,7 +78,7 @@ def _unless_count(name: str) -> Column:
     return F.when(~is_count, reason)
 
 
-def _or_error(value: Column, complaints: list[Column], file: Column) -> Column:
-    reason = F.coalesce(*complaints)
+def _or_error(value: Column, problems: list[Column], file: Column) -> Column:
+    reason = F.coalesce(*problems)
     text = F.concat(F.lit(f"{PREFIX}: "), reason, F.lit(": "), file)
     return F.when(reason.isNull(), value).otherwise(F.raise_error(text))

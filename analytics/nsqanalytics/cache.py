@@ -24,5 +24,7 @@ def persisted(rows: DataFrame) -> DataFrame:
         return rows
     classic: Any = rows
     plan = classic._jdf.queryExecution().withCachedData()
-    made = session._jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan)
+    # By its full name: the gateway would look for a class named ``org`` first, then for ``org.apache``, and so on.
+    dataset = getattr(session._jvm, "org.apache.spark.sql.classic.Dataset")
+    made = dataset.ofRows(session._jsparkSession, plan)
     return DataFrame(made, session)

@@ -1,0 +1,33 @@
+"""The events of a run, which it prints as JSON lines and the platform reads (docs/analytics.md)."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias, TypedDict
+
+
+class Progressed(TypedDict):
+    """How far a run has come."""
+
+    event: Literal["progress"]
+    fraction: float
+    """Done of the whole run, 0 to 1."""
+    stage: str
+
+
+class Done(TypedDict):
+    """The run has written its result."""
+
+    event: Literal["done"]
+    rows: int
+    """Number of rows of the result."""
+
+
+class Failed(TypedDict):
+    """The run failed: ``kind`` is for programs, ``message`` for people."""
+
+    event: Literal["failed"]
+    kind: str
+    message: str
+
+
+Event: TypeAlias = Progressed | Done | Failed
