@@ -18,6 +18,7 @@ from django.conf import settings
 from django.core.mail import send_mail
 
 from nsqcluster.errors import reason_of
+from nsqplatform.clusters import current
 from nsqplatform.destinations import DestinationRefused, permitted_addresses, refuse_denied_name
 
 logger = logging.getLogger(__name__)
@@ -134,7 +135,7 @@ def mail(recipients: Sequence[str], *, title: str, text: str) -> None:
 
 def address_of(path: str) -> str:
     """The full URL of a page such as ``/alerts``; the path alone if ``NSQ_SITE`` is not set."""
-    return f"{settings.NSQ_SITE}{settings.NSQADMIN.base}{path}"
+    return f"{settings.NSQ_SITE}{settings.NSQADMIN.base}{current.path()}{path}"
 
 
 def _reason(error: Exception) -> str:

@@ -9,7 +9,7 @@ import pytest
 SUBCOMMANDS = [
     *("up", "demo", "doctor", "brokerd", "lookup", "web", "collector", "worker", "dispatcher", "beat"),
     *("pub", "tail", "to-file", "to-http", "to-nsq", "pubsub"),
-    *("stat", "topics", "channels", "nodes", "repair", "signin-link"),
+    *("stat", "topics", "channels", "nodes", "repair", "signin-link", "definitions"),
 ]
 
 
@@ -53,7 +53,8 @@ def test_broker_registry_and_tools_start_without_django(nsq, subcommand, said):
 
 
 @pytest.mark.parametrize(
-    "subcommand", ["up", "demo", "doctor", "web", "collector", "worker", "dispatcher", "beat", "signin-link"]
+    "subcommand",
+    ["up", "demo", "doctor", "web", "collector", "worker", "dispatcher", "beat", "signin-link", "definitions"],
 )
 def test_each_subcommand_explains_itself(nsq, subcommand):
     answer = nsq(subcommand, "--help")

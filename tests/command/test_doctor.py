@@ -46,6 +46,14 @@ def test_the_table_shows_the_same_to_a_reader(nsq):
         assert re.search(rf"^[✓!✗] +{check} ", answer.stdout, re.MULTILINE), check
 
 
+def test_a_terminal_that_cannot_encode_a_mark_shows_its_code(nsq):
+    """A locale of ISO-8859-1 or ASCII; the report is the same otherwise."""
+    answer = nsq("doctor", COLUMNS="200", PYTHONIOENCODING="ascii")
+    assert "Traceback" not in answer.stderr
+    for check in CHECKS:
+        assert re.search(rf"^(\\u2713|!|\\u2717) +{check} ", answer.stdout, re.MULTILINE), check
+
+
 def test_missing_programs_are_reported_with_their_cost(nsq, tmp_path):
     """Without compiler, Node, Java or browser there are drawbacks, but no failure."""
     empty = tmp_path / "bin"

@@ -122,7 +122,7 @@ def test_a_killed_process_is_restarted_and_up_says_so(up):
     assert stats(platform)["topics"][0]["depth"] == 1
 
 
-def test_a_process_that_keeps_dying_is_tried_less_and_less_often(up, tmp_path):
+def test_a_process_that_keeps_crashing_is_started_less_and_less_often(up, tmp_path):
     """A broker that cannot start (its data path is a file) does not loop, and the rest goes on."""
     (tmp_path / "var").mkdir()
     platform = up("--without", "redis,collector,web,worker,dispatcher,beat")
@@ -226,3 +226,26 @@ def test_bad_options_are_named(nsq):
         answer = nsq("up", *words)
         assert answer.returncode == 2
         assert said in answer.stderr.splitlines()[-1]
+
+
+def test_other_users_of_the_machine_read_nothing(up, tmp_path):
+    """Also in a folder of an earlier release, which everyone could read, and whatever the user's umask is."""
+    home = tmp_path / "var"
+    home.mkdir()
+    (home / "platform.sqlite3").touch()
+    for path in (home, home / "platform.sqlite3"):
+        path.chmod(0o777)
+    platform = up("--without", "lookup,collector,web,worker,dispatcher,beat")
+    platform.wait_for_log("^Ctrl-C stops everything")
+    entries = [home, *home.iterdir()]
+    assert {"platform.sqlite3", "redis", "brokerd"} <= {path.name for path in entries}
+    assert [f"{path.name} {path.stat().st_mode:o}" for path in entries if path.stat().st_mode & 0o077] == []
+
+
+def test_every_command_makes_the_folder_private(nsq, tmp_path):
+    """Not only `nsq up`: its processes can also be started one by one."""
+    home = tmp_path / "var"
+    home.mkdir()
+    home.chmod(0o755)
+    nsq("signin-link")
+    assert f"{home.stat().st_mode & 0o777:o}" == "700"

@@ -26,18 +26,24 @@ from nsqplatform.accounts.roles import Permission
 from nsqplatform.accounts.schemas import FieldError, InvalidRequest
 from nsqplatform.alerts.api import router as alerts_router
 from nsqplatform.cluster.actions.topic_nodes import NodeFailed
-from nsqplatform.cluster.api.bulk import router as bulk_router
 from nsqplatform.cluster.api.clients import router as clients_router
 from nsqplatform.cluster.api.cluster import router as cluster_router
 from nsqplatform.cluster.api.diagnosis import router as diagnosis_router
 from nsqplatform.cluster.api.history import router as history_router
+from nsqplatform.cluster.api.masks import router as masks_router
+from nsqplatform.cluster.api.message_types import router as message_types_router
 from nsqplatform.cluster.api.messages import router as messages_router
-from nsqplatform.cluster.messages.publishing import CannotPublish, NotTaken
+from nsqplatform.cluster.messages.publish import CannotPublish, NotAccepted
 from nsqplatform.console.events_api import router as events_router
 from nsqplatform.console.socket_messages import message_schemas
+from nsqplatform.definitions.api import router as definitions_router
+from nsqplatform.definitions.errors import InvalidDefinitions
+from nsqplatform.definitions.topics import TopicsUnknown
+from nsqplatform.jobs.api import router as jobs_router
 from nsqplatform.nsqadmin.graphs_api import router as graphs_router
 from nsqplatform.reports.api import router as reports_router
 from nsqplatform.reports.results_api import router as results_router
+from nsqplatform.saved_views.api import router as views_router
 
 logger = logging.getLogger(__name__)
 
@@ -61,16 +67,20 @@ api.add_router("account", account_router)
 api.add_router("people", people_router)
 api.add_router("audit", audit_router)
 api.add_router("", cluster_router)
-api.add_router("", bulk_router)
 api.add_router("", clients_router)
 api.add_router("", messages_router)
+api.add_router("", masks_router)
+api.add_router("", message_types_router)
 api.add_router("", history_router)
 api.add_router("", diagnosis_router)
 api.add_router("", events_router)
 api.add_router("", graphs_router)
+api.add_router("jobs", jobs_router)
 api.add_router("reports", reports_router)
 api.add_router("reports", results_router)
 api.add_router("alerts", alerts_router)
+api.add_router("", definitions_router)
+api.add_router("views", views_router)
 
 
 def refuse(request: HttpRequest, status: int, message: str) -> HttpResponse:
@@ -120,14 +130,22 @@ def on_not_in_cluster(request: HttpRequest, error: NotInCluster) -> HttpResponse
 
 @api.exception_handler(ClusterUnreachable)
 @api.exception_handler(NodeFailed)
-@api.exception_handler(NotTaken)
-def on_failed_node(request: HttpRequest, error: ClusterUnreachable | NodeFailed | NotTaken) -> HttpResponse:
+@api.exception_handler(NotAccepted)
+@api.exception_handler(TopicsUnknown)
+def on_failed_node(
+    request: HttpRequest, error: ClusterUnreachable | NodeFailed | NotAccepted | TopicsUnknown
+) -> HttpResponse:
     return refuse(request, 502, str(error))
 
 
 @api.exception_handler(CannotPublish)
 def on_unpublishable(request: HttpRequest, error: CannotPublish) -> HttpResponse:
     return refuse_fields(request, [(error.field, error.text)])
+
+
+@api.exception_handler(InvalidDefinitions)
+def on_refused_definitions(request: HttpRequest, error: InvalidDefinitions) -> HttpResponse:
+    return refuse_fields(request, error.faults)
 
 
 @api.exception_handler(ValidationError)

@@ -16,16 +16,19 @@ from nsqplatform.accounts.forwarded import Forwarded  # noqa: E402
 from nsqplatform.accounts.origins import OwnOrigin  # noqa: E402
 from nsqplatform.cluster.live.cluster_socket import websocket_urls  # noqa: E402
 from nsqplatform.cluster.messages.tail_socket import tail_urls  # noqa: E402
-from nsqplatform.console.metrics import Measured  # noqa: E402
-from nsqplatform.nsqadmin.asgi import NsqadminFirst, unbased  # noqa: E402
+from nsqplatform.clusters.asgi import OfCluster  # noqa: E402
+from nsqplatform.console.metrics import RequestMetrics  # noqa: E402
+from nsqplatform.nsqadmin.asgi import NsqadminEndpoints, unbased  # noqa: E402
 
 websockets = URLRouter([*websocket_urls, *tail_urls])
 
 application = Forwarded(
-    ProtocolTypeRouter(
-        {
-            "http": Measured(NsqadminFirst(cast(HTTPApplication, http))),
-            "websocket": OwnOrigin(unbased(websockets)),
-        }
+    OfCluster(
+        ProtocolTypeRouter(
+            {
+                "http": RequestMetrics(NsqadminEndpoints(cast(HTTPApplication, http))),
+                "websocket": OwnOrigin(unbased(websockets)),
+            }
+        )
     )
 )

@@ -10,10 +10,92 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from nsqanalytics.master import FORMS, is_master
+from nsqdaemon.variable import InvalidVariable
+from nsqplatform.accounts.oidc.provider import ROLES, IdentityProvider, role_mapping, scopes
+from nsqplatform.clusters.declaration import DEFAULT_ONLY, BadDeclaration, Declaration, clusters_of
+from nsqplatform.console import variable
 from nsqplatform.console.checkout import FRONTEND, default_home
 from nsqplatform.console.mail import MailServer, mail_server
+from nsqplatform.console.private_folder import make_private
+from nsqplatform.console.variable import Variable
 
 DEFAULT_LOOKUP = "127.0.0.1:4161"
+
+_ADDRESSES = "a list of host:port, separated by commas"
+_DAYS = "a number of days from 2 to 10000"
+_FLAG = "1, true, yes, 0, false or no"
+_FOLDER = "a folder that can be created and written to"
+_STORE = "a folder, or a URL of s3a, s3, gs, hdfs or abfs"
+
+
+def private_folder(text: str) -> Path:
+    path = Path(text).absolute()
+    make_private(path)
+    return path
+
+
+def clusters(text: str) -> tuple[Declaration, ...]:
+    try:
+        return clusters_of(Path(text).absolute())
+    except BadDeclaration as error:
+        raise InvalidVariable("NSQ_CLUSTERS", str(error)) from None
+
+
+def spark_master(text: str) -> str:
+    if not is_master(text):
+        raise ValueError(text)
+    return text
+
+
+HOME = Variable("NSQ_HOME", private_folder, _FOLDER)
+DATABASE_URL = Variable(
+    "DATABASE_URL",
+    variable.database,
+    "postgres://user:password@host:port/name or sqlite:///path",
+    has_password=True,
+)
+REDIS_URL = Variable(
+    "REDIS_URL",
+    variable.redis,
+    "redis://user:password@host:port/number, rediss:// over TLS or unix:///path",
+    has_password=True,
+)
+ARCHIVE = Variable("NSQ_ARCHIVE", variable.store, _STORE)
+REPORTS = Variable("NSQ_REPORTS", variable.store, _STORE)
+HISTORY = Variable("NSQ_HISTORY", variable.folder, _FOLDER)
+HISTORY_10S_DAYS = Variable("NSQ_HISTORY_10S_DAYS", variable.days, _DAYS)
+HISTORY_1M_DAYS = Variable("NSQ_HISTORY_1M_DAYS", variable.days, _DAYS)
+HISTORY_1H_DAYS = Variable("NSQ_HISTORY_1H_DAYS", variable.days, _DAYS)
+SPARK_MASTER = Variable("SPARK_MASTER", spark_master, f"the address of a Spark master: {FORMS}")
+SECRET_KEY = Variable("NSQ_SECRET_KEY", str, "UTF-8", is_secret=True)
+DEBUG = Variable("NSQ_DEBUG", variable.flag, _FLAG)
+HTTPS = Variable("NSQ_HTTPS", variable.flag, _FLAG)
+ALLOWED_HOSTS = Variable(
+    "NSQ_ALLOWED_HOSTS", variable.hosts, "a list of host names, of .domains, or *, separated by commas"
+)
+SITE = Variable("NSQ_SITE", variable.site, "a base URL such as https://nsq.example.org")
+LOCAL_SIGN_IN = Variable("NSQ_LOCAL_SIGN_IN", variable.flag, _FLAG)
+OIDC_ISSUER = Variable("NSQ_OIDC_ISSUER", variable.site, "the http or https URL of an OpenID Connect provider")
+OIDC_CLIENT_ID = Variable("NSQ_OIDC_CLIENT_ID", str, "UTF-8")
+OIDC_CLIENT_SECRET = Variable("NSQ_OIDC_CLIENT_SECRET", str, "UTF-8", is_secret=True)
+OIDC_NAME = Variable("NSQ_OIDC_NAME", str, "UTF-8")
+OIDC_SCOPES = Variable("NSQ_OIDC_SCOPES", scopes, "a list of scopes with openid, separated by spaces")
+OIDC_USERNAME_CLAIM = Variable("NSQ_OIDC_USERNAME_CLAIM", str, "UTF-8")
+OIDC_ROLE_CLAIM = Variable("NSQ_OIDC_ROLE_CLAIM", str, "UTF-8")
+OIDC_ROLES = Variable(
+    "NSQ_OIDC_ROLES", role_mapping, f"a list of VALUE=ROLE, separated by commas, with the roles {', '.join(ROLES)}"
+)
+OIDC_DEFAULT_ROLE = Variable("NSQ_OIDC_DEFAULT_ROLE", variable.one_of("none", *ROLES), f"none, {', '.join(ROLES)}")
+OIDC_TOPICS_CLAIM = Variable("NSQ_OIDC_TOPICS_CLAIM", str, "UTF-8")
+EMAIL_URL = Variable(
+    "NSQ_EMAIL_URL", mail_server, "smtp://, smtp+tls:// or smtps://user:password@host:port", has_password=True
+)
+EMAIL_FROM = Variable("NSQ_EMAIL_FROM", variable.sender, "an e-mail address such as nsq@example.org")
+NSQD_HTTP_ADDRESSES = Variable("NSQD_HTTP_ADDRESSES", variable.addresses, _ADDRESSES)
+NSQLOOKUPD_HTTP_ADDRESSES = Variable("NSQLOOKUPD_HTTP_ADDRESSES", variable.addresses, _ADDRESSES)
+CLUSTERS = Variable("NSQ_CLUSTERS", clusters, "a TOML file that declares clusters")
+FRONTEND_DIST = Variable("NSQ_FRONTEND_DIST", variable.existing_folder, "a folder with a built front end")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,49 +116,86 @@ class Environment:
     https: bool
     allowed_hosts: tuple[str, ...]
     site: str
+    oidc: IdentityProvider
+    local_sign_in: bool
+    """Whether people sign in with a password."""
     mail: MailServer
     mail_from: str
     nsqd_http_addresses: tuple[str, ...]
     lookupd_http_addresses: tuple[str, ...]
+    clusters: tuple[Declaration, ...]
+    """The default cluster first, whose addresses are those above."""
     frontend_dist: Path
 
     @classmethod
     def read(cls, environ: Mapping[str, str] = os.environ) -> Environment:
         """Read the variables; the defaults suit a laptop with no configuration.
 
-        Creates ``$NSQ_HOME`` and, unless a key is given, ``$NSQ_HOME/secret_key``.
-        Raises ValueError that names the invalid variable.
+        Creates ``$NSQ_HOME``, makes it private and, unless a key is given, creates ``$NSQ_HOME/secret_key``.
+        Raises InvalidVariable.
         """
-        home = default_home(environ)
-        home.mkdir(parents=True, exist_ok=True)
-        nsqd = _addresses(environ, "NSQD_HTTP_ADDRESSES")
-        lookupd = _addresses(environ, "NSQLOOKUPD_HTTP_ADDRESSES")
-        if "NSQLOOKUPD_HTTP_ADDRESSES" not in environ and not nsqd:
-            lookupd = (DEFAULT_LOOKUP,)
+        home = HOME.read({HOME.name: str(default_home(environ))}, default_home(environ))
+        nsqd = NSQD_HTTP_ADDRESSES.read(environ, ())
+        no_registry = () if nsqd or NSQLOOKUPD_HTTP_ADDRESSES.name in environ else (DEFAULT_LOOKUP,)
         return cls(
             home=home,
-            database_url=environ.get("DATABASE_URL") or f"sqlite:///{home / 'platform.sqlite3'}",
-            redis_url=environ.get("REDIS_URL") or f"unix://{home / 'redis.sock'}",
-            archive=environ.get("NSQ_ARCHIVE") or str(home / "archive"),
-            reports=environ.get("NSQ_REPORTS") or str(home / "reports"),
-            history=Path(environ.get("NSQ_HISTORY") or home / "history").absolute(),
+            database_url=DATABASE_URL.read(environ, f"sqlite:///{home / 'platform.sqlite3'}"),
+            redis_url=REDIS_URL.read(environ, f"unix://{home / 'redis.sock'}"),
+            archive=ARCHIVE.read(environ, str(home / "archive")),
+            reports=REPORTS.read(environ, str(home / "reports")),
+            history=HISTORY.read(environ, home / "history"),
             history_days={
-                "10s": _days(environ, "NSQ_HISTORY_10S_DAYS", 2),
-                "1m": _days(environ, "NSQ_HISTORY_1M_DAYS", 40),
-                "1h": _days(environ, "NSQ_HISTORY_1H_DAYS", 460),
+                "10s": HISTORY_10S_DAYS.read(environ, 2),
+                "1m": HISTORY_1M_DAYS.read(environ, 40),
+                "1h": HISTORY_1H_DAYS.read(environ, 460),
             },
-            spark_master=environ.get("SPARK_MASTER", ""),
-            secret_key=environ.get("NSQ_SECRET_KEY") or kept_secret(home / "secret_key"),
-            debug=_flag(environ, "NSQ_DEBUG"),
-            https=_flag(environ, "NSQ_HTTPS"),
-            allowed_hosts=("localhost", "127.0.0.1", "[::1]", *_names(environ, "NSQ_ALLOWED_HOSTS")),
-            site=(environ.get("NSQ_SITE") or "").rstrip("/"),
-            mail=mail_server(environ.get("NSQ_EMAIL_URL", "")),
-            mail_from=environ.get("NSQ_EMAIL_FROM") or "nsq@localhost",
+            spark_master=SPARK_MASTER.read(environ, ""),
+            secret_key=SECRET_KEY.read(environ, "") or secret_key_of(home),
+            debug=DEBUG.read(environ, False),
+            https=HTTPS.read(environ, False),
+            allowed_hosts=("localhost", "127.0.0.1", "[::1]", *ALLOWED_HOSTS.read(environ, ())),
+            site=SITE.read(environ, ""),
+            oidc=identity_provider(environ),
+            local_sign_in=LOCAL_SIGN_IN.read(environ, True),
+            mail=EMAIL_URL.read(environ, MailServer()),
+            mail_from=EMAIL_FROM.read(environ, "nsq@localhost"),
             nsqd_http_addresses=nsqd,
-            lookupd_http_addresses=lookupd,
-            frontend_dist=Path(environ.get("NSQ_FRONTEND_DIST") or FRONTEND),
+            lookupd_http_addresses=NSQLOOKUPD_HTTP_ADDRESSES.read(environ, no_registry),
+            clusters=CLUSTERS.read(environ, DEFAULT_ONLY),
+            frontend_dist=FRONTEND_DIST.read(environ, FRONTEND),
         )
+
+
+VARIABLES = tuple(each for each in list(globals().values()) if isinstance(each, Variable))
+"""Every variable of the platform, except the ``NSQADMIN_…`` of :mod:`nsqplatform.nsqadmin.settings`."""
+
+
+def identity_provider(environ: Mapping[str, str]) -> IdentityProvider:
+    """The provider of the ``NSQ_OIDC_`` variables. Raises InvalidVariable, also for an issuer without a client."""
+    off = IdentityProvider()
+    issuer, client_id = OIDC_ISSUER.read(environ, ""), OIDC_CLIENT_ID.read(environ, "")
+    if issuer and not client_id:
+        raise InvalidVariable(OIDC_CLIENT_ID.name, f"is required with {OIDC_ISSUER.name}")
+    return IdentityProvider(
+        issuer=issuer,
+        client_id=client_id,
+        client_secret=OIDC_CLIENT_SECRET.read(environ, ""),
+        name=OIDC_NAME.read(environ, off.name),
+        scopes=OIDC_SCOPES.read(environ, off.scopes),
+        username_claim=OIDC_USERNAME_CLAIM.read(environ, off.username_claim),
+        role_claim=OIDC_ROLE_CLAIM.read(environ, off.role_claim),
+        roles=OIDC_ROLES.read(environ, off.roles),
+        default_role=OIDC_DEFAULT_ROLE.read(environ, off.default_role),
+        topics_claim=OIDC_TOPICS_CLAIM.read(environ, off.topics_claim),
+    )
+
+
+def secret_key_of(home: Path) -> str:
+    """Return the key that is kept in ``home``. Raises InvalidVariable if it cannot be written or read."""
+    try:
+        return kept_secret(home / "secret_key")
+    except OSError as error:
+        raise InvalidVariable(HOME.name, f"{str(home)!r} is not {HOME.accepts}: {error.strerror}") from None
 
 
 def kept_secret(path: Path) -> str:
@@ -91,31 +210,3 @@ def kept_secret(path: Path) -> str:
             with contextlib.suppress(FileExistsError):
                 os.link(draft.name, path)
     return path.read_text().strip()
-
-
-def _names(environ: Mapping[str, str], name: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in environ.get(name, "").split(",") if part.strip())
-
-
-def _addresses(environ: Mapping[str, str], name: str) -> tuple[str, ...]:
-    addresses = _names(environ, name)
-    for address in addresses:
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise ValueError(f"{name}: {address!r} is not host:port")
-    return addresses
-
-
-def _days(environ: Mapping[str, str], name: str, default: int) -> int:
-    """At least two: the files of a day by minute are made from its files of 10 s, after its end."""
-    text = environ.get(name) or str(default)
-    if not text.isascii() or not text.isdecimal() or not 2 <= int(text) <= 10_000:
-        raise ValueError(f"{name}: {text!r} is not a number of days from 2 to 10000")
-    return int(text)
-
-
-def _flag(environ: Mapping[str, str], name: str) -> bool:
-    value = environ.get(name, "").lower()
-    if value not in ("", "0", "1", "false", "true", "no", "yes"):
-        raise ValueError(f"{name}: {value!r} is neither true nor false")
-    return value in ("1", "true", "yes")

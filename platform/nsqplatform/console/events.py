@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from itertools import islice
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from django.db.models import Q
 
@@ -14,6 +14,7 @@ from nsqplatform.alerts.models import Alert
 from nsqplatform.cluster import selectors
 from nsqplatform.cluster.models import NodeEvent
 from nsqplatform.reports.models import ReportRun
+from nsqwire.units import Milliseconds
 
 Kind = Literal[
     "paused",
@@ -39,8 +40,6 @@ ACTIONS: dict[str, Kind] = {
 NODE_KINDS: dict[str, Kind] = {"down": "node_down", "up": "node_up", "restarted": "node_restarted"}
 MAX_EVENTS = 500
 """Maximum number of events in a response, the newest ones."""
-MAX_ROWS = 5_000
-"""Maximum number of actions that are read for a node, which Python selects by their results."""
 
 
 class Subject(NamedTuple):
@@ -54,7 +53,7 @@ class Subject(NamedTuple):
 class Event(NamedTuple):
     """``at`` is in unix milliseconds; ``by`` is empty for events without a user; names that do not apply are empty."""
 
-    at: int
+    at: Milliseconds
     kind: Kind
     detail: str
     by: str = ""
@@ -80,14 +79,21 @@ def _actions(subject: Subject, since: datetime, until: datetime) -> Iterator[Eve
     entries = AuditEntry.objects.filter(
         at__gte=since, at__lt=until, action__in=ACTIONS, outcome__in=("done", "partial")
     ).order_by("-at")
+    # Of a job, the entries of its subjects, or for the whole cluster the job's own.
+    if subject.topic or subject.node:
+        entries = entries.filter(subject_count=None)
+    else:
+        entries = entries.filter(Q(job=None) | Q(subject_count__isnull=False))
     if subject.topic:
         entries = entries.filter(topic=subject.topic)
     if subject.channel:  # an action on a topic also affects its channels
         entries = entries.filter(Q(channel=subject.channel) | Q(channel__isnull=True) | Q(channel=""))
-    for entry in entries[: MAX_ROWS if subject.node else MAX_EVENTS]:
-        if subject.node and not _was_changed(entry.results, subject.node):
-            continue
-        name = entry.topic + (f" / {entry.channel}" if entry.channel else "")
+    if subject.node:
+        entries = entries.filter(
+            changed_nodes__node=subject.node, changed_nodes__at__gte=since, changed_nodes__at__lt=until
+        ).order_by("-changed_nodes__at")
+    for entry in entries.defer("results")[:MAX_EVENTS]:
+        name = entry.topic + (f" / {entry.channel}" if entry.channel else "") or entry.subject
         partly = " on some nodes" if entry.outcome == "partial" else ""
         yield Event(
             at=_ms(entry.at),
@@ -97,10 +103,6 @@ def _actions(subject: Subject, since: datetime, until: datetime) -> Iterator[Eve
             topic=entry.topic,
             channel=entry.channel or "",
         )
-
-
-def _was_changed(results: Iterable[Any], node: str) -> bool:
-    return any(each.get("node") == node and each.get("outcome") == "done" for each in results)
 
 
 def _alerts(subject: Subject, since: datetime, until: datetime) -> Iterator[Event]:

@@ -11,10 +11,12 @@ from ninja.errors import HttpError
 from pydantic import Field
 
 from nsqplatform.accounts.auth import needs
+from nsqplatform.accounts.ranges import check_range
 from nsqplatform.accounts.roles import Permission
 from nsqplatform.accounts.schemas import InvalidRequest, Message
 from nsqplatform.console.events import MAX_EVENTS, Kind, Subject, events
 from nsqwire.figures import Scope
+from nsqwire.units import Milliseconds
 
 router = Router(tags=["cluster"])
 LATEST_MS = 253_402_300_799_000
@@ -22,7 +24,7 @@ HOUR_MS = 3_600_000
 
 
 class EventOut(Schema):
-    at: int = Field(description="unix milliseconds")
+    at: Milliseconds = Field(description="unix milliseconds")
     kind: Kind
     detail: str = Field(description="the topic and channel of an action, the rule of an alert, the error of a node")
     by: str = Field(description="who did it; empty for alerts and nodes")
@@ -47,13 +49,18 @@ def events_of(
     topic: str = Query("", max_length=300),
     channel: str = Query("", max_length=300),
     node: str = Query("", max_length=300),
-    since: int | None = Query(None, ge=0, le=LATEST_MS, description="unix milliseconds; default: an hour before until"),
-    until: int | None = Query(None, ge=0, le=LATEST_MS, description="unix milliseconds, not included; default: now"),
+    since: Milliseconds | None = Query(
+        None, ge=0, le=LATEST_MS, description="unix milliseconds; default: an hour before until"
+    ),
+    until: Milliseconds | None = Query(
+        None, ge=0, le=LATEST_MS, description="unix milliseconds, not included; default: now"
+    ),
 ) -> EventsOut:
     """Actions of users (paused, emptied, rewound, deleted, …), alerts that fired, report runs and changes of nodes."""
     needed = {"topic": (topic,), "channel": (topic, channel), "node": (node,), "cluster": ()}[scope]
     if not all(needed):
         raise HttpError(422, f"events of scope {scope} need {'topic and channel' if scope == 'channel' else scope}")
+    check_range(since, until)
     until = int(time.time() * 1000) + 1 if until is None else until
     since = max(0, until - HOUR_MS) if since is None else since
     subject = Subject(node=node) if scope == "node" else Subject(*needed)

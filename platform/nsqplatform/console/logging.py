@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import structlog
 
 SHARED = [
@@ -14,8 +12,8 @@ SHARED = [
 ]
 
 
-def logging_to_stderr(*, debug: bool) -> dict[str, Any]:
-    """Return Django's LOGGING. The values of ``extra={…}`` become pairs of the line."""
+def logging_to_stderr(*, debug: bool) -> dict[str, object]:
+    """Return Django's LOGGING, the argument of ``dictConfig``. The values of ``extra={…}`` become pairs of the line."""
     return {
         "version": 1,
         "disable_existing_loggers": False,

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
-NAME = "NSQ_EMAIL_URL"
-
 
 @dataclass(frozen=True, kw_only=True)
 class MailServer:
-    """The values of Django's EMAIL_… settings."""
+    """The values of Django's EMAIL_… settings; by default, port 25 of this machine."""
 
     host: str = "localhost"
     port: int = 25
@@ -23,18 +21,16 @@ class MailServer:
 def mail_server(url: str) -> MailServer:
     """Parse ``smtp://user:password@host:port``; ``smtp+tls://`` starts TLS after connecting, ``smtps://`` at once.
 
-    Empty: port 25 of this machine. Raises ValueError that names the variable, without the password.
+    Raises ValueError without the URL, which may contain a password.
     """
-    if not url:
-        return MailServer()
     try:
         parts = urlsplit(url)
         default = {"smtp": 25, "smtp+tls": 587, "smtps": 465}[parts.scheme]
         port = parts.port or default
     except (KeyError, ValueError):
-        raise ValueError(f"{NAME}: must be smtp://, smtp+tls:// or smtps://user:password@host:port") from None
+        raise ValueError("is not smtp://, smtp+tls:// or smtps://user:password@host:port") from None
     if not parts.hostname:
-        raise ValueError(f"{NAME}: has no host")
+        raise ValueError("has no host")
     return MailServer(
         host=parts.hostname,
         port=port,

@@ -5,25 +5,22 @@ from __future__ import annotations
 import time
 from typing import cast
 
-from asgiref.sync import sync_to_async
 from django.conf import settings
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from redis.exceptions import RedisError
 
 from nsqdaemon.http import HTTPError, Response, error_response
-from nsqplatform.accounts import audit
 from nsqplatform.accounts.connection import HTTPApplication, HTTPScope, Receive, Send, SendEvent
-from nsqplatform.accounts.forwarded import client_of_scope
 from nsqplatform.accounts.roles import Permission
 from nsqplatform.cluster import metrics, store
 from nsqplatform.nsqadmin.access import Access
-from nsqplatform.nsqadmin.asgi import respond
+from nsqplatform.nsqadmin.asgi import record_refusal, respond
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 """Methods used as labels; others are counted as ``other``, so that clients cannot create labels."""
 
 
-class Measured:
+class RequestMetrics:
     """Counts the responses of ``application``, and serves ``/metrics`` to permitted clients."""
 
     def __init__(self, application: HTTPApplication) -> None:
@@ -56,13 +53,7 @@ class Measured:
         try:
             await self.access.require(scope, Permission.VIEW)
         except HTTPError as error:
-            await sync_to_async(audit.refused)(
-                user=scope.get("caller"),
-                subject="GET /metrics",
-                detail=error.code,
-                remote_address=client_of_scope(scope),
-                attempted=False,
-            )
+            await record_refusal(scope, "/metrics", b"", error.code)
             return error_response(error.status, error.code)
         text = generate_latest(metrics.web) + await self._collectors()
         return Response(200, text, ((b"Content-Type", CONTENT_TYPE_PLAIN_0_0_4.encode()),))
@@ -72,6 +63,6 @@ class Measured:
         """The collector's metrics as of its last poll; empty if the collector or Redis is down."""
         try:
             async with store.connect_async() as redis:
-                return cast(bytes, await redis.get(store.COLLECTOR_METRICS) or b"")
+                return cast(bytes, await redis.get(store.COLLECTOR_METRICS()) or b"")
         except (RedisError, OSError):
             return b""

@@ -17,18 +17,21 @@ from collections.abc import Sequence
 import psutil
 
 from nsqdaemon import logs
-from nsqdaemon.listening import Listener, ListenFailed, listen_tcp
+from nsqdaemon.listener import Listener, ListenFailed, listen_tcp
 from nsqdaemon.settings import load
+from nsqdaemon.variable import InvalidVariable
 from nsqplatform.console.checkout import default_home
+from nsqplatform.console.environment import HOME, Environment
 from nsqplatform.console.nsq.child import Service
 from nsqplatform.console.nsq.home import Home, HomeInUse
 from nsqplatform.console.nsq.ports import Address
 from nsqplatform.console.nsq.prepare import prepare_platform
-from nsqplatform.console.nsq.readiness import http_ping, redis_ping, snapshot_taken
+from nsqplatform.console.nsq.readiness import http_ping, redis_ping
 from nsqplatform.console.nsq.redis import NoRedis, redis_command
-from nsqplatform.console.nsq.services import nsq, python_path
+from nsqplatform.console.nsq.services import collectors, declared_clusters, nsq, python_path
 from nsqplatform.console.nsq.supervisor import Supervisor
-from nsqplatform.nsqadmin.settings import PROGRAM, AdminSettings, check_networks
+from nsqplatform.nsqadmin.settings import PROGRAM, AdminSettings
+from nsqplatform.nsqadmin.settings import check as check_values
 from nsqwire.addresses import parse_host_port
 from nsqwire.version import version_text
 
@@ -49,8 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         listener = listen_tcp(settings.http_address)
         home = Home(default_home())
         with home:
+            Environment.read({**os.environ, HOME.name: str(home.path)})
             return asyncio.run(run(settings, listener, home))
-    except (CannotStart, ListenFailed, HomeInUse, NoRedis, OSError) as error:
+    except (CannotStart, ListenFailed, InvalidVariable, HomeInUse, NoRedis, OSError) as error:
         log.critical("failed to instantiate %s - %s", PROGRAM, error)
         return 1
 
@@ -67,12 +71,8 @@ def check(settings: AdminSettings) -> None:
     ):
         for address in addresses:
             resolve(flag, address)
-    if settings.dev_static_dir and not os.path.isdir(settings.dev_static_dir):
-        raise CannotStart(f"--dev-static-dir ({settings.dev_static_dir}) is not a directory")
     try:
-        settings.check_tls()
-        settings.check_timeouts()
-        check_networks(settings)
+        check_values(settings)
     except ValueError as error:
         raise CannotStart(str(error)) from None
 
@@ -128,9 +128,12 @@ async def start(settings: AdminSettings, listener: Listener, supervisor: Supervi
 async def forget_changes() -> None:
     """Discard the changes of ``PUT /config``, which do not survive a restart."""
     from nsqplatform.cluster import store
+    from nsqplatform.clusters import current
 
     async with store.connect_async() as redis:
-        await redis.delete(store.LOOKUPD)
+        for cluster in current.names():
+            with current.entered(cluster):
+                await redis.delete(store.LOOKUPD())
 
 
 def environment(settings: AdminSettings, home: Home, redis_url: str) -> dict[str, str]:
@@ -182,10 +185,7 @@ def stages(settings: AdminSettings, listener: Listener, home: Home, redis_url: s
         ready=http_ping(reachable, settings.base),
         pass_fds=(listener.socket.fileno(),),
     )
-    collector = Service(
-        name="collector", command=nsq("collector"), detail="polls every second", ready=snapshot_taken(redis_url)
-    )
-    return [first, [collector, web]]
+    return [first, [*collectors(declared_clusters(), redis_url), web]]
 
 
 class Lines:

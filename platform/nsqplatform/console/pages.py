@@ -6,15 +6,21 @@ import re
 
 from django.conf import settings
 from django.contrib.auth.views import redirect_to_login
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import render
 from django.utils.html import escape
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt, ensure_csrf_cookie
 from django.views.decorators.http import require_safe
 
+from nsqplatform.accounts.api import clusters_of
+from nsqplatform.accounts.models import User
+from nsqplatform.accounts.roles import Permission
+from nsqplatform.clusters import current
+from nsqplatform.clusters.declaration import DEFAULT
+
 PAGES = re.compile(
-    r"/(?:topics(?:/[^/]+){0,2}|nodes(?:/[^/]+)?|counter|lookup|channels|clients|alerts|reports(?:/.*)?|audit|signin|people|account)?/?"
+    r"/(?:topics(?:/[^/]+){0,2}|nodes(?:/[^/]+)?|counter|lookup|channels|clients|alerts|reports(?:/.*)?|audit|signin|people|account|definitions|views/\d+)?/?"
 )
 """Paths of the web app's pages (frontend/src/navigation/routes.ts). Other paths show "not found", with a 404."""
 
@@ -28,25 +34,52 @@ def page(request: HttpRequest) -> HttpResponse:
     if not known and "text/html" not in request.headers.get("Accept", ""):
         # A script's request: the same response as nsqadmin's.
         return JsonResponse({"message": "NOT_FOUND"}, status=404, json_dumps_params={"separators": (",", ":")})
-    if not request.user.is_authenticated and request.path != settings.LOGIN_URL:
-        return redirect_to_login(request.get_full_path())
+    if request.path != settings.LOGIN_URL and (refusal := without_access(request)) is not None:
+        return refusal
     try:
         shell = (settings.FRONTEND_DIST / "index.html").read_text()
     except FileNotFoundError:
         return render(request, "console/not_built.html", status=503)
     return HttpResponse(
-        below_base(shell, settings.NSQADMIN.base),
+        with_sign_in(below_base(shell, settings.NSQADMIN.base, current.path())),
         status=200 if known else 404,
     )
 
 
-def below_base(shell: str, base: str) -> str:
-    """Insert the base path into the web app: in the paths of its assets and in a meta tag."""
-    if not base:
+def without_access(request: HttpRequest) -> HttpResponse | None:
+    """Where to send a browser that is not signed in, or whose account has no role in this cluster. None if it has."""
+    base: str = settings.NSQADMIN.base
+    here = request.get_full_path().removeprefix(base)
+    if not isinstance(request.user, User):
+        of_cluster = f"{base}{current.path()}"
+        return redirect_to_login(f"{of_cluster}{here}", login_url=f"{of_cluster}/signin")
+    if request.user.may(Permission.VIEW):
+        return None
+    others = clusters_of(request.user)
+    if others and current.name() == DEFAULT and request.path_info in ("/", "/account"):
+        return HttpResponseRedirect(f"{others[0].path}{here}")
+    context = {"title": current.title(), "clusters": others, "username": request.user.username}
+    return render(request, "console/no_access.html", context, status=403)
+
+
+def below_base(shell: str, base: str, cluster: str) -> str:
+    """Insert the base path into the web app: in the paths of its assets and, with the cluster's, in a meta tag."""
+    if not base + cluster:
         return shell
-    meta = f'<meta name="base-path" content="{escape(base)}" />'
+    meta = f'<meta name="base-path" content="{escape(base + cluster)}" />'
     shell = shell.replace('"/static/', f'"{escape(base)}/static/')
     return shell.replace("<head>", f"<head>\n    {meta}", 1)
+
+
+def with_sign_in(shell: str) -> str:
+    """Insert the ways to sign in into the web app, as meta tags: the identity provider's name, and whether passwords
+    are switched off."""
+    tags = ""
+    if settings.NSQ_OIDC:
+        tags += f'\n    <meta name="identity-provider" content="{escape(settings.NSQ_OIDC.name)}" />'
+    if not settings.NSQ_LOCAL_SIGN_IN:
+        tags += '\n    <meta name="password-sign-in" content="off" />'
+    return shell.replace("<head>", f"<head>{tags}", 1)
 
 
 @require_safe

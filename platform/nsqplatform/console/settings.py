@@ -32,19 +32,21 @@ INSTALLED_APPS = [
     "nsqplatform.accounts",
     "nsqplatform.cluster",
     "nsqplatform.reports",
+    "nsqplatform.jobs",
     "nsqplatform.alerts",
+    "nsqplatform.saved_views",
 ]
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "nsqplatform.console.policy.ContentSecurityPolicy",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "nsqplatform.accounts.audit.RefusalsWritten",
+    "nsqplatform.accounts.audit.RefusalRecorder",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "nsqplatform.accounts.header.HeaderSignIn",
+    "nsqplatform.accounts.credentials.SignedIn",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 
@@ -81,6 +83,8 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
+NSQ_OIDC = NSQ.oidc
+NSQ_LOCAL_SIGN_IN = NSQ.local_sign_in
 LOGIN_URL = f"{NSQADMIN.base}/signin"
 SESSION_COOKIE_PATH = CSRF_COOKIE_PATH = NSQADMIN.base or "/"
 SESSION_COOKIE_SAMESITE = "Lax"
@@ -108,10 +112,11 @@ def WHITENOISE_IMMUTABLE_FILE_TEST(path: str, url: str) -> bool:
     return url.startswith(f"{STATIC_URL}assets/")
 
 
-# ---- the cluster and its reports
+# ---- the clusters and their reports
 
 NSQD_HTTP_ADDRESSES = NSQ.nsqd_http_addresses
 NSQLOOKUPD_HTTP_ADDRESSES = NSQ.lookupd_http_addresses
+CLUSTERS = NSQ.clusters
 COLLECTOR_LISTENERS = [
     "nsqplatform.alerts.evaluation.Alerting",
     "nsqplatform.cluster.collector.node_events.NodeEvents",
@@ -132,7 +137,15 @@ CELERY_TASK_DEFAULT_QUEUE = "dispatch"
 CELERY_TASK_ROUTES = {"reports.run_report": {"queue": "reports"}}
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 # The rings in Redis hold an hour: a run may come 50 minutes late.
-CELERY_BEAT_SCHEDULE = {"cluster: keep the history": {"task": "cluster.keep_history", "schedule": 600.0}}
+CELERY_BEAT_SCHEDULE = {
+    "cluster: keep the history": {"task": "cluster.keep_history", "schedule": 600.0},
+    "jobs: resume those whose worker died": {
+        "task": "jobs.resume_abandoned",
+        "schedule": 10.0,
+        "options": {"expire_seconds": 10},
+    },
+    "jobs: remove old ones": {"task": "jobs.remove_old_jobs", "schedule": 3600.0},
+}
 CELERY_BEAT_SCHEDULER = "nsqplatform.reports.beat:Scheduler"
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"

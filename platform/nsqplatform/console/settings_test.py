@@ -23,8 +23,11 @@ for _name in (
     "NSQ_DEBUG",
     "NSQ_ALLOWED_HOSTS",
     "NSQ_SITE",
+    "NSQ_CLUSTERS",
     "NSQ_EMAIL_URL",
     "NSQ_EMAIL_FROM",
+    "NSQ_OIDC_ISSUER",
+    "NSQ_LOCAL_SIGN_IN",
 ):
     os.environ.pop(_name, None)
 os.environ["NSQADMIN_WEBHOOK_ALLOW"] = "127.0.0.0/8"  # the tests' receivers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.urls import path, re_path
 
+from nsqplatform.accounts.oidc.views import callback, start
 from nsqplatform.accounts.views import sign_in_by_link
 from nsqplatform.console.api import api
 from nsqplatform.console.pages import no_such_endpoint, page, ping
@@ -12,6 +13,8 @@ urlpatterns = [
     path("ping", ping),
     path("api/v1/", api.urls),
     re_path(r"^api(?:/.*)?$", no_such_endpoint),
+    path("signin/oidc", start, name="oidc-start"),
+    path("signin/oidc/callback", callback, name="oidc-callback"),
     path("signin/<str:token>", sign_in_by_link),
     re_path(r"^(?!static/|ws/).*$", page),
 ]

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from nsqplatform.console.nsq.prepare import load_django
-from nsqplatform.console.nsq.readiness import announce
+from nsqplatform.console.nsq.readiness import write_pid_file
 
 
 def main(argv: Sequence[str]) -> int:
@@ -18,6 +18,6 @@ def main(argv: Sequence[str]) -> int:
 
     from nsqplatform.console.celery import app
 
-    beat_init.connect(lambda **_: announce(), weak=False)
+    beat_init.connect(lambda **_: write_pid_file(), weak=False)
     app.start(["--quiet", "beat", "--loglevel", "INFO"])
     return 0

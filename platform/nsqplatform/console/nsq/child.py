@@ -41,6 +41,8 @@ class Service:
     stop_seconds: float = 10.0
     pass_fds: Sequence[int] = ()
     """Open descriptors that the process inherits."""
+    umask: int = -1
+    """Permissions that the process's new files do not have; -1: as those of this process."""
 
 
 class Listener(Protocol):
@@ -158,6 +160,7 @@ class Child:
             start_new_session=True,
             preexec_fn=die_with_parent,
             pass_fds=self.service.pass_fds,
+            umask=self.service.umask,
         )
         self._state("starting", f"pid {process.pid}")
         return process

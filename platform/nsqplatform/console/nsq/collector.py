@@ -8,6 +8,7 @@ from nsqplatform.console.nsq.prepare import load_django
 
 
 def main(argv: Sequence[str]) -> int:
+    """Exits with status 2 for a cluster that is not declared."""
     load_django()
     from nsqplatform.cluster.collector.process import main as collect
 

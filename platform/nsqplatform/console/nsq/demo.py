@@ -96,7 +96,7 @@ def latency_file(path: Path | None) -> Iterator[Finished | None]:
         yield finished
 
 
-async def run(traffic: Traffic, duration: float | None) -> None:
+async def run(traffic: Traffic, duration_s: float | None) -> None:
     """Run the traffic and show the status until the time is over or a signal arrives. Raises ConnectFailed."""
     interrupted = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -105,7 +105,7 @@ async def run(traffic: Traffic, duration: float | None) -> None:
     await traffic.start()
     showing = asyncio.create_task(show(traffic.counts))
     try:
-        async with asyncio.timeout(duration):
+        async with asyncio.timeout(duration_s):
             await interrupted.wait()
     except TimeoutError:
         pass
@@ -121,7 +121,11 @@ async def show(counts: Counts) -> None:
     console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
     last, last_at = Counts(), time.monotonic()
     pause = REFRESH_SECONDS if console.is_terminal else LINE_SECONDS
-    with Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else Quiet(console) as live:
+    with (
+        Live(console=console, auto_refresh=False, transient=True)
+        if console.is_terminal
+        else PlainStatus(console) as live
+    ):
         while True:
             await asyncio.sleep(pause)
             now = time.monotonic()
@@ -129,13 +133,13 @@ async def show(counts: Counts) -> None:
             last, last_at = Counts(published=counts.published, finished=counts.finished), now
 
 
-class Quiet:
+class PlainStatus:
     """Replaces rich's Live if the output is not a terminal."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
 
-    def __enter__(self) -> Quiet:
+    def __enter__(self) -> PlainStatus:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,4 +1,4 @@
-"""``nsq dispatcher``: the Celery worker for short tasks: due schedules, notifications, removal of old results."""
+"""``nsq dispatcher``: the Celery worker for jobs and short tasks: due schedules, notifications, old results."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from nsqplatform.console.nsq.prepare import load_django
 from nsqplatform.console.nsq.worker import work
 
 CONCURRENCY = 8
-"""Number of threads. A webhook that does not answer occupies one for ten seconds."""
+"""Number of threads, half of which jobs may occupy (jobs.tasks). A webhook that does not answer occupies one for ten
+seconds."""
 
 
 def main(argv: Sequence[str]) -> int:
     argparse.ArgumentParser(
-        prog="nsq dispatcher", description="Queue due reports, send their notifications and remove old results."
+        prog="nsq dispatcher",
+        description="Run jobs, queue due reports, send their notifications and remove old results.",
     ).parse_args(argv)
     load_django()
     from django.conf import settings

@@ -9,6 +9,9 @@ import tempfile
 from pathlib import Path
 from typing import Self
 
+from nsqplatform.console.environment import HOME
+from nsqplatform.console.private_folder import make_private
+
 SOCKET_PATH_LIMIT = 100
 """Longest path of a Unix socket in bytes. ``sun_path`` has 108 on Linux and 104 on macOS, with the final zero."""
 
@@ -28,9 +31,14 @@ class Home:
         self._lock: int | None = None
 
     def __enter__(self) -> Self:
-        """Create the folders and take the lock. Raises HomeInUse with the holder's pid, and OSError."""
+        """Create the folders and take the lock.
+
+        Raises InvalidVariable, HomeInUse with the holder's pid, and OSError.
+        """
+        HOME.read({HOME.name: str(self.path)}, self.path)
         for folder in (self.brokerd, self.redis, self.run):
             folder.mkdir(parents=True, exist_ok=True)
+        make_private(self.path)
         # Python opens files with close-on-exec, so a child that outlives `up` does not hold the lock.
         lock = os.open(self.run / "up.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:

@@ -84,7 +84,7 @@ def describe_process(pid: int) -> str:
     return f"{name} (pid {pid})"
 
 
-def complaints(claims: Iterable[Claim]) -> list[str]:
+def problems(claims: Iterable[Claim]) -> list[str]:
     """One line for each address that cannot be used, with the process that uses it and the flag that changes it."""
     lines: list[str] = []
     seen: dict[int, Claim] = {}

@@ -44,6 +44,6 @@ def administrators_link(username: str | None = None) -> SignInLink | None:
     from nsqplatform.accounts.services import one_time_link
 
     accounts = User.objects.filter(is_active=True).order_by("pk")
-    accounts = accounts.filter(username=username) if username else accounts.filter(role=Role.ADMIN)
+    accounts = accounts.filter(username=username) if username else accounts.filter(role=Role.ADMIN, everywhere=True)
     user = accounts.first()
     return SignInLink(user.get_username(), one_time_link(user)) if user else None

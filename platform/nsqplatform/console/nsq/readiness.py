@@ -10,12 +10,12 @@ import httpx
 import psutil
 from redis.asyncio import Redis
 
+from nsqplatform.clusters.declaration import DEFAULT, redis_prefix
 from nsqplatform.console.nsq.ports import Address
 
 Ready = Callable[[], Awaitable[bool]]
 
 PROBE_SECONDS = 2.0
-STATE_KEY = "nsq:state"
 PID_FILE = "NSQ_PID_FILE"
 
 
@@ -38,13 +38,13 @@ def redis_ping(url: str) -> Ready:
     return ready
 
 
-def snapshot_taken(redis_url: str) -> Ready:
+def snapshot_taken(redis_url: str, cluster: str = DEFAULT) -> Ready:
     """Ready if the snapshot in Redis differs from the first one read."""
     first: list[object] = []
 
     async def ready() -> bool:
         async with Redis.from_url(redis_url, socket_timeout=PROBE_SECONDS) as client:
-            state = await client.get(STATE_KEY)
+            state = await client.get(f"{redis_prefix(cluster)}state")
         if not first:
             first.append(state)
         return state is not None and state != first[0]
@@ -52,8 +52,8 @@ def snapshot_taken(redis_url: str) -> Ready:
     return ready
 
 
-def announced(pid_file: Path) -> Ready:
-    """For a process that does not listen: ready if it has written its pid with :func:`announce`, and is alive."""
+def pid_written(pid_file: Path) -> Ready:
+    """For a process that does not listen: ready if it has written its pid with :func:`write_pid_file`, and is alive."""
 
     async def ready() -> bool:
         return psutil.pid_exists(int(pid_file.read_text()))  # noqa: ASYNC240 (a few bytes in the page cache)
@@ -61,7 +61,7 @@ def announced(pid_file: Path) -> Ready:
     return ready
 
 
-def announce() -> None:
+def write_pid_file() -> None:
     """Signal readiness: write this process's pid into the file that the environment names, if any."""
     if path := os.environ.get(PID_FILE):
         Path(path).write_text(str(os.getpid()))

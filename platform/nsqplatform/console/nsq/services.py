@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from nsqplatform.clusters.declaration import DEFAULT, DEFAULT_ONLY
 from nsqplatform.console.checkout import CHECKOUT
+from nsqplatform.console.environment import CLUSTERS
 from nsqplatform.console.nsq.child import Service
 from nsqplatform.console.nsq.home import Home
 from nsqplatform.console.nsq.ports import Address, Claim
-from nsqplatform.console.nsq.readiness import PID_FILE, announced, http_ping, redis_ping, snapshot_taken
+from nsqplatform.console.nsq.readiness import PID_FILE, http_ping, pid_written, redis_ping, snapshot_taken
 from nsqplatform.console.nsq.redis import redis_command
+from nsqplatform.console.private_folder import GROUP_AND_OTHERS
 
 PLATFORM = ("collector", "web", "worker", "dispatcher", "beat")
 STAGES = (("redis", "lookup"), ("brokerd",), PLATFORM)
@@ -33,6 +37,8 @@ class Plan:
     """Log level of broker and registry."""
     redis_url: str | None
     """URL of an external Redis; None for the bundled one."""
+    clusters: Sequence[str] = (DEFAULT,)
+    """Names of the clusters, each of which has a collector."""
 
     def runs(self, name: str) -> bool:
         return name not in self.without and not (name == "redis" and self.redis_url)
@@ -77,13 +83,15 @@ class Plan:
             "redis": self._redis,
             "lookup": self._lookup,
             "brokerd": self._brokerd,
-            "collector": self._collector,
             "web": self._web,
             "worker": self._worker,
             "dispatcher": self._dispatcher,
             "beat": self._beat,
         }
-        return [[makers[name]() for name in stage if self.runs(name)] for stage in STAGES]
+        found = [[makers[name]() for name in stage if self.runs(name) and name != "collector"] for stage in STAGES]
+        if self.runs("collector"):
+            found[-1] = [*collectors(self.clusters, self.environment()["REDIS_URL"]), *found[-1]]
+        return found
 
     def _redis(self) -> Service:
         socket = self.home.redis_socket()
@@ -92,6 +100,7 @@ class Plan:
             command=redis_command(self.home, socket),
             detail=f"unix {socket}",
             ready=redis_ping(f"unix://{socket}"),
+            umask=GROUP_AND_OTHERS,
         )
 
     def _lookup(self) -> Service:
@@ -124,12 +133,7 @@ class Plan:
             command=nsq("brokerd", *arguments),
             detail=f"tcp {self.nsqd_tcp}, http {self.nsqd_http}",
             ready=http_ping(self.nsqd_http),
-        )
-
-    def _collector(self) -> Service:
-        redis_url = self.environment()["REDIS_URL"]
-        return Service(
-            name="collector", command=nsq("collector"), detail="polls every second", ready=snapshot_taken(redis_url)
+            umask=GROUP_AND_OTHERS,
         )
 
     def _web(self) -> Service:
@@ -141,23 +145,41 @@ class Plan:
         )
 
     def _worker(self) -> Service:
-        return self._announcing("worker", "runs reports")
+        return self._with_pid_file("worker", "runs reports")
 
     def _dispatcher(self) -> Service:
-        return self._announcing("dispatcher", "queues due reports, sends notifications")
+        return self._with_pid_file("dispatcher", "runs jobs, queues due reports, sends notifications")
 
     def _beat(self) -> Service:
-        return self._announcing("beat", "checks which reports are due")
+        return self._with_pid_file("beat", "checks which reports are due")
 
-    def _announcing(self, name: str, detail: str) -> Service:
+    def _with_pid_file(self, name: str, detail: str) -> Service:
         pid_file = self.home.run / f"{name}.pid"
         return Service(
             name=name,
             command=nsq(name),
             detail=detail,
-            ready=announced(pid_file),
+            ready=pid_written(pid_file),
             environment={PID_FILE: str(pid_file)},
         )
+
+
+def collectors(clusters: Sequence[str], redis_url: str) -> list[Service]:
+    """A collector for each cluster."""
+    return [
+        Service(
+            name="collector" if cluster == DEFAULT else f"collector {cluster}",
+            command=nsq("collector") if cluster == DEFAULT else nsq("collector", "--cluster", cluster),
+            detail="polls every second",
+            ready=snapshot_taken(redis_url, cluster),
+        )
+        for cluster in clusters
+    ]
+
+
+def declared_clusters(environ: Mapping[str, str] = os.environ) -> list[str]:
+    """The names of the clusters that NSQ_CLUSTERS declares. Raises InvalidVariable."""
+    return [each.name for each in CLUSTERS.read(environ, DEFAULT_ONLY)]
 
 
 def python_path() -> str:

@@ -197,7 +197,7 @@ class Traffic:
             await asyncio.sleep(TICK_SECONDS)
             now = loop.time()
             wave = 1 + 0.5 * math.sin(2 * math.pi * (now - began) / WAVE_SECONDS)
-            # Publishes missed in a stall are not made up for.
+            # Publishes missed in a stall are skipped.
             owed += self._rate * topic.share * wave * min(now - last, 1.0) * self._random.uniform(0.5, 1.5)
             last = now
             while owed >= 1:

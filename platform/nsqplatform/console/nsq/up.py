@@ -7,18 +7,20 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nsqplatform.console.checkout import default_home
+from nsqplatform.console.environment import Environment
 from nsqplatform.console.nsq.home import Home, HomeInUse
 from nsqplatform.console.nsq.options import address
-from nsqplatform.console.nsq.ports import complaints, parse_address
+from nsqplatform.console.nsq.ports import parse_address, problems
 from nsqplatform.console.nsq.prepare import prepare_platform
 from nsqplatform.console.nsq.redis import NoRedis
 from nsqplatform.console.nsq.screen import Screen
-from nsqplatform.console.nsq.services import NAMES, PLATFORM, STAGES, Plan
+from nsqplatform.console.nsq.services import NAMES, PLATFORM, STAGES, Plan, declared_clusters
 from nsqplatform.console.nsq.supervisor import Supervisor
+from nsqplatform.nsqadmin.settings import from_environment
 
 ADDRESSES = {
     "--nsqd-tcp-address": ("127.0.0.1:4150", "the broker's address for clients"),
@@ -79,6 +81,7 @@ def parse(argv: Sequence[str]) -> Plan:
         without=frozenset(options.without),
         log_level=options.log_level,
         redis_url=os.environ.get("REDIS_URL"),
+        clusters=declared_clusters(),
     )
     if "redis" in plan.without and plan.runs_platform and not plan.redis_url:
         parser.error(f"--without redis needs REDIS_URL, for {', '.join(PLATFORM)}")
@@ -88,16 +91,24 @@ def parse(argv: Sequence[str]) -> Plan:
 def main(argv: Sequence[str]) -> int:
     """Run until a signal. Exit 0 after a clean stop, 1 if it could not start."""
     plan = parse(argv)
-    if lines := complaints(plan.claims()):
+    if lines := problems(plan.claims()):
         for line in lines:
             print(f"nsq up: {line}", file=sys.stderr)
         return 1
     try:
         with plan.home:
+            if plan.runs_platform:
+                check_environment({**os.environ, **plan.environment()})
             return asyncio.run(Up(plan).run())
     except (HomeInUse, NoRedis, OSError) as error:
         print(f"nsq up: {error}", file=sys.stderr)
         return 1
+
+
+def check_environment(environ: Mapping[str, str]) -> None:
+    """Raise InvalidVariable for a variable that a process of the platform would not accept."""
+    Environment.read(environ)
+    from_environment(environ)
 
 
 class Up:

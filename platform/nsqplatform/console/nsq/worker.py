@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Sequence
 
 from nsqplatform.console.nsq.prepare import load_django
-from nsqplatform.console.nsq.readiness import announce
+from nsqplatform.console.nsq.readiness import write_pid_file
 
 
 def main(argv: Sequence[str]) -> int:
@@ -31,7 +31,7 @@ def work(queue: str, *, name: str, concurrency: int) -> int:
 
     # Celery's warning about root and pickle: our tasks are JSON.
     warnings.simplefilter("ignore", SecurityWarning)
-    worker_ready.connect(lambda **_: announce(), weak=False)
+    worker_ready.connect(lambda **_: write_pid_file(), weak=False)
     # Threads, because a report is a separate process and its thread only waits.
     app.worker_main(
         [
