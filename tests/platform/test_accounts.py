@@ -182,7 +182,7 @@ def test_the_first_start_makes_an_administrator(db):
 # ---- tokens
 
 
-def test_a_token_speaks_for_its_account(account, browser):
+def test_a_token_has_the_permissions_of_its_account(account, browser):
     """A script needs neither cookies nor a CSRF token."""
     from nsqplatform.accounts.tokens import create_token
 
@@ -194,7 +194,7 @@ def test_a_token_speaks_for_its_account(account, browser):
 
 
 @pytest.mark.parametrize("header", ["Bearer nonsense", "Bearer ", "Basic YTpi", "nonsense", "Bearer é"])
-def test_a_token_that_is_none_is_refused(header, redis):
+def test_an_unknown_token_is_refused(header, redis):
     """With 401 and the reason, whatever its form."""
     response = Client().get("/api/v1/me", headers={"Authorization": header})
     assert response.status_code == 401
@@ -321,7 +321,7 @@ def test_accounts_and_tokens_are_made_from_the_command_line(browser, capsys):
         (["create_token", "nobody", "backup"], "nobody"),
     ],
 )
-def test_a_command_that_cannot_says_why(arguments, complaint, db):
+def test_a_command_that_cannot_run_says_why(arguments, complaint, db):
     """With one line and a failing exit status."""
     with pytest.raises(CommandError, match=complaint):
         call_command(*arguments)

@@ -8,8 +8,13 @@ import json
 from datetime import timedelta
 
 import pytest
+from django.core.management import call_command
+from django.db import connection
+from django.db.migrations.recorder import MigrationRecorder
 from django.test import Client
 from django.utils import timezone
+
+from nsqplatform.accounts.models import Session
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.database]
 
@@ -60,6 +65,37 @@ def test_a_session_gets_a_new_key_at_sign_in(browser, account):
     assert Client(headers={"Cookie": f"sessionid={planted}"}).get("/api/v1/me").status_code == 401
     cookie = ann.client.cookies["sessionid"]
     assert (cookie["httponly"], cookie["samesite"]) == (True, "Lax")
+
+
+def test_a_copy_of_the_database_signs_nobody_in(browser, account):
+    """The key in the cookie is in no column, and none of what is stored is valid as a key."""
+    account("viewer", "ann")
+    ann = browser()
+    ann.sign_in("ann")
+    key = ann.client.cookies["sessionid"].value
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT * FROM accounts_session")
+        stored = [str(value) for row in cursor.fetchall() for value in row]
+    assert len(stored) > 5
+    for value in stored:
+        assert key not in value
+        assert Client(headers={"Cookie": f"sessionid={value}"}).get("/api/v1/me").status_code == 401
+    assert ann.request("GET", "me").status_code == 200
+
+
+def test_an_upgrade_signs_nobody_out(browser, account):
+    """Sessions of a release that stored their keys remain valid."""
+    account("viewer", "ann")
+    ann = browser()
+    ann.sign_in("ann")
+    key = ann.client.cookies["sessionid"].value
+    Session.objects.update(session_key=key)
+    assert ann.request("GET", "me").status_code == 401
+    ann.client.cookies["sessionid"] = key
+    MigrationRecorder(connection).migration_qs.filter(app="accounts", name__gte="0004").delete()
+    call_command("migrate", "accounts", "0004", verbosity=0)
+    call_command("migrate", "accounts", fake=True, verbosity=0)  # what the later ones do has been done
+    assert ann.request("GET", "me").json()["username"] == "ann"
 
 
 def test_signing_out_everywhere_else_leaves_this_session(browser, account):

@@ -17,7 +17,7 @@ from nsqplatform.accounts.networks import networks, within
 
 PROXIES = networks("trusted-proxy-cidr", ["10.0.0.0/8", "::1/128"])
 PROXY, ELSEWHERE, CLIENT = "10.0.0.1", "203.0.113.9", "198.51.100.7"
-DOORS = [("POST", "/api/v1/actions"), ("DELETE", "/api/topics/orders")]
+ENDPOINTS = [("POST", "/api/v1/actions"), ("DELETE", "/api/topics/orders")]
 """Django's, and that in front of it."""
 
 addresses = st.one_of(st.integers(0, 2**32 - 1).map(IPv4Address), st.integers(0, 2**128 - 1).map(IPv6Address)).map(str)
@@ -64,7 +64,7 @@ def behind_proxy(nsqadmin_settings) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize(("method", "path"), DOORS)
+@pytest.mark.parametrize(("method", "path"), ENDPOINTS)
 def test_the_trail_and_the_log_name_the_client(go_cluster, locked_api, behind_proxy, caplog, method, path):
     """Not the proxy's address."""
     caplog.set_level(logging.INFO)
@@ -74,8 +74,8 @@ def test_the_trail_and_the_log_name_the_client(go_cluster, locked_api, behind_pr
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize(("method", "path"), DOORS)
-def test_from_anywhere_else_the_header_is_not_believed(go_cluster, locked_api, behind_proxy, caplog, method, path):
+@pytest.mark.parametrize(("method", "path"), ENDPOINTS)
+def test_from_anywhere_else_the_header_is_not_trusted(go_cluster, locked_api, behind_proxy, caplog, method, path):
     """Otherwise anyone who can connect could forge the address in the audit trail."""
     caplog.set_level(logging.INFO)
     locked_api.request(method, path, {}, peer=ELSEWHERE, X_Forwarded_For=CLIENT)
@@ -95,7 +95,7 @@ def test_an_action_through_a_proxy_is_audited_with_its_client(go_cluster, locked
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("path", ["/api/topics", "/api/v1/me"])
-def test_a_user_named_past_the_proxy_is_not_believed(go_cluster, locked_api, behind_proxy, path):
+def test_a_user_named_past_the_proxy_is_not_trusted(go_cluster, locked_api, behind_proxy, path):
     """Not even if the caller claims to forward for one of the proxies."""
     spoofed = {"X_Forwarded_User": "alice", "X_Forwarded_For": PROXY}
     assert locked_api.get(path, peer=ELSEWHERE, **spoofed).status_code == 401
@@ -105,7 +105,7 @@ def test_a_user_named_past_the_proxy_is_not_believed(go_cluster, locked_api, beh
 
 
 @pytest.mark.django_db(transaction=True)
-def test_scripts_are_let_in_by_their_own_address(go_cluster, locked_api, nsqadmin_settings):
+def test_scripts_are_accepted_by_their_own_address(go_cluster, locked_api, nsqadmin_settings):
     """A proxy on this machine does not make its clients local scripts, whatever they put into the header."""
     nsqadmin_settings(script_role="admin")
     assert locked_api.get("/api/topics", peer="127.0.0.1").status_code == 200

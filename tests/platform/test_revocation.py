@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx
 import pytest
-from django.db import OperationalError
+from django.db import OperationalError, connection
 from django.utils import timezone
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
 from nsqplatform.accounts.models import ApiToken, Session, User
 from nsqplatform.cluster import store
+from nsqplatform.cluster.live import subscribers as live_subscribers
 from nsqplatform.cluster.live.broadcast import packed, unpacked
-from nsqplatform.cluster.live.signed_in_socket import SIGN_IN_FIRST, SignedInSocket
-from nsqplatform.cluster.live.subscribers import subscribers
+from nsqplatform.cluster.live.signed_in_socket import NOT_ALLOWED, REVOKED_WITHIN_S, SIGN_IN_FIRST, SignedInSocket
+from nsqplatform.cluster.live.subscribers import Subscribers, subscribers
+from tests.database import url_of
+from tests.harness.redis import running_redis
 from tests.harness.waiting import DEADLINE_S
 from tests.platform.callers import Caller
 from tests.platform.conftest import PASSWORD, Web
@@ -118,7 +126,7 @@ def password_set_by_a_command(web: Web, person: Caller, admin: Caller) -> None:
         password_set_by_a_command,
     ],
 )
-def test_an_open_feed_ends_when_its_session_does(
+def test_an_open_socket_ends_when_its_session_does(
     web: Web, callers: Callable[[str], Caller], path: str, revoke: Callable[[Web, Caller, Caller], None]
 ) -> None:
     """The server closes it at once, even while nothing happens in the cluster; feeds of others stay open."""
@@ -131,8 +139,8 @@ def test_an_open_feed_ends_when_its_session_does(
 
 
 @pytest.mark.parametrize("path", ["/ws/cluster", "/ws/tail"])
-def test_an_open_feed_ends_when_its_token_is_revoked(web: Web, callers: Callable[[str], Caller], path: str) -> None:
-    """A script's feed ends; the owner's session goes on."""
+def test_an_open_socket_ends_when_its_token_is_revoked(web: Web, callers: Callable[[str], Caller], path: str) -> None:
+    """A script's socket ends; the owner's session continues."""
     script = callers("operator's token")
     owner = another_session(script)
     with opened(web, path, script) as socket, opened(web, path, owner) as session:
@@ -142,11 +150,64 @@ def test_an_open_feed_ends_when_its_token_is_revoked(web: Web, callers: Callable
         assert answers(session)
 
 
+@pytest.mark.parametrize("path", ["/ws/cluster", "/ws/tail"])
+def test_an_open_socket_ends_with_its_account_while_redis_is_down(
+    path: str, callers: Callable[[str], Caller], start_web: Callable[..., Web], tmp_path: Path, redis: Any
+) -> None:
+    """Nothing is published then; feeds of others stay open."""
+    person, admin = callers("operator"), callers("admin")
+    with TemporaryDirectory(prefix="nsq-", dir="/tmp") as folder:  # the path of a socket must be short
+        url = f"unix://{folder}/redis.sock"
+        with running_redis(url, tmp_path):
+            web = start_web(DATABASE_URL=url_of(connection.settings_dict), REDIS_URL=url)
+            sockets = ExitStack()
+            socket, other = (sockets.enter_context(opened(web, path, caller)) for caller in (person, admin))
+        with sockets:
+            stored = User.objects.filter(pk=person.user.pk)
+            for role in ("viewer", "operator"):  # the first change may be found by the check after Redis was reached
+                stored.update(role=role)
+                assert json.loads(socket.recv(timeout=DEADLINE_S)) == {"type": "account"}
+            stored.update(is_active=False)
+            assert close_code(socket) == SIGN_IN_FIRST
+            other.send('{"type":"nonsense"}')
+            assert answers(other)
+
+
+def test_an_open_socket_of_a_cluster_ends_with_the_role_in_it(
+    callers: Callable[[str], Caller], start_web: Callable[..., Web], tmp_path: Path
+) -> None:
+    """Those of the same person in another cluster stay open."""
+    file = tmp_path / "clusters.toml"
+    file.write_text('[clusters.berlin]\ntitle = "Berlin"\nlookupd_http_addresses = ["127.0.0.1:9"]\n')
+    person, admin = callers("viewer"), callers("admin")
+    web = start_web(DATABASE_URL=url_of(connection.settings_dict), NSQ_CLUSTERS=str(file))
+    for path in ("/ws/cluster", "/ws/tail"):
+        call(web, admin, "PATCH", f"people/{person.user.pk}", {"cluster_roles": {}})
+        with opened(web, f"/c/berlin{path}", person) as berlin, opened(web, path, person) as default:
+            role = {"berlin": {"role": "none", "topic_patterns": []}}
+            call(web, admin, "PATCH", f"people/{person.user.pk}", {"cluster_roles": role})
+            assert close_code(berlin) == NOT_ALLOWED
+            default.send("nonsense")
+            assert answers(default)
+
+
 def test_a_change_without_loss_of_permission_ends_no_feed(web: Web, callers: Callable[[str], Caller]) -> None:
     """An account that becomes a viewer still sees the cluster."""
     person, admin = callers("operator"), callers("admin")
     with opened(web, "/ws/cluster", person) as socket:
         call(web, admin, "PATCH", f"people/{person.user.pk}", {"role": "viewer"})
+        assert json.loads(socket.recv(timeout=DEADLINE_S)) == {"type": "account"}
+        socket.send("nonsense")
+        assert answers(socket)
+
+
+def test_a_change_of_the_topics_of_an_operator_is_announced(web: Web, callers: Callable[[str], Caller]) -> None:
+    """The open page then requests what it may offer; a change without effect on rights is not announced."""
+    person, admin = callers("operator"), callers("admin")
+    with opened(web, "/ws/cluster", person) as socket:
+        call(web, admin, "PATCH", f"people/{person.user.pk}", {"role": "operator"})
+        call(web, admin, "PATCH", f"people/{person.user.pk}", {"topic_patterns": ["orders*"]})
+        assert json.loads(socket.recv(timeout=DEADLINE_S)) == {"type": "account"}
         socket.send("nonsense")
         assert answers(socket)
 
@@ -160,9 +221,9 @@ def test_a_sign_in_announces_no_expired_sessions(browser, account, redis) -> Non
             session_key=f"expired-{number}", user=away, expire_date=timezone.now() - timedelta(seconds=1)
         )
     received = redis.pubsub()
-    received.subscribe(store.LIVE)
+    received.subscribe(store.LIVE())
     browser().sign_in("viewer")
-    redis.publish(store.LIVE, packed([("end", {"type": "end"})]))
+    redis.publish(store.LIVE(), packed([("end", {"type": "end"})]))
     announced = []
     while not announced or announced[-1]["type"] != "end":
         message = received.get_message(ignore_subscribe_messages=True, timeout=DEADLINE_S)
@@ -175,7 +236,7 @@ def test_a_sign_in_announces_no_expired_sessions(browser, account, redis) -> Non
 
 async def test_a_websocket_that_failed_is_not_checked_at_later_changes(monkeypatch):
     """A handler that raises ends its websocket without a disconnect; nothing of it is kept."""
-    monkeypatch.setattr(subscribers, "_start", lambda: None)  # its tasks would outlive the test
+    monkeypatch.setattr(subscribers(), "_start", lambda: None)  # its tasks would outlive the test
 
     class Failing(SignedInSocket):
         channel_layer_alias = ""
@@ -189,7 +250,100 @@ async def test_a_websocket_that_failed_is_not_checked_at_later_changes(monkeypat
     async def send(message: Any) -> None:
         raise AssertionError(message)
 
-    before = set(subscribers._account_listeners)
+    before = set(subscribers()._account_listeners)
     with pytest.raises(OperationalError):
         await Failing()({"type": "websocket", "path": "/ws/cluster"}, receive, send)
-    assert subscribers._account_listeners == before
+    assert subscribers()._account_listeners == before
+
+
+# ---- how long it takes at most
+
+
+class VirtualTime(asyncio.SelectorEventLoop):
+    """An event loop whose clock goes on to the next timer as soon as nothing else is left to do."""
+
+    at = 0.0
+
+    def time(self) -> float:
+        return self.at
+
+    def _run_once(self) -> None:
+        if not self._ready and self._scheduled:
+            self.at = max(self.at, self._scheduled[0].when())
+        super()._run_once()
+
+
+class FakeRedis:
+    """Answers in these periods, each from a time to another. In between, a subscription is silent, and a new one takes
+    ``fails_after_s`` until it fails."""
+
+    def __init__(self, periods: Sequence[tuple[float, float]], fails_after_s: float) -> None:
+        self.periods = periods
+        self.fails_after_s = fails_after_s
+
+    def answers(self) -> bool:
+        now = asyncio.get_running_loop().time()
+        return any(begins <= now < ends for begins, ends in self.periods)
+
+    def from_url(self, *arguments: Any, **options: Any) -> FakeRedis:
+        return self
+
+    def pubsub(self, **options: Any) -> FakeRedis:
+        return self
+
+    async def __aenter__(self) -> FakeRedis:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        pass
+
+    async def subscribe(self, *channels: str) -> None:
+        if not self.answers():
+            await asyncio.sleep(self.fails_after_s)
+            raise ConnectionError("there is no answer")
+        self.pinged = False
+
+    async def ping(self) -> None:
+        self.pinged = True
+
+    async def get_message(self, timeout: float) -> dict[str, str] | None:
+        if self.pinged and self.answers():
+            self.pinged = False
+            return {"type": "pong"}
+        await asyncio.sleep(timeout)
+        return None
+
+
+@pytest.mark.parametrize("fails_after_s", [0.0, 127.0], ids=["refused", "no route"])
+@pytest.mark.parametrize("seed", range(10))
+def test_a_revocation_waits_at_most_five_seconds_when_redis_is_lost(
+    seed: int, fails_after_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At any moment at which nothing can be published, each open socket is checked within the promised time."""
+    assert REVOKED_WITHIN_S <= 5
+    chance = random.Random(seed)
+    lost = 10 + 10 * chance.random()
+    back = lost + 20 + 10 * chance.random()
+    monkeypatch.setattr(live_subscribers, "Redis", FakeRedis([(0.0, lost), (back, math.inf)], fails_after_s))
+    checks: list[float] = []
+
+    class Feed(SignedInSocket):
+        async def check_sign_in(self) -> bool:
+            checks.append(asyncio.get_running_loop().time())
+            return True
+
+    async def opened_until(end: float) -> None:
+        listening = Subscribers()
+        feed = Feed()
+        listening.listen_to_accounts(feed._account_changed)
+        await asyncio.sleep(end)
+        for task in listening._tasks:
+            task.cancel()
+
+    loop = VirtualTime()
+    loop.run_until_complete(opened_until(back + 20))
+    loop.close()
+    moments = [lost, *(check for check in checks if lost <= check < back), back]
+    waits = [min((check for check in checks if check > moment), default=math.inf) - moment for moment in moments]
+    assert max(waits) <= REVOKED_WITHIN_S
+    assert [check for check in checks if 5 < check < lost] == []

@@ -28,7 +28,7 @@ from nsqplatform.accounts.schemas import (
     ms,
 )
 from nsqplatform.accounts.services import change_password
-from nsqplatform.accounts.sessions import end_session, end_sessions, open_sessions, public_id
+from nsqplatform.accounts.sessions import end_session, end_sessions, open_sessions, public_id, stored_key
 from nsqplatform.accounts.tokens import create_token, hashed
 
 router = Router(tags=["account"], auth=needs(Permission.VIEW, by_token=False))
@@ -53,7 +53,14 @@ def make_token(request: HttpRequest, body: TokenIn) -> Status[NewTokenOut]:
     """Create a token for a script. Only this response contains its secret."""
     user = caller(request)
     expires_at = None if body.expires_at is None else datetime.fromtimestamp(body.expires_at / 1000, UTC)
-    secret = create_token(user=user, name=body.name, role=Role(body.role), expires_at=expires_at, replace=False)
+    secret = create_token(
+        user=user,
+        name=body.name,
+        role=Role(body.role),
+        cluster=body.cluster,
+        expires_at=expires_at,
+        replace=False,
+    )
     token = ApiToken.objects.get(token_hash=hashed(secret))
     until = f"until {expires_at:%Y-%m-%d}" if expires_at else "until it is revoked"
     audit.record(
@@ -68,7 +75,7 @@ def make_token(request: HttpRequest, body: TokenIn) -> Status[NewTokenOut]:
 
 @router.delete("tokens/{int:token_id}", response={204: None, **REFUSALS})
 def revoke_token(request: HttpRequest, token_id: int) -> Status[None]:
-    """Revoke a token, at once."""
+    """Revoke a token. It is invalid from now on."""
     user = caller(request)
     token = user.api_tokens.filter(pk=token_id).first()
     if token is None:
@@ -80,12 +87,12 @@ def revoke_token(request: HttpRequest, token_id: int) -> Status[None]:
 @router.get("sessions", response={200: SessionsOut, **REFUSALS})
 def sessions(request: HttpRequest) -> SessionsOut:
     """The caller's sessions."""
-    here = request.session.session_key
+    here = stored_key(request.session.session_key or "")
     return SessionsOut(sessions=[described_session(each, here) for each in open_sessions(caller(request))])
 
 
 @router.delete("sessions/{session_id}", response={204: None, **REFUSALS})
-def sign_out_there(request: HttpRequest, session_id: str) -> Status[None]:
+def sign_out_session(request: HttpRequest, session_id: str) -> Status[None]:
     """End one session."""
     user = caller(request)
     ended = end_session(user, session_id)
@@ -131,6 +138,7 @@ def described_token(token: ApiToken) -> TokenOut:
             "id": token.pk,
             "name": token.name,
             "role": token.role,
+            "cluster": token.cluster,
             "created_at": ms(token.created_at),
             "expires_at": ms(token.expires_at),
             "last_used_at": ms(token.last_used_at),
@@ -138,7 +146,7 @@ def described_token(token: ApiToken) -> TokenOut:
     )
 
 
-def described_session(session: Session, here: str | None) -> SessionOut:
+def described_session(session: Session, here: str) -> SessionOut:
     return SessionOut.model_validate(
         {
             "id": public_id(session),

@@ -15,9 +15,11 @@ from ninja.throttling import AnonRateThrottle
 from nsqplatform.accounts import audit
 from nsqplatform.accounts.auth import caller, needs
 from nsqplatform.accounts.models import User
-from nsqplatform.accounts.roles import Permission, Role, least_role
-from nsqplatform.accounts.schemas import Credentials, InvalidRequest, Me, Message
-from nsqplatform.accounts.services import FAILURES_FORGOTTEN_AFTER, SignInFailed, TooManyFailures, sign_in
+from nsqplatform.accounts.oidc.views import SIGN_OUT_URL
+from nsqplatform.accounts.roles import Permission, Role, allows, least_role
+from nsqplatform.accounts.schemas import ClusterOfAccount, Credentials, InvalidRequest, Me, Message
+from nsqplatform.accounts.services import FAILURES_FORGOTTEN_AFTER, SignInFailed, TooManyFailures, is_external, sign_in
+from nsqplatform.clusters import current
 
 router = Router(tags=["accounts"])
 
@@ -26,11 +28,15 @@ def described(request: HttpRequest, user: User) -> Me:
     return Me.model_validate(
         {
             "username": user.username,
-            "role": user.role,
-            "topic_patterns": user.topic_patterns if user.role == Role.OPERATOR else [],
+            "role": user.rights.role or "none",
+            "topic_patterns": list(user.rights.topic_patterns) if user.rights.role == Role.OPERATOR else [],
+            "administers": user.may(Permission.ADMINISTER),
+            "cluster": current.name(),
+            "clusters": clusters_of(user),
             "via": user.via,
             "has_password": user.has_usable_password(),
-            "sign_out_url": settings.NSQADMIN.header_sign_out_url if user.via == "header" else "",
+            "is_external": is_external(user),
+            "sign_out_url": sign_out_url(request, user),
             "reads_messages": user.may(Permission.READ),
             "reads_all_topics": least_role(Permission.READ) is Role.VIEWER,
             "csrf_token": get_token(request),
@@ -38,9 +44,25 @@ def described(request: HttpRequest, user: User) -> Me:
     )
 
 
+def clusters_of(user: User) -> list[ClusterOfAccount]:
+    """The clusters that the account may view, the default one first."""
+    return [
+        ClusterOfAccount(name=name, title=current.title(name), path=f"{settings.NSQADMIN.base}{current.path(name)}")
+        for name in current.names()
+        if allows(user.rights_in(name).role, Permission.VIEW)
+    ]
+
+
+def sign_out_url(request: HttpRequest, user: User) -> str:
+    """The page that signs out at the proxy or the identity provider; empty without either."""
+    if user.via == "header":
+        return str(settings.NSQADMIN.header_sign_out_url)
+    return "" if user.is_by_token else str(request.session.get(SIGN_OUT_URL, ""))
+
+
 @router.get("me", auth=needs(Permission.VIEW), response={200: Me, 401: Message})
 def me(request: HttpRequest) -> Me:
-    """The account that the request is signed in as."""
+    """The account of the request."""
     return described(request, caller(request))
 
 
@@ -53,6 +75,8 @@ def me(request: HttpRequest) -> Me:
 def create_session(request: HttpRequest, credentials: Credentials) -> Me:
     """Sign in by password. Needs no CSRF header, because there is no session yet that has a token."""
     forbid_other_sites(request)
+    if not settings.NSQ_LOCAL_SIGN_IN:
+        raise HttpError(403, "sign-in with a password is switched off: NSQ_LOCAL_SIGN_IN")
     try:
         user = sign_in(request, username=credentials.username, password=credentials.password)
     except SignInFailed:

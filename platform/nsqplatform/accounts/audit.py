@@ -18,19 +18,22 @@ from django.utils import timezone
 from redis.exceptions import RedisError
 
 from nsqplatform.accounts.counters import increment
-from nsqplatform.accounts.models import AuditEntry, User
+from nsqplatform.accounts.models import AuditEntry, ChangedNode, User
 
 logger = logging.getLogger(__name__)
 
 REFUSED = "refused"
+REFUSALS = (401, 403, 429)
+"""The statuses of refused requests."""
 REPEATED_WITHIN_S = 60
 """Equal refusals are recorded once in this time; each one is logged."""
 ANONYMOUS_PERIOD_S, MAX_ANONYMOUS = 60, 100
 """At most MAX_ANONYMOUS refusals of unknown callers are recorded within ANONYMOUS_PERIOD_S, so that they do not fill
 the database."""
-PURGED_EVERY_S = 3600
-BODY_LOOKED_AT = 64 * 1024
+PURGE_INTERVAL_S = 3600
+MAX_PARSED_BYTES = 64 * 1024
 SAFE = ("GET", "HEAD", "OPTIONS")
+LOGGED = ("user", "via", "action", "topic", "channel", "subject", "outcome", "job")
 
 
 def record(
@@ -44,9 +47,11 @@ def record(
     detail: str = "",
     results: Sequence[Any] = (),
     remote_address: str = "",
+    job: int | None = None,
+    subject_count: int | None = None,
 ) -> AuditEntry:
     """Add an entry, log it, and return it. ``user`` is None for an unknown caller; texts that are too long are cut."""
-    entry = AuditEntry.objects.create(
+    entry = AuditEntry(
         user=user.username if user else "",
         via=user.via if user else "",
         action=action[:32],
@@ -57,11 +62,31 @@ def record(
         detail=printable(detail)[:500],
         results=list(results),
         remote_address=remote_address[:64],
+        job=job,
+        subject_count=subject_count,
     )
-    fields = {key: getattr(entry, key) for key in ("user", "via", "action", "topic", "channel", "subject", "outcome")}
-    logger.info("audit", extra={key: value for key, value in fields.items() if value})
-    purge_now_and_then()
+    record_all([entry])
     return entry
+
+
+def record_all(entries: Sequence[AuditEntry]) -> None:
+    """Add entries, and log them."""
+    if len(entries) == 1:
+        entries[0].save(force_insert=True)
+    else:
+        AuditEntry.objects.bulk_create(entries)
+    ChangedNode.objects.bulk_create(
+        ChangedNode(entry=entry, node=node, at=entry.at) for entry in entries for node in changed_nodes(entry.results)
+    )
+    for entry in entries:
+        fields = {key: getattr(entry, key) for key in LOGGED}
+        logger.info("audit", extra={key: value for key, value in fields.items() if value})
+    purge_hourly()
+
+
+def changed_nodes(results: Sequence[Any]) -> list[str]:
+    """The nodes and registries that an action has changed, by its results."""
+    return sorted({each["node"][:300] for each in results if each.get("outcome") == "done" and each.get("node")})
 
 
 def refused(
@@ -93,7 +118,7 @@ def refused(
     if user is None and not attempted:
         return
     try:
-        if repeated(
+        if is_repeated(
             f"{user and user.username}\n{remote_address}\n{action}\n{subject}\n{topic}", anonymous=user is None
         ):
             return
@@ -111,7 +136,7 @@ def refused(
         logger.error("a refusal could not be recorded in the audit trail", extra={"error": str(error)})
 
 
-def repeated(what: str, *, anonymous: bool) -> bool:
+def is_repeated(what: str, *, anonymous: bool) -> bool:
     """Count a refusal. Return whether it is not to be recorded: an equal one was recorded within REPEATED_WITHIN_S, or
     the limit for unknown callers is reached."""
     if not cache.add(f"refused:{hash_of(what)}", 1, timeout=REPEATED_WITHIN_S):
@@ -127,15 +152,15 @@ def hash_of(text: str) -> str:
     return hashed(text)
 
 
-def purge_now_and_then() -> None:
+def purge_hourly() -> None:
     """Delete entries that are older than ``--audit-retention``, at most once an hour."""
     keep: timedelta = settings.NSQADMIN.audit_retention
     try:
-        due = bool(keep) and cache.add("audit-purged", 1, timeout=PURGED_EVERY_S)
+        due = bool(keep) and cache.add("audit-purged", 1, timeout=PURGE_INTERVAL_S)
     except RedisError:
         return
     if due:
-        AuditEntry.objects.filter(at__lt=timezone.now() - keep).delete()
+        AuditEntry.everywhere.filter(at__lt=timezone.now() - keep).delete()
 
 
 def printable(text: str) -> str:
@@ -143,28 +168,51 @@ def printable(text: str) -> str:
     return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
 
 
-class RefusalsWritten:
-    """Django middleware that records every 401, 403 and 429 response."""
+def spreadsheet_safe(value: Any) -> Any:
+    """Prefix a text that begins like a formula with an apostrophe, because a spreadsheet would execute it."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+
+
+class RefusalRecorder:
+    """Django middleware that records every response with one of REFUSALS."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         response = self.get_response(request)
-        if response.status_code in (401, 403, 429) and not getattr(request, "refusal_written", False):
-            asked = what_was_asked(request)
+        if response.status_code in REFUSALS and not getattr(request, "refusal_written", False):
             user = getattr(request, "user", None)
-            refused(
+            refused_request(
                 user=user if isinstance(user, User) else None,
-                subject=subject_of(str(request.method), request.path),
+                method=str(request.method),
+                path=request.path,
+                body=body_of(request),
                 detail=message_of(response),
                 remote_address=request.META.get("REMOTE_ADDR", ""),
-                action=asked.get("action", "request"),
-                topic=asked.get("topic", ""),
-                channel=asked.get("channel"),
-                attempted=request.method not in SAFE or "Authorization" in request.headers,
+                is_signed="Authorization" in request.headers,
             )
         return response
+
+
+def refused_request(
+    *, user: User | None, method: str, path: str, body: bytes, detail: str, remote_address: str, is_signed: bool
+) -> None:
+    """Log and record that an HTTP request was refused, with action and topic if its body has them.
+
+    ``is_signed``: whether it has an ``Authorization`` header.
+    """
+    asked = requested_action(body)
+    refused(
+        user=user,
+        subject=subject_of(method, path),
+        detail=detail,
+        remote_address=remote_address,
+        action=asked.get("action", "request"),
+        topic=asked.get("topic", ""),
+        channel=asked.get("channel"),
+        attempted=method not in SAFE or is_signed,
+    )
 
 
 def subject_of(method: str, path: str) -> str:
@@ -173,17 +221,23 @@ def subject_of(method: str, path: str) -> str:
     return f"{method} {'/signin/…' if path.startswith('/signin/') else path}"
 
 
-def what_was_asked(request: HttpRequest) -> dict[str, str]:
-    """Action, topic and channel, if the body is JSON that contains them."""
-    if request.method in SAFE:
-        return {}
+def body_of(request: HttpRequest) -> bytes:
+    """The body of a request that changes something; empty if it was not kept or is too long."""
     try:
-        body = json.loads(request.body) if len(request.body) <= BODY_LOOKED_AT else None
-    except (ValueError, RecursionError, RawPostDataException, RequestDataTooBig):
+        return b"" if request.method in SAFE else request.body
+    except (RawPostDataException, RequestDataTooBig):
+        return b""
+
+
+def requested_action(body: bytes) -> dict[str, str]:
+    """Action, topic and channel, if the body is JSON that contains them."""
+    try:
+        asked = json.loads(body) if len(body) <= MAX_PARSED_BYTES else None
+    except (ValueError, RecursionError):
         return {}
-    if not isinstance(body, dict):
+    if not isinstance(asked, dict):
         return {}
-    return {key: body[key] for key in ("action", "topic", "channel") if isinstance(body.get(key), str)}
+    return {key: asked[key] for key in ("action", "topic", "channel") if isinstance(asked.get(key), str)}
 
 
 def message_of(response: HttpResponse) -> str:

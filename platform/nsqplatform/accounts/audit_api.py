@@ -7,7 +7,7 @@ import io
 import json
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.db.models import Q, QuerySet
@@ -15,16 +15,31 @@ from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Query, Router, Schema
 from pydantic import Field
 
+from nsqplatform.accounts.audit import spreadsheet_safe
 from nsqplatform.accounts.auth import needs
 from nsqplatform.accounts.models import AuditEntry
+from nsqplatform.accounts.ranges import check_range
 from nsqplatform.accounts.roles import Permission
-from nsqplatform.accounts.schemas import AuditEntryOut, AuditFacetsOut, AuditOut, InvalidRequest, Line, Message, ms
+from nsqplatform.accounts.schemas import (
+    AuditEntryOut,
+    AuditFacetsOut,
+    AuditOut,
+    AuditOutcome,
+    InvalidRequest,
+    Line,
+    Message,
+    ms,
+)
+from nsqwire.units import Milliseconds
 
 router = Router(tags=["audit"], auth=needs(Permission.VIEW))
 REFUSALS: dict[int, Any] = {401: Message, 403: Message, 422: InvalidRequest}
-COLUMNS = ("id", "at", "user", "via", "action", "topic", "channel", "subject", "outcome", "detail", "remote_address")
+COLUMNS = (
+    *("id", "at", "user", "via", "action", "topic", "channel", "subject", "outcome", "detail", "remote_address"),
+    *("job", "subject_count"),
+)
 LATEST_MS = 253_402_300_799_000
-PIECE = 500
+CHUNK_ROWS = 500
 
 
 class Filters(Schema):
@@ -33,9 +48,10 @@ class Filters(Schema):
     user: Line | None = Field(None, max_length=150, description="the exact name; empty: unknown callers")
     action: Line | None = Field(None, max_length=32)
     object: Line = Field("", max_length=200, description="part of the topic, channel or subject, in any case")
-    outcome: Literal["done", "partial", "failed", "refused"] | None = None
-    since: int | None = Field(None, ge=0, le=LATEST_MS, description="unix milliseconds")
-    until: int | None = Field(None, ge=0, le=LATEST_MS, description="unix milliseconds, not included")
+    outcome: AuditOutcome | None = None
+    job: int | None = Field(None, ge=0, lt=2**63, description="the entries of this job's subjects")
+    since: Milliseconds | None = Field(None, ge=0, le=LATEST_MS, description="unix milliseconds")
+    until: Milliseconds | None = Field(None, ge=0, le=LATEST_MS, description="unix milliseconds, not included")
 
 
 @router.get("", response={200: AuditOut, **REFUSALS})
@@ -45,8 +61,13 @@ def audit(
     before: int | None = Query(None, ge=0, lt=2**63),
     limit: int = Query(50, ge=1, le=500),
 ) -> AuditOut:
-    """Who did what, newest first; ``before`` is the id of the last entry already seen."""
+    """Who did what, newest first; ``before`` is the id of the last entry already seen.
+
+    A job is listed as one entry. The entries of its subjects are listed only if the filters name the job or an object.
+    """
     found = matching(filters)
+    if filters.job is None and not filters.object.strip():
+        found = found.filter(Q(job=None) | Q(subject_count__isnull=False))
     if before is not None:
         found = found.filter(pk__lt=before)
     return AuditOut(entries=[described(entry) for entry in found[:limit]])
@@ -75,6 +96,8 @@ def export_json(request: HttpRequest, filters: Query[Filters]) -> StreamingHttpR
 
 
 def matching(filters: Filters) -> QuerySet[AuditEntry]:
+    """Raises ValidationError for a range that ends before it begins."""
+    check_range(filters.since, filters.until)
     found = AuditEntry.objects.all()
     if filters.user is not None:
         found = found.filter(user=filters.user)
@@ -82,6 +105,8 @@ def matching(filters: Filters) -> QuerySet[AuditEntry]:
         found = found.filter(action=filters.action)
     if filters.outcome is not None:
         found = found.filter(outcome=filters.outcome)
+    if filters.job is not None:
+        found = found.filter(job=filters.job, subject_count=None)
     for word in filters.object.split():
         found = found.filter(Q(topic__icontains=word) | Q(channel__icontains=word) | Q(subject__icontains=word))
     if filters.since is not None:
@@ -98,21 +123,16 @@ def described(entry: AuditEntry) -> AuditEntryOut:
 
 def csv_lines(entries: QuerySet[AuditEntry]) -> Iterator[str]:
     yield ",".join((*COLUMNS, "results")) + "\r\n"
-    for entry in entries.iterator(chunk_size=PIECE):
+    for entry in entries.iterator(chunk_size=CHUNK_ROWS):
         line = io.StringIO()
         values = [entry.at.isoformat() if name == "at" else getattr(entry, name) for name in COLUMNS]
-        csv.writer(line).writerow([*map(harmless, values), json.dumps(entry.results)])
+        csv.writer(line).writerow([*map(spreadsheet_safe, values), json.dumps(entry.results)])
         yield line.getvalue()
-
-
-def harmless(value: Any) -> Any:
-    """Prefix a text that begins like a formula with an apostrophe, because a spreadsheet would execute it."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
 
 
 def json_lines(entries: QuerySet[AuditEntry]) -> Iterator[str]:
     before = "["
-    for entry in entries.iterator(chunk_size=PIECE):
+    for entry in entries.iterator(chunk_size=CHUNK_ROWS):
         yield before + json.dumps(described(entry).model_dump())
         before = ",\n"
     yield "[]" if before == "[" else "]\n"
@@ -120,13 +140,13 @@ def json_lines(entries: QuerySet[AuditEntry]) -> Iterator[str]:
 
 def download(pieces: Iterator[str], content_type: str, name: str) -> StreamingHttpResponse:
     return StreamingHttpResponse(
-        off_the_loop(pieces),
+        read_in_threads(pieces),
         content_type=content_type,
         headers={"Content-Disposition": f'attachment; filename="{name}"'},
     )
 
 
-async def off_the_loop(pieces: Iterator[str]) -> AsyncIterator[str]:
+async def read_in_threads(pieces: Iterator[str]) -> AsyncIterator[str]:
     """Read each piece outside of the event loop. Daphne would collect a plain iterator in memory first."""
     following = sync_to_async(lambda: next(pieces, None))
     while (piece := await following()) is not None:

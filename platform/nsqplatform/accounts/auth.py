@@ -6,12 +6,12 @@ from __future__ import annotations
 from django.http import HttpRequest
 from ninja.errors import HttpError
 from ninja.security import APIKeyCookie, HttpBearer
-from ninja.utils import check_csrf
 
+from nsqplatform.accounts.access import admit
+from nsqplatform.accounts.credentials import user_of_request
 from nsqplatform.accounts.models import User
-from nsqplatform.accounts.rights import require
 from nsqplatform.accounts.roles import Permission
-from nsqplatform.accounts.tokens import TokenRefused, user_of_token
+from nsqplatform.accounts.tokens import TokenRefused
 
 
 class Token(HttpBearer):
@@ -27,14 +27,14 @@ class Token(HttpBearer):
 
     def authenticate(self, request: HttpRequest, token: str) -> User:
         try:
-            user = user_of_token(token)
+            user = user_of_request(request, token)
         except TokenRefused as error:  # do not fall back to a cookie, which may be another user's
             raise HttpError(401, str(error)) from None
+        assert user is not None
         request.user = user
         if not self.enough:
             raise HttpError(403, "this cannot be done with a token: sign in")
-        require(user, self.permission)
-        return user
+        return admit(user, self.permission, method=str(request.method), request=lambda: request)
 
 
 class Session(APIKeyCookie):
@@ -47,14 +47,10 @@ class Session(APIKeyCookie):
         self.permission = permission
 
     def authenticate(self, request: HttpRequest, key: str | None) -> User | None:
-        user = request.user
+        user = request.user  # by accounts.credentials.SignedIn
         if not isinstance(user, User):
             return None
-        if check_csrf(request) is not None:
-            raise HttpError(403, "CSRF check failed: send the csrf_token of /api/v1/me as X-CSRFToken")
-        user.via = user.via or "session"
-        require(user, self.permission)
-        return user
+        return admit(user, self.permission, method=str(request.method), request=lambda: request)
 
 
 def needs(permission: Permission, *, by_token: bool = True) -> list[Token | Session]:

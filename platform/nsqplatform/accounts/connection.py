@@ -13,6 +13,7 @@ from asgiref.typing import (
     HTTPResponseBodyEvent,
     HTTPResponseStartEvent,
 )
+from django.conf import settings
 
 from nsqplatform.accounts.models import User
 from nsqplatform.accounts.tokens import bearer_token
@@ -24,7 +25,7 @@ class HTTPScope(asgiref.typing.HTTPScope):
     peer: NotRequired[str]
     """The IP address of the connection itself; ``client`` is that of the client behind trusted proxies."""
     caller: NotRequired[User]
-    """The account that nsqadmin's endpoints found."""
+    """The account of the request, which nsqadmin's endpoints set."""
 
 
 class WebSocketScope(asgiref.typing.WebSocketScope):
@@ -49,6 +50,23 @@ def header(scope: Scope, name: bytes) -> str:
 def bearer(scope: Scope) -> str | None:
     """The connection's bearer token. A browser never sends one by itself."""
     return bearer_token(header(scope, b"authorization"))
+
+
+async def read_body(receive: Receive) -> bytes | None:
+    """The body of a request; None if it is longer than DATA_UPLOAD_MAX_MEMORY_SIZE. It is read to its end."""
+    pieces: list[bytes] = []
+    size, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] != "http.request":
+            break
+        more = message.get("more_body", False)
+        size += len(message.get("body", b""))
+        if size <= settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
+            pieces.append(message.get("body", b""))
+        else:
+            pieces.clear()
+    return b"".join(pieces) if size <= settings.DATA_UPLOAD_MAX_MEMORY_SIZE else None
 
 
 async def send_response(send: Send, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:

@@ -6,50 +6,44 @@ The header is trusted only from addresses in ``--trusted-proxy-cidr``, and only 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from django.conf import settings
 from django.contrib.auth.validators import UnicodeUsernameValidator
 from django.core.exceptions import ValidationError
-from django.http import HttpRequest, HttpResponse
 
 from nsqplatform.accounts import audit
-from nsqplatform.accounts.forwarded import peer_of_request
 from nsqplatform.accounts.models import User
 from nsqplatform.accounts.networks import within
-from nsqplatform.accounts.roles import Role, higher
+from nsqplatform.accounts.roles import Role
 
 _valid_name = UnicodeUsernameValidator()
 
 
 def user_of_header(name: str | None, peer: str) -> User | None:
     """The account that the header names. None without a name, if ``peer`` (an IP) is not trusted, if the settings
-    refuse the name, if it is not a valid user name, or if the account is closed.
+    refuse the name, if it is not a valid user name, or if the account is closed or signs in with the identity provider.
 
-    The account is created if it does not exist. Its role is the higher one of its own and that in the settings; the
-    latter is never stored, so it ends with the setting.
+    The account is created if it does not exist. It has the higher of its own role and the role in the settings. The
+    latter is not stored, so it applies only while it is set.
     """
     nsqadmin = settings.NSQADMIN
-    if not nsqadmin.believes_header or not name:
+    if not nsqadmin.trusts_header or not name:
         return None
     if not within(peer, nsqadmin.proxy_networks):
-        audit.refused(
-            user=None,
-            action="sign-in",
-            subject=f"header naming {name}",
-            detail="the sign-in header came from an address that is not trusted",
-            remote_address=peer,
-        )
+        _refused(name, peer, "the sign-in header came from an address that is not trusted")
         return None
     role = role_of_name(name)
     if role is None or not usable(name):
         return None
-    user, made = User.objects.get_or_create(username=name, defaults={"role": Role.VIEWER, "password": "!"})
+    accounts = User.objects.select_related("identity")
+    user, made = accounts.get_or_create(username=name, defaults={"role": Role.VIEWER, "password": "!"})
     if made:
         audit.record(user=user, action="first sign-in by header", subject=name, remote_address=peer)
+    elif hasattr(user, "identity"):  # the proxy and the identity provider may know two people by one name
+        _refused(name, peer, "the account of this name signs in with the identity provider")
+        return None
     if not user.is_active:
         return None
-    user.role = higher(Role(user.role), role)
+    user.given = role
     user.via = "header"
     return user
 
@@ -64,23 +58,19 @@ def role_of_name(name: str) -> Role | None:
     return None if nsqadmin.header_role == "none" else Role(nsqadmin.header_role)
 
 
+def has_given_role(name: str) -> bool:
+    """Whether the settings give this name a role for sign-in by header."""
+    nsqadmin = settings.NSQADMIN
+    return bool(nsqadmin.trusts_header) and name in (*nsqadmin.admin_user, *nsqadmin.operator_user)
+
+
+def _refused(name: str, peer: str, why: str) -> None:
+    audit.refused(user=None, action="sign-in", subject=f"header naming {name}", detail=why, remote_address=peer)
+
+
 def usable(name: str) -> bool:
     try:
         _valid_name(name)
     except ValidationError:
         return False
     return len(name) <= 150
-
-
-class HeaderSignIn:
-    """Django middleware that signs in a request by its header, regardless of its session cookie."""
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        name = request.headers.get(settings.NSQADMIN.acl_http_header)
-        user = user_of_header(name, peer_of_request(request)) if name else None
-        if user is not None:
-            request.user = user
-        return self.get_response(request)

@@ -1,4 +1,4 @@
-"""Which host a connection was sent to, and whether a page of another site sent it."""
+"""Checks the host to which a connection was sent, and the site of the page that sent it."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from nsqplatform.accounts import audit, people
 from nsqplatform.accounts.account_api import REFUSALS, described_token, revoke
 from nsqplatform.accounts.auth import caller, needs
 from nsqplatform.accounts.models import User
+from nsqplatform.accounts.people import stored_roles
 from nsqplatform.accounts.roles import Permission, Role
 from nsqplatform.accounts.schemas import (
     EndedOut,
@@ -46,6 +47,8 @@ def invite(request: HttpRequest, body: PersonIn) -> Status[InvitedOut]:
         username=body.username,
         role=Role(body.role),
         topic_patterns=body.topic_patterns,
+        everywhere=body.everywhere,
+        cluster_roles=stored_roles(body.cluster_roles),
         remote_address=request.META.get("REMOTE_ADDR", ""),
     )
     return Status(201, InvitedOut(**link_out(user, path).model_dump(), person=described(with_counts().get(pk=user.pk))))
@@ -60,6 +63,8 @@ def change(request: HttpRequest, person_id: int, body: PersonChange) -> PersonOu
         user_id=person_id,
         role=None if body.role is None else Role(body.role),
         topic_patterns=body.topic_patterns,
+        everywhere=body.everywhere,
+        cluster_roles=None if body.cluster_roles is None else stored_roles(body.cluster_roles),
         is_active=body.is_active,
         remote_address=request.META.get("REMOTE_ADDR", ""),
     )
@@ -97,7 +102,7 @@ def tokens(request: HttpRequest, person_id: int) -> TokensOut:
 
 @router.delete("{int:person_id}/tokens/{int:token_id}", response={204: None, **REFUSALS})
 def revoke_token(request: HttpRequest, person_id: int, token_id: int) -> Status[None]:
-    """Revoke a person's token, at once."""
+    """Revoke a person's token. It is invalid from now on."""
     token = get_person(person_id).api_tokens.filter(pk=token_id).first()
     if token is None:
         raise HttpError(404, "this person has no such token")
@@ -135,6 +140,8 @@ def described(user: Any) -> PersonOut:
             "username": user.username,
             "role": user.role,
             "topic_patterns": user.topic_patterns,
+            "everywhere": user.everywhere,
+            "cluster_roles": user.cluster_roles,
             "is_active": user.is_active,
             "has_password": user.has_usable_password(),
             "created_at": ms(user.created_at),

@@ -6,13 +6,17 @@ from django.core.exceptions import PermissionDenied
 
 from nsqplatform.accounts.models import User
 from nsqplatform.accounts.roles import Permission, allows
+from nsqplatform.clusters import current
 
 
 def require(user: User, permission: Permission, *, topic: str | None = None) -> None:
-    """Raise PermissionDenied with a message unless ``user`` has the permission, with ``topic`` for that topic."""
+    """Raise PermissionDenied with a message unless ``user`` has the permission; with ``topic``, on that topic."""
     if user.may(permission, topic):
         return
-    if user.is_active and allows(user.role, permission):
-        raise PermissionDenied(f"you may act on topics {', '.join(user.topic_patterns)}, not on {topic}")
-    whose = "this token's" if user.via.startswith("token") else "your"
-    raise PermissionDenied(f"{whose} role, {user.role}, may not {permission.value}")
+    rights = user.rights_over_platform if permission is Permission.ADMINISTER else user.rights
+    if user.is_active and allows(rights.role, permission):
+        raise PermissionDenied(f"you may act on topics {', '.join(rights.topic_patterns)}, not on {topic}")
+    whose = "this token's" if user.is_by_token else "your"
+    if not user.rights.role:
+        raise PermissionDenied(f"{whose} account has no role in the cluster {current.title()}")
+    raise PermissionDenied(f"{whose} role, {user.rights.role}, may not {permission.value}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 from django.conf import settings
 from django.db.models import TextChoices
@@ -16,6 +17,13 @@ class Role(TextChoices):
     VIEWER = "viewer"
     OPERATOR = "operator"
     ADMIN = "admin"
+
+
+class Rights(NamedTuple):
+    """The role of an account in one cluster, and the topics to which it applies. ``role`` is empty without access."""
+
+    role: str
+    topic_patterns: tuple[str, ...] = ()
 
 
 class Permission(Enum):
@@ -30,6 +38,9 @@ class Permission(Enum):
     MAINTAIN = "compact, roll up or drop parts of the archive"
     ATTEND = "acknowledge, close or silence alerts"
     ALERT = "define alert rules and notifiers"
+    SHARE = "share saved views"
+    MASK = "define masks"
+    DESCRIBE = "define message types"
     ADMINISTER = "manage accounts"
 
 
@@ -42,6 +53,9 @@ _LEAST_ROLE: dict[Permission, Role] = {
     Permission.MAINTAIN: Role.ADMIN,
     Permission.ATTEND: Role.OPERATOR,
     Permission.ALERT: Role.ADMIN,
+    Permission.SHARE: Role.OPERATOR,
+    Permission.MASK: Role.ADMIN,
+    Permission.DESCRIBE: Role.OPERATOR,
     Permission.ADMINISTER: Role.ADMIN,
 }
 
@@ -55,7 +69,12 @@ def least_role(permission: Permission) -> Role:
 
 def allows(role: str, permission: Permission) -> bool:
     """Return whether ``role`` has ``permission``; an unknown role has none."""
-    return role in Role.values and _RANK[Role(role)] >= _RANK[least_role(permission)]
+    return is_at_least(role, least_role(permission))
+
+
+def is_at_least(role: str, least: Role) -> bool:
+    """Return whether ``role`` is ``least`` or higher; an unknown role is not."""
+    return role in Role.values and _RANK[Role(role)] >= _RANK[least]
 
 
 def covers(role: str, patterns: Sequence[str], topic: str) -> bool:

@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 from ninja import Schema
 from pydantic import AfterValidator, Field
 
+from nsqwire.units import Milliseconds
+
 RoleName = Literal["viewer", "operator", "admin"]
 
 
@@ -27,12 +29,22 @@ class Credentials(Schema):
     password: str = Field(max_length=1024)
 
 
+class ClusterOfAccount(Schema):
+    name: str
+    title: str
+    path: str = Field(description="prefix of the paths of its pages; empty for the cluster at the root")
+
+
 class Me(Schema):
     username: str
-    role: RoleName
+    role: RoleName | Literal["none"] = Field(description="in this cluster; none: no access to it")
+    administers: bool = Field(description="whether the account may manage accounts, which belong to no cluster")
+    cluster: str = Field(description="the cluster of this request; the one at the root is named default")
+    clusters: list[ClusterOfAccount] = Field(description="the clusters that the account may view")
     topic_patterns: list[str] = Field(description="globs of the topics an operator may act on; empty: all")
     via: str = Field(description="session, header, or token and its name")
     has_password: bool
+    is_external: bool = Field(description="whether it signs in with the identity provider, and has no password")
     sign_out_url: str = Field(description="URL to open after signing out; empty: the sign-in page")
     reads_messages: bool = Field(description="whether this role may read messages, by --message-role")
     reads_all_topics: bool = Field(description="whether topic_patterns do not restrict which messages may be read")
@@ -46,12 +58,12 @@ class Message(Schema):
 
 
 class FieldError(Schema):
-    field: str = Field(description="its name, below the body or the query; parts of it after dots, such as bodies.3")
+    field: str = Field(description="name of a field of the body or query; nested ones after dots, such as bodies.3")
     message: str
 
 
 class InvalidRequest(Message):
-    """The body of a 422. ``message`` contains all of it, as text."""
+    """The body of a 422. ``message`` contains all field errors as one text."""
 
     field_errors: list[FieldError] = Field(description="empty if no single field is the cause")
 
@@ -64,16 +76,20 @@ class PasswordChange(Schema):
 class TokenIn(Schema):
     name: Line = Field(min_length=1, max_length=100)
     role: RoleName = Field(description="role of the token; not above its owner's")
-    expires_at: int | None = Field(None, ge=0, le=253_402_300_799_000, description="null: valid until it is revoked")
+    cluster: str = Field("", max_length=32, description="the only cluster in which it is valid; empty: all")
+    expires_at: Milliseconds | None = Field(
+        None, ge=0, le=253_402_300_799_000, description="null: valid until it is revoked"
+    )
 
 
 class TokenOut(Schema):
     id: int
     name: str
     role: RoleName
-    created_at: int
-    expires_at: int | None
-    last_used_at: int | None = Field(description="to the minute")
+    cluster: str
+    created_at: Milliseconds
+    expires_at: Milliseconds | None
+    last_used_at: Milliseconds | None = Field(description="to the minute")
 
 
 class NewTokenOut(TokenOut):
@@ -86,8 +102,8 @@ class TokensOut(Schema):
 
 class SessionOut(Schema):
     id: str
-    signed_in_at: int | None
-    seen_at: int | None = Field(description="to the minute")
+    signed_in_at: Milliseconds | None
+    seen_at: Milliseconds | None = Field(description="to the minute")
     address: str
     user_agent: str
     current: bool
@@ -101,15 +117,29 @@ class EndedOut(Schema):
     ended: int
 
 
+class ClusterRole(Schema):
+    """An account's role in one cluster."""
+
+    role: RoleName | Literal["none"]
+    topic_patterns: Patterns = []
+
+
+ClusterRoles = Annotated[dict[Line, ClusterRole], Field(max_length=100)]
+
+
 class PersonIn(Schema):
     username: Line = Field(min_length=1, max_length=150)
     role: RoleName
     topic_patterns: Patterns = []
+    everywhere: bool = Field(True, description="whether role applies in every cluster that cluster_roles does not name")
+    cluster_roles: ClusterRoles = {}
 
 
 class PersonChange(Schema):
     role: RoleName | None = None
     topic_patterns: Patterns | None = None
+    everywhere: bool | None = None
+    cluster_roles: ClusterRoles | None = None
     is_active: bool | None = None
 
 
@@ -118,10 +148,12 @@ class PersonOut(Schema):
     username: str
     role: RoleName
     topic_patterns: list[str]
+    everywhere: bool
+    cluster_roles: ClusterRoles
     is_active: bool
     has_password: bool
-    created_at: int
-    seen_at: int | None
+    created_at: Milliseconds
+    seen_at: Milliseconds | None
     session_count: int
     token_count: int
 
@@ -133,7 +165,7 @@ class PeopleOut(Schema):
 class LinkOut(Schema):
     username: str
     path: str = Field(description="signs this account in once; shown only once")
-    expires_at: int
+    expires_at: Milliseconds
 
 
 class InvitedOut(LinkOut):
@@ -147,19 +179,25 @@ class NodeResultOut(Schema):
     detail: str
 
 
+AuditOutcome = Literal["done", "partial", "failed", "refused", "running"]
+"""``running``: a job that has not ended."""
+
+
 class AuditEntryOut(Schema):
     id: int
-    at: int
+    at: Milliseconds
     user: str = Field(description="empty: unknown caller")
     via: str
     action: str
     topic: str
     channel: str | None
     subject: str = Field(description="the object, if it is not a topic")
-    outcome: Literal["done", "partial", "failed", "refused"]
+    outcome: AuditOutcome
     detail: str
     results: list[NodeResultOut]
     remote_address: str
+    job: int | None = Field(description="the job of which this entry is a part; null without one")
+    subject_count: int | None = Field(description="number of the job's subjects, in the entry of the job itself")
 
 
 class AuditOut(Schema):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 from django.contrib.auth import authenticate, update_session_auth_hash
 from django.contrib.auth.password_validation import validate_password
@@ -16,7 +17,7 @@ from django.utils import timezone
 
 from nsqplatform.accounts import audit
 from nsqplatform.accounts.counters import increment
-from nsqplatform.accounts.models import OneTimeLink, User
+from nsqplatform.accounts.models import ExternalIdentity, OneTimeLink, User
 from nsqplatform.accounts.roles import Role
 from nsqplatform.accounts.sessions import end_sessions, open_session
 from nsqplatform.accounts.tokens import hashed
@@ -79,17 +80,17 @@ def sign_in(request: HttpRequest, *, username: str, password: str) -> User:
     """Open a session. Raises SignInFailed or TooManyFailures.
 
     Failures are counted per name and address, so that an attacker locks out neither others nor the account's owner. An
-    attempt counts before its password is checked, otherwise many at the same time would all be checked. The endpoint
+    attempt is counted before its password is checked, so that concurrent attempts cannot exceed the limit. The endpoint
     limits the attempts per address.
     """
     address = request.META.get("REMOTE_ADDR", "")
     counter = "sign-in-failures:" + hashed(f"{username}\n{address}")
     if increment(counter, expires_s=FAILURES_FORGOTTEN_AFTER.total_seconds()) > FAILURES_ALLOWED:
-        written_as_refused(request, username, "too many failed attempts")
+        record_refused_sign_in(request, username, "too many failed attempts")
         raise TooManyFailures
     user = authenticate(request, username=username, password=password)
     if not isinstance(user, User):
-        written_as_refused(request, username, "wrong name or password")
+        record_refused_sign_in(request, username, "wrong name or password")
         raise SignInFailed
     cache.delete(counter)
     open_session(request, user)
@@ -98,7 +99,7 @@ def sign_in(request: HttpRequest, *, username: str, password: str) -> User:
     return user
 
 
-def written_as_refused(request: HttpRequest, username: str, why: str) -> None:
+def record_refused_sign_in(request: HttpRequest, username: str, why: str) -> None:
     """Record a refused sign-in. An unknown name is left out, because users sometimes type their password there."""
     known = User.objects.filter(username=username).exists()
     audit.refused(
@@ -116,6 +117,8 @@ def change_password(request: HttpRequest, *, user: User, current: str, new: str)
 
     ``current`` is ignored for an account without a password. Raises ValidationError that names the field.
     """
+    if is_external(user):
+        raise ValidationError("this account has no password: it signs in with the identity provider")
     if user.has_usable_password() and not user.check_password(current):
         raise ValidationError({"current_password": "this is not your password"})
     try:
@@ -129,14 +132,31 @@ def change_password(request: HttpRequest, *, user: User, current: str, new: str)
     audit.record(user=user, action="change password", subject=user.username, remote_address=request.META["REMOTE_ADDR"])
 
 
+def is_external(user: User) -> bool:
+    """Whether the account signs in with an identity provider."""
+    return ExternalIdentity.objects.filter(user=user).exists()
+
+
 def create_account(
-    *, username: str, role: Role, password: str | None = None, topic_patterns: Sequence[str] = ()
+    *,
+    username: str,
+    role: Role,
+    password: str | None = None,
+    topic_patterns: Sequence[str] = (),
+    everywhere: bool = True,
+    cluster_roles: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> User:
     """Create an account; without a password, only links sign it in.
 
     Raises Django's ValidationError on a taken or malformed name, or a weak password.
     """
-    user = User(username=username, role=role, topic_patterns=list(topic_patterns))
+    user = User(
+        username=username,
+        role=role,
+        topic_patterns=list(topic_patterns),
+        everywhere=everywhere,
+        cluster_roles=dict(cluster_roles or {}),
+    )
     if password is not None:
         validate_password(password, user)
     user.set_password(password)

@@ -1,4 +1,8 @@
-"""Django's database sessions, with columns for account, address and browser."""
+"""Django's database sessions, with columns for account, address and browser.
+
+The key of a session, which its cookie contains, is not stored: the row has a hash of it. A copy of the database signs
+nobody in.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from django.utils import timezone
 from nsqplatform.accounts.models import Session, User
 from nsqplatform.accounts.tokens import hashed
 
-SEEN_NOTED_EVERY = timedelta(minutes=1)
+SEEN_INTERVAL = timedelta(minutes=1)
 """``seen_at`` is written at most this often."""
 
 
@@ -24,9 +28,18 @@ class SessionStore(DatabaseSessions):
     def get_model_class(cls) -> type[Session]:
         return Session
 
+    def exists(self, session_key: str) -> bool:
+        return super().exists(stored_key(session_key))
+
+    def delete(self, session_key: str | None = None) -> None:
+        key = session_key or self.session_key
+        if key is not None:
+            super().delete(stored_key(key))
+
     def create_model_instance(self, data: dict[str, Any]) -> Session:
         row = super().create_model_instance(data)
         assert isinstance(row, Session)
+        row.session_key = stored_key(row.session_key)
         if SESSION_KEY in data:
             row.user_id = int(data[SESSION_KEY])
             row.seen_at = timezone.now()
@@ -36,11 +49,19 @@ class SessionStore(DatabaseSessions):
         return row
 
     def _get_session_from_db(self) -> Session | None:
-        row: Session | None = super()._get_session_from_db()  # type: ignore[misc]  # the stubs leave it out
         now = timezone.now()
-        if row is not None and row.user_id and (row.seen_at is None or now - row.seen_at > SEEN_NOTED_EVERY):
+        key = stored_key(self.session_key or "")
+        row = Session.objects.filter(session_key=key, expire_date__gt=now).first()
+        if row is None:
+            self._session_key = None  # Django then creates a session with a new key
+        elif row.user_id and (row.seen_at is None or now - row.seen_at > SEEN_INTERVAL):
             Session.objects.filter(pk=row.pk).update(seen_at=now)
         return row
+
+
+def stored_key(session_key: str) -> str:
+    """The key of the row of a session: the first 160 bits of the key's SHA-256, which fill Django's column."""
+    return hashed(session_key)[:40]
 
 
 def open_session(request: HttpRequest, user: User) -> None:
@@ -48,14 +69,15 @@ def open_session(request: HttpRequest, user: User) -> None:
     Session.objects.filter(expire_date__lt=timezone.now()).delete()  # expired sessions
     login(request, user, backend="django.contrib.auth.backends.ModelBackend")
     request.session.cycle_key()
+    request.session.set_expiry(None)  # that of the settings, not that of a sign-in with an identity provider
     request.session["signed_in_at"] = timezone.now().timestamp()
     request.session["address"] = request.META.get("REMOTE_ADDR", "")[:64]
     request.session["user_agent"] = request.headers.get("User-Agent", "")[:200]
 
 
 def public_id(session: Session) -> str:
-    """The session's id in the API, which cannot be used to sign in."""
-    return hashed(session.session_key)[:16]
+    """The session's id in the API."""
+    return session.session_key[:16]
 
 
 def open_sessions(user: User) -> list[Session]:
@@ -74,5 +96,5 @@ def end_session(user: User, identifier: str) -> Session | None:
 
 def end_sessions(user: User, *, but: str | None = None) -> int:
     """End all of the account's sessions except that with the key ``but``, and return their number."""
-    ended, _ = user.sessions.exclude(session_key=but or "").delete()
+    ended, _ = user.sessions.exclude(session_key=stored_key(but or "")).delete()
     return ended

@@ -12,11 +12,13 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from nsqplatform.accounts.models import ApiToken, User
-from nsqplatform.accounts.roles import Role, higher, lower
+from nsqplatform.accounts.roles import Role, higher
+from nsqplatform.clusters import current
 
 PREFIX = "nsq_"
 """Prefix of tokens, by which scanners for leaked secrets recognise them."""
-USE_NOTED_EVERY = timedelta(minutes=1)
+USED_INTERVAL = timedelta(minutes=1)
+"""``last_used_at`` is written at most this often."""
 MAX_TOKENS = 50
 """Maximum number of tokens of an account."""
 
@@ -26,21 +28,33 @@ class TokenRefused(Exception):
 
 
 def create_token(
-    *, user: User, name: str, role: Role | None = None, expires_at: datetime | None = None, replace: bool = True
+    *,
+    user: User,
+    name: str,
+    role: Role | None = None,
+    cluster: str = "",
+    expires_at: datetime | None = None,
+    replace: bool = True,
 ) -> str:
-    """Create a token and return it; it cannot be read again. ``role`` None: its owner's current role.
+    """Create a token and return it; it cannot be read again. ``role`` None: its owner's highest current role.
+    ``cluster``: the only one in which it is valid; empty: all of its owner's.
 
     An existing token of the same name is replaced if ``replace``. Raises ValidationError for a name that is empty, too
-    long or (unless ``replace``) taken, a role above the owner's, a time in the past, or if the account has
-    MAX_TOKENS tokens.
+    long or (unless ``replace``) taken, a role above the owner's, a cluster that is not declared, a time in the past, or
+    if the account has MAX_TOKENS tokens.
     """
-    role = Role(user.role) if role is None else role
-    if higher(role, Role(user.role)) != Role(user.role):
-        raise ValidationError({"role": f"you are {user.role}; a token cannot be more"})
+    if cluster and cluster not in current.names():
+        raise ValidationError({"cluster": f"there is no cluster {cluster!r}"})
+    own = user.highest_role([cluster] if cluster else current.names())
+    role = own if role is None else role
+    if higher(role, own) != own:
+        raise ValidationError({"role": f"you are {own}; a token cannot be more"})
     if expires_at is not None and expires_at <= timezone.now():
         raise ValidationError({"expires_at": "this time is past"})
     secret = PREFIX + secrets.token_urlsafe(32)
-    token = ApiToken(user=user, name=name.strip(), role=role, token_hash=hashed(secret), expires_at=expires_at)
+    token = ApiToken(
+        user=user, name=name.strip(), role=role, cluster=cluster, token_hash=hashed(secret), expires_at=expires_at
+    )
     token.clean_fields(exclude=["user"])
     try:
         with transaction.atomic():
@@ -63,30 +77,41 @@ def bearer_token(authorization: str) -> str | None:
 def user_of_token(secret: str) -> User:
     """Return the token's account, with its role limited to the token's. Raises TokenRefused."""
     found = ApiToken.objects.select_related("user").filter(token_hash=hashed(secret)).first()
-    if found is None:
-        raise TokenRefused("unknown token: it was revoked or never existed")
+    user = owner_of(found)
     now = timezone.now()
-    if found.expires_at is not None and found.expires_at <= now:
-        raise TokenRefused(f"this token expired on {found.expires_at:%Y-%m-%d %H:%M} UTC")
-    if not found.user.is_active:
-        raise TokenRefused("the account of this token is closed")
-    if found.last_used_at is None or now - found.last_used_at > USE_NOTED_EVERY:
+    if found is not None and (found.last_used_at is None or now - found.last_used_at > USED_INTERVAL):
         ApiToken.objects.filter(pk=found.pk).update(last_used_at=now)
-    user = found.user
-    user.role = lower(Role(found.role), owners_role(user))
-    user.via = f"token {found.name}"
     return user
 
 
-def owners_role(user: User) -> Role:
-    """The stored role, or the role that the settings give to this name for sign-in by header, if that is higher."""
+def user_of_token_name(username: str, name: str) -> User:
+    """As ``user_of_token``, for a token that is known by its account and name."""
+    found = ApiToken.objects.select_related("user").filter(user__username=username, name=name)
+    return owner_of(found.first())
+
+
+def owner_of(token: ApiToken | None) -> User:
+    """The token's account, with its role limited to the token's. Raises TokenRefused; None stands for no token."""
+    if token is None:
+        raise TokenRefused("unknown token: it was revoked or never existed")
+    if token.expires_at is not None and token.expires_at <= timezone.now():
+        raise TokenRefused(f"this token expired on {token.expires_at:%Y-%m-%d %H:%M} UTC")
+    if not token.user.is_active:
+        raise TokenRefused("the account of this token is closed")
+    user = token.user
+    user.given, user.limit, user.only_in = given_role(user), Role(token.role), token.cluster
+    user.via = f"token {token.name}"
+    return user
+
+
+def given_role(user: User) -> Role | None:
+    """The role that the settings give to this name for sign-in by header. The header does not sign in to accounts of
+    the identity provider."""
     nsqadmin = settings.NSQADMIN
-    if nsqadmin.believes_header:
-        if user.username in nsqadmin.admin_user:
-            return Role.ADMIN
-        if user.username in nsqadmin.operator_user:
-            return higher(Role(user.role), Role.OPERATOR)
-    return Role(user.role)
+    named = nsqadmin.trusts_header and user.username in (*nsqadmin.admin_user, *nsqadmin.operator_user)
+    if not named or hasattr(user, "identity"):
+        return None
+    return Role.ADMIN if user.username in nsqadmin.admin_user else Role.OPERATOR
 
 
 def hashed(secret: str) -> str:

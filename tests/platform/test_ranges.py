@@ -1,0 +1,54 @@
+"""Ranges of time in requests to the API."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = pytest.mark.django_db
+
+RANGES = {
+    "events": ("since", "until"),
+    "audit": ("since", "until"),
+    "audit/export.csv": ("since", "until"),
+    "audit/export.json": ("since", "until"),
+    "history?scope=cluster": ("from", "to"),
+    "reports/runs/1/result": ("since", "until"),
+    "reports/runs/1/result/series?figures=p99": ("since", "until"),
+    "reports/runs/1/result/calendar?objective=latency": ("since", "until"),
+}
+
+
+@pytest.fixture
+def page(browser, account):
+    account("viewer")
+    page = browser()
+    page.sign_in("viewer")
+    return page
+
+
+def test_every_range_of_the_api_is_in_this_test():
+    """An endpoint that is added with a range needs an entry."""
+    from nsqplatform.console.api import api
+
+    ranges = set()
+    for path, methods in api.get_openapi_schema()["paths"].items():
+        names = {each["name"] for each in methods.get("get", {}).get("parameters", ())}
+        if {"since", "until"} <= names or {"from", "to"} <= names:
+            ranges.add(path.removeprefix("/api/v1/").replace("{run_id}", "1").replace("{int:run_id}", "1"))
+    assert ranges == {each.partition("?")[0] for each in RANGES}
+
+
+@pytest.mark.parametrize("path", RANGES)
+def test_a_range_that_ends_before_it_begins_is_refused(page, path):
+    """With 422, as any request that is not understood, and both parameters by name."""
+    first, last = RANGES[path]
+    times = {first: 1_700_000_000_000, last: 1_600_000_000_000}
+    if path.startswith("history"):
+        times = {name: at // 1000 for name, at in times.items()}
+    query = "&".join(f"{name}={at}" for name, at in times.items())
+    answer = page.request("GET", f"{path}{'&' if '?' in path else '?'}{query}")
+    assert answer.status_code == 422, answer.content
+    refusal = answer.json()
+    assert {each["field"] for each in refusal["field_errors"]} == {first, last}
+    assert first in refusal["message"]
+    assert last in refusal["message"]
