@@ -1,0 +1,1 @@
+"""Definitions: the platform's configuration as one file, which is exported, reviewed and imported."""

@@ -1,0 +1,1 @@
+"""The sections of a definitions file that are stored in the database."""

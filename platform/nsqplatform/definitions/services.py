@@ -1,0 +1,200 @@
+"""Export and import of definitions, with permissions and the audit trail."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.db import transaction
+
+from nsqcluster import outcome_of
+from nsqplatform.accounts import audit
+from nsqplatform.accounts.models import User
+from nsqplatform.accounts.rights import require
+from nsqplatform.accounts.roles import Permission
+from nsqplatform.accounts.schemas import NodeResultOut
+from nsqplatform.clusters import current
+from nsqplatform.definitions.changes import Change
+from nsqplatform.definitions.document import SECTIONS, VERSION, Document, from_toml
+from nsqplatform.definitions.errors import FieldFault, InvalidDefinitions
+from nsqplatform.definitions.sections.masks import Masks
+from nsqplatform.definitions.sections.notifiers import Notifiers
+from nsqplatform.definitions.sections.people import People
+from nsqplatform.definitions.sections.rules import Rules
+from nsqplatform.definitions.sections.schedules import Schedules
+from nsqplatform.definitions.sections.section import Section
+from nsqplatform.definitions.sections.silences import Silences
+from nsqplatform.definitions.sections.views import Views
+from nsqplatform.definitions.topics import Topics
+
+IN_DATABASE: Final[Sequence[type[Section]]] = (Notifiers, Rules, Silences, Schedules, Masks, Views, People)
+"""In the order in which they are stored, because rules refer to notifiers, and silences to rules."""
+MAX_DENIED = 5
+PAST = {"create": "created", "change": "changed", "remove": "removed", "keep": "not in the file"}
+
+
+@dataclass(kw_only=True)
+class Review:
+    """The changes of an import, planned or made. ``unanswered`` are servers of the cluster that did not answer, whose
+    topics are therefore unknown."""
+
+    changes: list[Change]
+    unchanged: int
+    unanswered: Sequence[str]
+
+    @property
+    def would_change(self) -> bool:
+        return any(change.verb != "keep" for change in self.changes)
+
+    @property
+    def outcome(self) -> Literal["done", "partial"]:
+        """The outcome of an import. A change that was not attempted because of an error counts as not done."""
+        made = all(change.outcome == "done" for change in self.changes if change.verb != "keep")
+        return "done" if made else "partial"
+
+    def summary(self) -> str:
+        """Such as ``1 created, 2 changed, 1 not completed``: the last counts changes that failed or are partly done."""
+        made = [change for change in self.changes if change.verb != "keep"]
+        counts = Counter(PAST[change.verb] if change.outcome == "done" else "not completed" for change in made)
+        kinds = ("created", "changed", "removed", "not completed")
+        return ", ".join(f"{counts[kind]:,} {kind}" for kind in kinds if counts[kind])
+
+
+def export(*, by: User, secrets: bool = False, only: Collection[str] = ()) -> Document:
+    """The definitions that ``by`` may see, of the sections ``only``, or of all. ``secrets``: webhook URLs in full.
+
+    Raises PermissionDenied, ValidationError naming an unknown section, and TopicsUnknown.
+    """
+    require(by, Permission.VIEW)
+    if secrets:
+        require(by, Permission.ALERT)
+    if unknown := set(only) - set(SECTIONS):
+        raise ValidationError({"only": f"there is no section {min(unknown)!r}; there are {', '.join(SECTIONS)}"})
+    document = Document.model_validate({"version": VERSION, "cluster": current.name()})
+    if not only or "topics" in only:
+        document.topics = Topics(by).exported()
+    for section in (kind(by) for kind in IN_DATABASE):
+        if section.name in only:
+            require(by, section.reads)
+        elif only or not by.may(section.reads):
+            continue
+        setattr(document, section.name, section.exported(secrets=secrets))
+    return document
+
+
+def import_definitions(*, text: str, by: User, dry_run: bool, prune: bool, remote_address: str) -> Review:
+    """Compare a file with the platform and, unless ``dry_run``, store the differences. ``prune`` also removes existing
+    entries that the file's sections lack.
+
+    The database is changed in one transaction, then the cluster. Raises InvalidDefinitions, PermissionDenied and
+    TopicsUnknown, having changed nothing.
+    """
+    document = from_toml(text)
+    if document.cluster != current.name():
+        raise InvalidDefinitions(
+            [FieldFault("cluster", f"the file is for cluster {document.cluster}, not for {current.name()}")]
+        )
+    topics = Topics(by) if document.topics is not None else None
+    with transaction.atomic():
+        sections = [kind(by) for kind in IN_DATABASE if getattr(document, kind.name) is not None]
+        _store(document, sections, prune)
+        changes = topics.plan(document.topics, remove=prune) if topics and document.topics is not None else []
+        _raise_refusals(document, sections, topics)
+        if dry_run:
+            transaction.set_rollback(True)
+    changes += [change for section in sections for change in section.changes]
+    review = Review(
+        changes=changes,
+        unchanged=sum(section.unchanged for section in sections) + (topics.unchanged if topics else 0),
+        unanswered=topics.unanswered if topics else [],
+    )
+    if not dry_run and review.would_change:
+        _finish(review, topics, by, remote_address)
+    return review
+
+
+def _store(document: Document, sections: Sequence[Section], prune: bool) -> None:
+    for section in sections:
+        require(section.by, section.reads)
+        section.store(getattr(document, section.name))
+    for section in reversed(sections):
+        section.prune(getattr(document, section.name), remove=prune)
+
+
+def _raise_refusals(document: Document, sections: Sequence[Section], topics: Topics | None) -> None:
+    faults = [fault for section in sections for fault in section.faults] + _duplicates(document)
+    if faults:
+        raise InvalidDefinitions(faults)
+    denied = [each for section in sections for each in section.denied] + (topics.denied if topics else [])
+    if denied:
+        more = f"; and {len(denied) - MAX_DENIED:,} more" if len(denied) > MAX_DENIED else ""
+        raise PermissionDenied("; ".join(f"{path}: {why}" for path, why in denied[:MAX_DENIED]) + more)
+
+
+def _duplicates(document: Document) -> list[FieldFault]:
+    """The topics and channels that are defined twice."""
+    faults, names = [], Counter[str]()
+    for index, topic in enumerate(document.topics or ()):
+        names[topic.name] += 1
+        if names[topic.name] == 2:
+            faults.append(FieldFault(f"topics.{index}", f"{topic.name} is defined twice"))
+        channels = Counter(channel.name for channel in topic.channels)
+        faults += [
+            FieldFault(f"topics.{index}.channels", f"{topic.name}/{name} is defined twice")
+            for name, count in channels.items()
+            if count > 1
+        ]
+    return faults
+
+
+def _finish(review: Review, topics: Topics | None, by: User, remote_address: str) -> None:
+    """Change the cluster, set the outcomes, and record the import in the audit trail.
+
+    Each action on a topic or channel also gets an entry of its own, like an action on the pages, so that charts mark it
+    and diagnoses name it.
+    """
+    for change in review.changes:
+        if change.verb != "keep" and not change.actions:
+            change.outcome = "done"
+    try:
+        if topics is not None:
+            topics.perform(review.changes)
+    finally:
+        _record_actions(review.changes, by, remote_address)
+        audit.record(
+            user=by,
+            action="import definitions",
+            outcome=review.outcome,
+            detail=review.summary(),
+            results=[_audited(change).dict() for change in review.changes if change.verb != "keep"],
+            remote_address=remote_address,
+        )
+
+
+def _record_actions(changes: Sequence[Change], by: User, remote_address: str) -> None:
+    with transaction.atomic():
+        for change in changes:
+            topic, channel = change.topic_and_channel
+            for each in change.performed:
+                audit.record(
+                    user=by,
+                    action=each.action,
+                    topic=topic,
+                    channel=channel,
+                    outcome="failed" if each.error else outcome_of(each.results),
+                    detail=each.error or "import of definitions",
+                    results=each.results,
+                    remote_address=remote_address,
+                )
+
+
+def _audited(change: Change) -> NodeResultOut:
+    """The change as a line of the audit entry."""
+    fields = ", ".join(f"{each.field} {each.before or '–'} → {each.after or '–'}" for each in change.fields)
+    failures = [f"{each['node']}: {each['detail']}" for each in change.results if each["outcome"] != "done"]
+    outcome = PAST[change.verb] if change.outcome == "done" else change.outcome
+    detail = "; ".join(part for part in (fields, change.detail, *failures) if part)
+    return NodeResultOut(node=change.name, target=change.section, outcome=outcome, detail=detail)

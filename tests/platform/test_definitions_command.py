@@ -1,0 +1,94 @@
+"""``nsq definitions`` as a process. It executes the statements of the API, which test_definitions.py tests."""
+
+from __future__ import annotations
+
+import getpass
+import stat
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from nsqplatform.accounts.models import AuditEntry
+from tests.database import url_of
+from tests.harness.process import ROOT
+from tests.platform.conftest import platform_environment
+from tests.platform.test_definitions import FILE, emptied
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def nsq(redis: Any, transactional_db: None) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs ``manage.py nsq definitions`` on the tests' database."""
+    emptied()
+    database = url_of(connection.settings_dict)
+
+    def run(*words: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, ROOT / "manage.py", "nsq", "definitions", *words],
+            env=platform_environment(DATABASE_URL=database, NSQLOOKUPD_HTTP_ADDRESSES=""),
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    return run
+
+
+def test_the_command_checks_applies_and_exports_a_file(nsq: Any, tmp_path: Path) -> None:
+    """``check`` exits with 2 while something would change; the audit trail names the user of the system."""
+    file = tmp_path / "nsq.toml"
+    file.write_text(FILE)
+    checked = nsq("check", str(file))
+    assert (checked.returncode, checked.stderr) == (2, "")
+    assert checked.stdout.splitlines()[0].startswith("+ notifiers pager: url – → https://hooks.example.com/…")
+    assert checked.stdout.splitlines()[-1] == "8 to create, 0 to change, 0 to remove, 0 unchanged, 0 not in the file"
+    applied = nsq("apply", "-", text=FILE)
+    assert applied.returncode == 0, applied.stderr
+    assert applied.stdout.splitlines()[-1] == "8 created, 0 unchanged, 0 not in the file"
+    assert nsq("check", str(file)).returncode == 0
+    entry = AuditEntry.objects.get(action="import definitions")
+    assert (entry.user, entry.via) == (getpass.getuser(), "command line")
+
+    file.write_text(FILE.replace("1000.0", "2000.0").replace("4711", "4712"))
+    changed = nsq("check", str(file), "--prune").stdout
+    assert "~ rules Backlog: threshold 1000.0 → 2000.0\n" in changed
+    assert "4711" not in changed
+    file.chmod(0o644)
+    assert nsq("export", str(file), "--secrets").returncode == 0
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600  # it has the key of a webhook
+    assert tomllib.loads(file.read_text()) == tomllib.loads(FILE) | {"topics": []}
+    assert tomllib.loads(nsq("export", "--only", "rules").stdout).keys() == {"version", "rules"}
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "error"),
+    [
+        (["check", "-"], "version = 2", "nsq definitions: -: version: this platform reads definitions of version 1\n"),
+        (["apply", "/no/such"], None, "nsq definitions: [Errno 2] No such file or directory: '/no/such'\n"),
+        (
+            ["export", "--only", "nodes"],
+            None,
+            "nsq definitions: there is no section 'nodes'; there are topics, notifiers, rules, silences, schedules, "
+            "masks, views, people\n",
+        ),
+    ],
+)
+def test_the_command_fails_in_one_line(nsq: Any, words: list[str], text: str | None, error: str) -> None:
+    answer = nsq(*words, text=text)
+    assert (answer.returncode, answer.stderr, answer.stdout) == (1, error, "")
+
+
+def test_an_invalid_command_line_is_no_difference(nsq: Any) -> None:
+    """Its status is that of errors, because 2 says that something would change."""
+    answer = nsq("check")
+    assert answer.returncode == 1
+    assert "nsq definitions check: the following arguments are required: FILE" in answer.stderr
