@@ -1,0 +1,1 @@
+"""Saved views: addresses of pages under a name, private or shared."""
