@@ -8,7 +8,10 @@ from base64 import b64decode
 import pytest
 from playwright.sync_api import expect
 
+from tests.browser.clicks import Clicks
+from tests.browser.widths import pixels_beyond
 from tests.harness.waiting import wait_until
+from tests.platform.message_descriptors import ORDER, descriptors, order_body
 
 
 def bodies(visitor_or_page, topic, channel):
@@ -75,7 +78,8 @@ def test_a_file_goes_deferred_to_the_node_that_was_chosen(live, stack, letters):
     expect(page.get_by_text(f"1 message published to letters on {node}")).to_be_visible()
     assert stack.channel("letters", "post")["deferred_count"] == 1
     page.goto("/topics/letters/post?messages=deferred")
-    article = page.get_by_role("article")
+    article = page.get_by_role("main").get_by_role("article")
+    article.get_by_role("button", name=re.compile("^[0-9a-f]{16}$")).click()
     expect(article).to_contain_text("due")
     expect(article).to_contain_text("00 01 02 03")
 
@@ -110,7 +114,7 @@ def test_a_tail_asks_before_it_takes_a_topics_backlog(live, stack):
     tail = page.get_by_role("region", name="Tail")
     expect(tail).to_contain_text("3 waiting messages")
     assert stack.topic("unread")["depth"] == 3
-    tail.get_by_role("button", name="Take them and watch").click()
+    tail.get_by_role("button", name="Take the messages").click()
     expect(tail.get_by_role("article")).to_have_count(3)
 
 
@@ -120,10 +124,11 @@ def test_waiting_messages_are_shown_and_published_again(live, stack, letters):
     stack.command("/pub", b'{"order": 17, "items": ["' + b"x" * 3_000 + b'"]}', topic="letters")
     before = stack.channel("letters", "post")
     page = live("/topics/letters/post")
-    page.get_by_role("button", name="Messages").click()
-    article = page.get_by_role("article")
+    page.get_by_role("button", name="Messages", exact=True).click()
+    article = page.get_by_role("main").get_by_role("article")
     expect(article).to_have_count(1)
     expect(article).not_to_contain_text("]")
+    article.get_by_role("button", name=re.compile("^[0-9a-f]{16}$")).click()
     page.get_by_role("button", name=re.compile("Show all 3,02\\d bytes")).click()
     expect(article).to_contain_text('"order": 17')
     expect(article).to_contain_text("]")
@@ -140,6 +145,56 @@ def test_waiting_messages_are_shown_and_published_again(live, stack, letters):
     page.get_by_role("tab", name="In flight").click()
     expect(page.get_by_text("Nothing is in flight.")).to_be_visible()
     expect(page).to_have_url(re.compile("messages=in_flight"))
+
+
+def test_a_message_is_found_by_its_id_and_its_whole_body_downloaded(live, stack, letters):
+    """Two clicks lead to the message, a third to the body, however large; the search says how far it came."""
+    body = b'{"order": 17, "pad": "' + b"x" * 200_000 + b'"}'
+    stack.publish("letters", 30)
+    stack.command("/pub", body, topic="letters")
+    page = live("/topics/letters/post")
+    wanted = page.evaluate(
+        """async () => {
+            const found = await fetch('/api/v1/messages/search?topic=letters&channel=post&min_size=100000');
+            return JSON.parse((await found.text()).split('\\n')[0]).message.id;
+        }"""
+    )
+    clicks = Clicks(page)
+    page.reload()
+    page.get_by_role("button", name="Messages", exact=True).click()
+    form = page.get_by_role("form", name="Search the messages")
+    form.get_by_label("ID").fill(wanted)
+    form.get_by_role("button", name="Search").click()
+    expect(page.get_by_role("main").get_by_role("article")).to_have_count(1)
+    expect(page.get_by_text("Searched 31 of 31 messages, 1 matches.")).to_be_visible()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download body").click()
+    assert download.value.path().read_bytes() == body
+    assert clicks.count == 3
+
+
+def test_bodies_are_searched_and_what_matches_is_exported(live, stack, letters):
+    """By text or pattern, with errors at the field; the export of what matches takes three clicks."""
+    stack.publish("letters", 12)
+    page = live("/topics/letters/post")
+    clicks = Clicks(page)
+    page.get_by_role("button", name="Messages", exact=True).click()
+    form = page.get_by_role("form", name="Search the messages")
+    form.get_by_label("Match as").select_option("regex")
+    form.get_by_label("Search in bodies").fill("(")
+    form.get_by_label("Search in bodies").press("Enter")
+    expect(form.get_by_role("alert")).to_contain_text("Missing )")
+    form.get_by_label("Search in bodies").fill("message 1\\d?$")
+    form.get_by_role("button", name="Search").click()
+    expect(page.get_by_text("Searched 12 of 12 messages, 3 match.")).to_be_visible()
+    expect(page.get_by_role("main").get_by_role("article")).to_have_count(3)
+    with page.expect_download() as download:
+        form.get_by_role("link", name="Export matches: NDJSON").click()
+    assert clicks.count == 3
+    assert len(download.value.path().read_bytes().splitlines()) == 3
+    form.get_by_role("button", name="Clear").click()
+    expect(page.get_by_role("main").get_by_role("article")).to_have_count(12)
+    expect(page.get_by_role("tab", name="Ready")).to_be_visible()
 
 
 def test_a_viewer_is_offered_no_messages(visit, stack, letters):
@@ -176,7 +231,7 @@ def test_the_palette_leads_to_publishing_watching_and_looking(live, stack, lette
 
 
 def test_a_topic_is_tombstoned_on_one_node(live, stack):
-    """From the node's page, after its cost was shown and its name typed; the outcome of each server is shown."""
+    """From the node's page, after its cost was shown and its name typed; a short message says that it is done."""
     stack.publish("faded")
     node = stack.addresses["--nsqd-http-address"]
     page = live(f"/nodes/{node.replace(':', '%3A')}")
@@ -190,8 +245,8 @@ def test_a_topic_is_tombstoned_on_one_node(live, stack):
     dialog.get_by_label("to confirm").fill("faded")
     expect(go).to_have_text("Tombstone topic: 1 message lost")
     go.click()
-    expect(dialog).to_contain_text("Done everywhere.")
-    expect(dialog.get_by_role("row").filter(has_text=node)).to_contain_text("done")
+    expect(page.get_by_role("status", name="News")).to_contain_text(f"Topic faded was tombstoned on {node}.")
+    expect(dialog).to_have_count(0)
     wait_until(lambda: stack.topic("faded") is None, "the node has deleted the topic")
 
 
@@ -207,6 +262,40 @@ def test_messages_fit_the_screen_and_are_accessible(live, stack, letters, axe, w
     ):
         page = live(path, viewport={"width": width, "height": 844})
         expect(page.get_by_role(there).first).to_be_visible()
-        beyond = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        beyond = pixels_beyond(page)
         assert beyond <= 0, f"{path} is {beyond} px wider than the screen"
         assert axe(page) == []
+
+
+def test_bodies_are_decoded_as_messagepack_and_by_uploaded_descriptors(live, stack, letters, axe):
+    """A type that the file lacks is refused by name; afterwards bodies are decoded, and trees close by keyboard."""
+    stack.command("/pub", bytes.fromhex("82a26964cfffffffffffffffffa474616773 92a161a162"), topic="letters")
+    stack.command("/pub", order_body(id=2**64 - 1, note="gift", cents=1250, tags=["a"]), topic="letters")
+    page = live("/topics/letters/post?messages=ready")
+    articles = page.get_by_role("main").get_by_role("article")
+    expect(articles).to_have_count(2)
+    page.get_by_label("Open all").check()
+    expect(articles.first).to_contain_text('"id": 18446744073709551615')
+    expect(articles.last).not_to_contain_text("cents")
+    page.get_by_role("button", name="Message types…").click()
+    dialog = page.get_by_role("dialog", name="Message types")
+    file = {"name": "order.pb", "mimeType": "x/y", "buffer": descriptors()}
+    dialog.get_by_label("Descriptors").set_input_files(file)
+    dialog.get_by_label("Message type", exact=True).fill("shop.v1.Basket")
+    dialog.get_by_role("button", name="Upload").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("no message type shop.v1.Basket")
+    dialog.get_by_label("Message type", exact=True).fill(ORDER)
+    dialog.get_by_role("button", name="Upload").click()
+    expect(dialog.get_by_role("list", name="Message types")).to_contain_text(ORDER)
+    assert axe(page) == []
+    dialog.get_by_role("button", name="Close").click()
+    expect(articles.last).to_contain_text("cents: 1250")
+    expect(articles.last).to_contain_text("id: 18446744073709551615")
+    total = articles.last.get_by_role("button", name="total")
+    total.focus()
+    page.keyboard.press("Enter")
+    expect(total).to_have_attribute("aria-expanded", "false")
+    expect(articles.last).not_to_contain_text("cents")
+    page.get_by_role("button", name="Message types…").click()
+    dialog.get_by_role("button", name=f"Delete {ORDER} of letters").click()
+    expect(dialog).to_contain_text("There are no message types.")

@@ -56,9 +56,9 @@ def test_a_long_body_is_cut_and_can_be_had_whole(cluster, operator):
     cluster.brokers[0].request("POST", "/pub?topic=orders", b"x" * 50_000)
     short, long = peek(operator, max_body_bytes=100).json()["messages"]
     assert (len(b64decode(long["body"])), long["truncated"], long["size"]) == (100, True, 50_000)
-    assert (short["truncated"], short["place"], long["place"]) == (False, 0, 1)
-    for place in (1, 5, 0):
-        whole = peek(operator, f"messages/{long['id']}", node=long["node"], place=place).json()
+    assert short["truncated"] is False
+    for _ in range(2):
+        whole = peek(operator, f"messages/{long['id']}", node=long["node"]).json()
         assert (b64decode(whole["body"]), whole["truncated"]) == (b"x" * 50_000, False)
     gone = peek(operator, "messages/0000000000000000", node=long["node"])
     assert gone.status_code == 404
@@ -137,3 +137,30 @@ def test_bodies_are_for_operators_unless_the_setting_says_otherwise(cluster, bro
         answer = {name: people[name].request("GET", "me").json()["reads_messages"] for name in ("viewer", "operator")}
         assert answer == {name: statuses[name] == 200 for name in answer}
         assert people["olga"].request("GET", "me").json()["reads_all_topics"] is (setting == "viewer")
+
+
+def test_the_oldest_and_the_newest_are_those_of_all_nodes(cluster, operator):
+    """Two nodes receive messages in turn: each end of the list has messages of both, in their order."""
+    cluster.make_channel("orders", "billing")
+    for number in range(8):
+        assert cluster.brokers[number % 2].request("POST", "/pub?topic=orders", b"%d" % number).text == "OK"
+    cluster.wait_until_routed("orders")
+    nodes = [broker.http_address for broker in cluster.brokers]
+    for order, numbers in (("oldest", [0, 1, 2]), ("newest", [7, 6, 5])):
+        answer = peek(operator, order=order, limit=3).json()
+        assert answer["total"] == 8
+        assert [b64decode(each["body"]) for each in answer["messages"]] == [b"%d" % number for number in numbers]
+        assert [each["node"] for each in answer["messages"]] == [nodes[number % 2] for number in numbers]
+    refused = peek(operator, order="oldest", offset=3)
+    assert (refused.status_code, refused.json()["field_errors"][0]["field"]) == (422, "offset")
+
+
+def test_deferred_messages_of_all_nodes_are_in_the_order_in_which_they_are_due(cluster, operator):
+    """The one that is due first was published last, on the other node."""
+    cluster.make_channel("orders", "billing")
+    for number, delay in enumerate((300_000, 200_000, 100_000)):
+        body = b"%d" % number
+        assert cluster.brokers[number % 2].request("POST", f"/pub?topic=orders&defer={delay}", body).text == "OK"
+    for order, expected in (("oldest", [b"2", b"1"]), ("newest", [b"0", b"1"])):
+        messages = peek(operator, state="deferred", order=order, limit=2).json()["messages"]
+        assert [b64decode(each["body"]) for each in messages] == expected

@@ -34,7 +34,7 @@ def test_messages_of_every_format_reach_a_go_node_byte_for_byte(go_cluster, oper
     assert alpha.published == [("orders", 0, body) for body in expected]
 
 
-def test_a_deferral_goes_with_each_message(go_cluster, operator):
+def test_a_deferral_applies_to_each_message(go_cluster, operator):
     """In milliseconds, message by message, because NSQ has no deferred MPUB."""
     alpha, _ = go_cluster.nodes
     alpha.topic("orders")
@@ -54,7 +54,7 @@ def test_a_node_can_be_chosen_and_only_one_that_is_known(go_cluster, operator, r
     assert "there is no node 127.0.0.1:1" in refused.json()["message"]
 
 
-def test_a_node_that_is_gone_is_passed_over(go_cluster, operator):
+def test_a_node_that_is_gone_is_skipped(go_cluster, operator):
     """If no node was chosen, another one takes the messages."""
     alpha, beta = go_cluster.nodes
     alpha.topic("orders")
@@ -142,8 +142,8 @@ def test_a_viewer_and_an_operator_of_other_topics_publish_nothing(go_cluster, br
     assert go_cluster.nodes[0].published == []
 
 
-def test_our_own_broker_takes_them_too(cluster, operator):
-    """Like Go's: several at once, deferred ones, and its own limits in words."""
+def test_messages_are_published_to_our_own_broker_too(cluster, operator):
+    """Like Go's: several at once, deferred ones, and errors for its own limits."""
     cluster.make_channel("orders", "billing")
     assert publish(operator, "a", "b", "c").json()["count"] == 3
     assert publish(operator, "later", defer_ms=60_000).json()["count"] == 1

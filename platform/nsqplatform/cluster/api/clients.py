@@ -36,7 +36,7 @@ class UnansweredOut(Schema):
 
 class ClientsOut(Schema):
     total: int = Field(description="clients of the whole cluster")
-    found: int = Field(description="of those, how many match")
+    found: int = Field(description="number of these that match")
     clients: list[FoundClient]
     unanswered: list[UnansweredOut] = Field(description="nodes that did not answer")
 
@@ -51,8 +51,8 @@ def clients(
     descending: bool = False,
     limit: int = Query(100, ge=1, le=5000),
 ) -> ClientsOut:
-    """Clients whose names, addresses, topic or channel contain every word of ``q``, read from the nodes now."""
-    known = directory.clients()
+    """Clients whose names, addresses, topic or channel contain every word of ``q``. The nodes are queried now."""
+    known = directory().clients()
     found = matching(known.rows, q)
     found.sort(key=lambda row: (row[order], row["topic"], row["channel"], row["hostname"]), reverse=descending)
     return ClientsOut(

@@ -7,7 +7,6 @@ import time
 import orjson
 from asgiref.sync import async_to_sync
 from django.http import HttpRequest, HttpResponse
-from django.views.decorators.gzip import gzip_page
 from ninja import Query, Router
 from ninja.decorators import decorate_view
 from ninja.errors import HttpError
@@ -18,7 +17,7 @@ from nsqplatform.accounts.schemas import InvalidRequest, Message
 from nsqplatform.cluster import selectors
 from nsqplatform.cluster.actions import services
 from nsqplatform.cluster.actions.notification import notify, notify_all, origin_of
-from nsqplatform.cluster.actions.topic_nodes import address_of_node, holders
+from nsqplatform.cluster.actions.topic_nodes import address_of_node, node_addresses
 from nsqplatform.cluster.api.schemas import (
     ActionIn,
     ActionOut,
@@ -28,12 +27,13 @@ from nsqplatform.cluster.api.schemas import (
     SnapshotOut,
     TombstoneIn,
 )
+from nsqplatform.compression import compressed
 
 router = Router(tags=["cluster"])
 
 
 @router.get("snapshot", auth=needs(Permission.VIEW), response={200: SnapshotOut, 401: Message, 503: Message})
-@decorate_view(gzip_page)  # megabytes, without secrets that a compressed length could reveal
+@decorate_view(compressed)  # megabytes, without secrets that a compressed length could reveal
 def snapshot(request: HttpRequest) -> HttpResponse:
     """The whole snapshot, as of the collector's last poll."""
     newest = selectors.snapshot()
@@ -111,7 +111,7 @@ def tombstone(request: HttpRequest, body: TombstoneIn) -> ActionOut:
         user=caller(request),
         topic=body.topic,
         node=body.node,
-        address=address_of_node(known, async_to_sync(holders)(known, body.topic), body.node),
+        address=address_of_node(known, async_to_sync(node_addresses)(known, body.topic), body.node),
         remote_address=request.META.get("REMOTE_ADDR", ""),
     )
     notify(origin_of(request), "tombstone_topic_producer", body.topic, node=body.node)

@@ -1,4 +1,4 @@
-"""Why a channel has a backlog."""
+"""The cause of a channel's backlog."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def diagnosis(
     channel: str = Query(max_length=300),
     time_zone: str = Query("UTC", max_length=64, description="of times in the text, such as Europe/Vienna"),
 ) -> DiagnosisOut:
-    """One sentence from the figures of a channel: who is too slow, absent or has paused it."""
+    """One sentence about the cause of a channel's backlog: slow consumers, no consumers, or a pause."""
     try:
         zone = ZoneInfo(time_zone)
     except (ZoneInfoNotFoundError, ValueError, OSError):

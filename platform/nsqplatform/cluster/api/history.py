@@ -1,4 +1,4 @@
-"""The figures of one series over time, and the last minutes of all series."""
+"""The figures of one series over time, and of all series over the last minutes."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ import time
 
 import orjson
 from django.http import HttpRequest, HttpResponse
-from django.views.decorators.gzip import gzip_page
 from ninja import Query, Router, Schema
 from ninja.decorators import decorate_view
 from ninja.errors import HttpError
 from pydantic import AwareDatetime, Field
 
 from nsqplatform.accounts.auth import needs
+from nsqplatform.accounts.ranges import check_range
 from nsqplatform.accounts.roles import Permission
 from nsqplatform.accounts.schemas import InvalidRequest, Message
 from nsqplatform.cluster import selectors, store
 from nsqplatform.cluster.history import records
-from nsqplatform.cluster.history.past import known_part, step_for
 from nsqplatform.cluster.history.recent import recent, shortened
+from nsqplatform.cluster.history.series import known_part, step_for
 from nsqplatform.cluster.snapshots.snapshot import EVERYTHING, View
+from nsqplatform.clusters.current import PerCluster
+from nsqplatform.compression import compressed
 from nsqwire.figures import Scope
 
 router = Router(tags=["cluster"])
@@ -34,7 +36,9 @@ LATEST = 4_102_444_800
 
 class HistoryOut(Schema):
     step_s: int = Field(description="seconds from one value to the next: at least the requested step")
-    times: list[int] = Field(description="unix seconds, when each step begins, from the first known value to the last")
+    times: list[int] = Field(
+        description="unix seconds of the start of each step, from the first known value to the last"
+    )
     metrics: dict[str, list[float | None]] = Field(description="a column for each metric; null where it is unknown")
 
 
@@ -56,7 +60,7 @@ class RecentOut(Schema):
 
 
 class RecentCache:
-    """The last answer for everything, which all browsers request when they connect again. Thread-safe."""
+    """The last response for all series, which every browser requests when it reconnects. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -71,11 +75,11 @@ class RecentCache:
             return self._kept[1]
 
 
-cache = RecentCache()
+cache = PerCluster(RecentCache)
 
 
 def recent_json(view: View) -> bytes:
-    """A RecentOut."""
+    """A RecentOut as JSON."""
     snapshot = selectors.snapshot()
     with store.connect() as redis:
         found = recent(redis, snapshot, view, int(time.time())) if snapshot else []
@@ -97,17 +101,17 @@ def recent_json(view: View) -> bytes:
     auth=needs(Permission.VIEW),
     response={200: RecentOut, 401: Message, 403: Message, 422: InvalidRequest, 503: Message},
 )
-@decorate_view(gzip_page)  # figures, without secrets that a compressed length could reveal
+@decorate_view(compressed)  # figures, without secrets that a compressed length could reveal
 def last_minutes(
     request: HttpRequest, topic: str = Query("", max_length=300), node: str = Query("", max_length=300)
 ) -> HttpResponse:
     """The records of the last two minutes: of a topic and its channels, of a node, or of everything.
 
-    Of everything, topics and channels have the last minute of the metrics that lists show.
+    If everything is requested, topics and channels have only the last minute, and only the metrics that lists show.
     """
     if topic and node:
-        raise HttpError(422, "recent history is of a topic, of a node or of everything")
-    return HttpResponse(cache.answer(View(topic or None, node or None)), content_type="application/json")
+        raise HttpError(422, "topic and node cannot be combined")
+    return HttpResponse(cache().answer(View(topic or None, node or None)), content_type="application/json")
 
 
 @router.get(
@@ -130,25 +134,27 @@ def history(
         None, ge=records.STEP_S, le=MAX_STEP_S, description="seconds; about 1,000 points unless given, at most 11,000"
     ),
 ) -> HistoryOut:
-    """Figures over time. Over a step, a rate is its mean, the number of clients the lowest, others the highest.
+    """Figures over time. The value of a step is the mean of a rate, the lowest number of clients, and the highest value
+    of any other figure.
 
     The last days are kept in steps of 10 s, the last weeks by minute, older times by hour.
     """
     names = {"topic": (topic,), "channel": (topic, channel), "node": (node,), "cluster": ()}[scope]
     if not all(names):
         raise HttpError(422, f"a history of scope {scope} needs {'topic and channel' if scope == 'channel' else scope}")
-    past = selectors.past(scope, "/".join(names), _metrics(scope, series))
-    end = past.now + records.STEP_S if until is None else int(until.timestamp())
+    check_range(since, until, names=("from", "to"))
+    kept = selectors.series(scope, "/".join(names), _metrics(scope, series))
+    end = kept.now + records.STEP_S if until is None else int(until.timestamp())
     start = end - records.HOUR_S if since is None else int(since.timestamp())
     if not EARLIEST <= start < end <= LATEST:
         raise HttpError(422, "from must be before to, and both between 1970 and 2100")
-    end = min(end, max(past.now, start) + records.STEP_S)
-    step_s = past.step_kept(start, step or step_for(end - start, DEFAULT_POINTS))
+    end = min(end, max(kept.now, start) + records.STEP_S)
+    step_s = kept.step_kept(start, step or step_for(end - start, DEFAULT_POINTS))
     if (end - start) / step_s > MAX_POINTS:
         fits = -(-(end - start) // MAX_POINTS)
-        advice = "choose a shorter window" if fits > MAX_STEP_S else f"use a step of at least {fits}"
+        advice = "choose a shorter time" if fits > MAX_STEP_S else f"use a step of at least {fits}"
         raise HttpError(422, f"more than {MAX_POINTS:,} points: {advice}")
-    first, values = past.read(start, end, step_s)
+    first, values = kept.read(start, end, step_s)
     begin, stop = known_part([*values.values()])
     return HistoryOut(
         step_s=step_s,

@@ -12,6 +12,7 @@ from nsqcluster import Action, Result
 from nsqplatform.cluster.actions.services import RewindPart
 from nsqplatform.cluster.snapshots.rows import ChannelRow, NodeRow, TopicRow
 from nsqwire.names import is_valid_name
+from nsqwire.units import Milliseconds
 
 
 def _valid_name(name: str) -> str:
@@ -25,7 +26,7 @@ Name = Annotated[str, AfterValidator(_valid_name)]
 
 class SnapshotOut(Schema):
     version: int
-    taken_at: int = Field(description="unix milliseconds")
+    taken_at: Milliseconds = Field(description="unix milliseconds")
     nodes: list[NodeRow]
     topics: list[TopicRow]
     channels: list[ChannelRow]
@@ -50,7 +51,7 @@ class TombstoneIn(Schema):
 class RewindIn(Schema):
     topic: Name
     channel: Name
-    since: PastDatetime = Field(description="with its zone; what was published since then is delivered again")
+    since: PastDatetime = Field(description="with its zone; messages published since then are delivered again")
 
     @field_validator("since")
     @classmethod
@@ -66,5 +67,5 @@ class ActionOut(Schema):
 
 
 class RewindPreviewOut(Schema):
-    counted_at: int = Field(description="unix milliseconds")
+    counted_at: Milliseconds = Field(description="unix milliseconds")
     nodes: list[RewindPart]

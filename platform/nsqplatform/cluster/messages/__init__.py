@@ -1,1 +1,1 @@
-"""Publishing, peeking at and tailing messages."""
+"""Messages of the cluster: publishing, listing, searching, exporting, masking and tailing them, and acting on them."""

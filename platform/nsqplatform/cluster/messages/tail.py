@@ -1,8 +1,8 @@
 """Live view of a topic's messages for all viewers of this web process, through one ephemeral channel.
 
-For any number of viewers of a topic, its nodes have one consumer, whose messages go to each viewer. Each process has
-its own channel for each topic (``tail-<8 hex digits>#ephemeral``). nsqd removes it with its last connection: after the
-last viewer, or the end of the process. Messages of other channels are not affected.
+All viewers of a topic share one consumer, whose messages are sent to each of them. Each process has its own channel for
+each topic (``tail-<8 hex digits>#ephemeral``). nsqd removes the channel when its last connection closes: after the last
+viewer has left, or at the end of the process. Messages of other channels are not affected.
 """
 
 from __future__ import annotations
@@ -21,41 +21,48 @@ from redis.exceptions import RedisError
 from typing_extensions import TypedDict
 
 from aionsq import Consumer, ConsumerOptions, Message
-from nsqcluster import Client, ClusterUnreachable, NodeStats, NotInCluster, RequestFailed
-from nsqcluster.reads import stats_params
+from nsqcluster import Action, Client, ClusterUnreachable, NodeStats, NotInCluster, RequestFailed, reads
+from nsqcluster.actions import perform_on_node
 from nsqplatform.cluster import node_client, selectors
-from nsqplatform.cluster.actions.topic_nodes import holders
+from nsqplatform.cluster.actions.topic_nodes import node_addresses
+from nsqplatform.cluster.messages.hidden_paths import HiddenPaths, Visibility, Visible
 from nsqplatform.cluster.readings.tail_channels import new_tail_channel
+from nsqplatform.clusters.current import PerCluster
+from nsqwire.units import Milliseconds
 
 logger = logging.getLogger(__name__)
 
-TAKEN_PER_S = 2_000
-"""Limit of messages received per second. Above it, the ephemeral channel is emptied, so that its backlog stays
-small."""
+MAX_MESSAGES_PER_S = 2_000
+"""Maximum number of messages received per second. If more are published, the ephemeral channel is emptied, so that its
+backlog stays small."""
 SHOWN_AT_ONCE = 20
-"""Limit of messages for one viewer at a time; further ones are counted as skipped."""
+"""Maximum number of messages waiting for one viewer; further ones are counted as skipped."""
 BODY_BYTES = 4_096
-"""Limit of a body for viewers."""
-TURN_S = 0.25
+"""Maximum size of a body that is sent to viewers."""
+MASKED_BYTES = 65_536
+"""Longer bodies are withheld from viewers with a mask, because masking many of them would occupy this process."""
+INTERVAL_S = 0.25
 """Interval at which messages are received up to the limit, and at which waiting ones are sent to a viewer."""
 TRIMMED_EVERY_S = 1.0
 IN_FLIGHT = 200
 
 
 class TailedMessage(TypedDict):
-    """``timestamp`` in unix milliseconds; ``body``: base64 of its beginning; ``size``: its full size in bytes."""
+    """``timestamp`` is in unix milliseconds; ``size`` is the size of the whole body in bytes; ``body`` is base64 of the
+    beginning of the visible body."""
 
     node: str
     id: str
-    timestamp: int
+    timestamp: Milliseconds
     attempts: int
     size: int
     body: str
     truncated: bool
+    visibility: Visibility
 
 
-class Uncovered(TypedDict):
-    """A node on which the topic has no channel yet. The first channel, even an ephemeral one, gets its backlog."""
+class NodeWithoutChannel(TypedDict):
+    """A node on which the topic has no channel yet. Its first channel, even an ephemeral one, receives its backlog."""
 
     node: str
     depth: int
@@ -66,7 +73,8 @@ class Viewer:
     """A viewer, with the waiting messages and the number of skipped ones."""
 
     words: tuple[str, ...] = ()
-    """Only messages whose bodies contain all of these are shown; case-insensitive."""
+    """Words that a body must contain to be shown; case-insensitive."""
+    hidden: HiddenPaths = field(default_factory=HiddenPaths)
     paused: bool = False
     skipped: int = 0
     waiting: deque[TailedMessage] = field(default_factory=deque)
@@ -80,7 +88,7 @@ class Viewer:
         else:
             self.waiting.append(shown)
 
-    def taken(self) -> tuple[list[TailedMessage], int]:
+    def take(self) -> tuple[list[TailedMessage], int]:
         """The messages since the last call, and the number of skipped ones."""
         messages, skipped = list(self.waiting), self.skipped
         self.waiting.clear()
@@ -95,7 +103,7 @@ class Tail:
         self.topic = topic
         self.channel = new_tail_channel()
         self.viewers: set[Viewer] = set()
-        self._held_back = False
+        self._is_limited = False
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -129,53 +137,49 @@ class Tail:
         await self._consumer.stop(timedelta(0))
 
     async def _take(self) -> None:
-        """Pass messages on, at most TAKEN_PER_S, so that a busy topic does not block this process."""
-        allowance = int(TAKEN_PER_S * TURN_S)
-        turn_ends = time.monotonic() + TURN_S
+        """Pass messages on, at most MAX_MESSAGES_PER_S, so that a busy topic does not block this process."""
+        allowance = int(MAX_MESSAGES_PER_S * INTERVAL_S)
+        interval_ends = time.monotonic() + INTERVAL_S
         while (message := await self._consumer.next_message()) is not None:
             message.finish()
-            self._show(message)
+            await self._show(message)
             allowance -= 1
-            left = turn_ends - time.monotonic()
+            left = interval_ends - time.monotonic()
             if left <= 0 or allowance == 0:
-                self._held_back = self._held_back or left > 0
+                self._is_limited = self._is_limited or left > 0
                 await asyncio.sleep(max(0.0, left))
-                allowance = int(TAKEN_PER_S * TURN_S)
-                turn_ends = time.monotonic() + TURN_S
+                allowance = int(MAX_MESSAGES_PER_S * INTERVAL_S)
+                interval_ends = time.monotonic() + INTERVAL_S
 
-    def _show(self, message: Message) -> None:
-        shown = TailedMessage(
-            node=message.nsqd_address,
-            id=message.id.decode("latin-1"),
-            timestamp=message.timestamp // 1_000_000,
-            attempts=message.attempts,
-            size=len(message.body),
-            body=b64encode(message.body[:BODY_BYTES]).decode(),
-            truncated=len(message.body) > BODY_BYTES,
-        )
-        text = message.body.decode("utf-8", "replace").lower() if any(each.words for each in self.viewers) else ""
-        for viewer in self.viewers:
-            viewer.offer(text, shown)
+    async def _show(self, message: Message) -> None:
+        for hidden in {viewer.hidden.paths: viewer.hidden for viewer in self.viewers}.values():
+            visible = await _visible(message, hidden)
+            shown = _shown(message, visible)
+            # A new mask may have changed the hidden paths of some viewers in the meantime.
+            viewers = [viewer for viewer in self.viewers if viewer.hidden.paths == hidden.paths]
+            text = visible.body.decode("utf-8", "replace").lower() if any(each.words for each in viewers) else ""
+            for viewer in viewers:
+                viewer.offer(text, shown)
 
     async def _trim(self) -> None:
         """Empty the tail's channel if its backlog is larger than what can be shown."""
         while True:
             await asyncio.sleep(TRIMMED_EVERY_S)
-            if not self._held_back:
+            if not self._is_limited:
                 continue
             try:
-                where = await holders(await sync_to_async(selectors.cluster)(), self.topic)
+                where = await node_addresses(await sync_to_async(selectors.cluster)(), self.topic)
             except (NotInCluster, ClusterUnreachable, RedisError):
                 continue
-            self._held_back = False
+            self._is_limited = False
             async with node_client.client() as http:
                 for name, address in where.items():
                     with contextlib.suppress(RequestFailed):
-                        channel = (await stats_of(http, address, self.topic)).channel(self.topic, self.channel)
+                        stats = await reads.node_stats(http, address, NodeStats, topic=self.topic)
+                        channel = stats.channel(self.topic, self.channel)
                         depth = channel.depth if channel else 0
-                        if depth > TAKEN_PER_S:
-                            names = {"topic": self.topic, "channel": self.channel}
-                            await http.post(address, "/channel/empty", names)
+                        if depth > MAX_MESSAGES_PER_S:
+                            await perform_on_node(http, address, Action.EMPTY, self.topic, self.channel)
                             logger.info(
                                 "tail skipped messages", extra={"topic": self.topic, "node": name, "messages": depth}
                             )
@@ -183,7 +187,26 @@ class Tail:
                                 viewer.skipped += depth
 
 
-class Hub:
+async def _visible(message: Message, hidden: HiddenPaths) -> Visible:
+    if hidden.paths and len(message.body) > MASKED_BYTES:
+        return Visible(b"", "withheld")
+    return await hidden.visible_in_thread(message.body)
+
+
+def _shown(message: Message, visible: Visible) -> TailedMessage:
+    return TailedMessage(
+        node=message.nsqd_address,
+        id=message.id.decode("latin-1"),
+        timestamp=message.timestamp // 1_000_000,
+        attempts=message.attempts,
+        size=len(message.body),
+        body=b64encode(visible.body[:BODY_BYTES]).decode(),
+        truncated=len(visible.body) > BODY_BYTES,
+        visibility=visible.visibility,
+    )
+
+
+class Tails:
     """The tails of this process."""
 
     def __init__(self) -> None:
@@ -202,7 +225,7 @@ class Hub:
             return tail
 
     async def leave(self, tail: Tail, viewer: Viewer) -> None:
-        """Remove a viewer; without viewers, the tail ends."""
+        """Remove a viewer. The tail ends with its last viewer."""
         async with self._lock:
             tail.viewers.discard(viewer)
             if not tail.viewers and self._tails.get(tail.topic) is tail:
@@ -213,26 +236,21 @@ class Hub:
         return topic in self._tails
 
 
-hub = Hub()
+tails = PerCluster(Tails)
 
 
-async def uncovered(topic: str) -> list[Uncovered]:
+async def nodes_without_channel(topic: str) -> list[NodeWithoutChannel]:
     """The nodes on which a tail would be the topic's first channel. Raises NotInCluster and ClusterUnreachable."""
-    where = await holders(await sync_to_async(selectors.cluster)(), topic)
+    where = await node_addresses(await sync_to_async(selectors.cluster)(), topic)
     async with node_client.client() as http:
-        answers = await asyncio.gather(*(_uncovered(http, *node, topic) for node in sorted(where.items())))
+        answers = await asyncio.gather(*(_without_channel(http, *node, topic) for node in sorted(where.items())))
     return [answer for answer in answers if answer is not None]
 
 
-async def _uncovered(http: Client, node: str, address: str, topic: str) -> Uncovered | None:
+async def _without_channel(http: Client, node: str, address: str, topic: str) -> NodeWithoutChannel | None:
     try:
-        stats = await stats_of(http, address, topic)
+        stats = await reads.node_stats(http, address, NodeStats, topic=topic)
     except RequestFailed:
         return None  # no messages can be consumed from it either
     found = next((each for each in stats.topics if each.topic_name == topic), None)
-    return None if found is None or found.channels else Uncovered(node=node, depth=found.depth)
-
-
-async def stats_of(http: Client, address: str, topic: str) -> NodeStats:
-    """Read a node's statistics of the topic. Raises RequestFailed."""
-    return await http.get(address, "/stats", NodeStats, stats_params(topic=topic))
+    return None if found is None or found.channels else NodeWithoutChannel(node=node, depth=found.depth)

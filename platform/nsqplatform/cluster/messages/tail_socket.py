@@ -21,12 +21,23 @@ from nsqplatform.accounts.models import User
 from nsqplatform.accounts.rights import require
 from nsqplatform.accounts.roles import Permission
 from nsqplatform.cluster.live.signed_in_socket import SignedInSocket
-from nsqplatform.cluster.messages.tail import TURN_S, Tail, TailedMessage, Uncovered, Viewer, hub, uncovered
+from nsqplatform.cluster.messages import masks
+from nsqplatform.cluster.messages.tail import (
+    INTERVAL_S,
+    NodeWithoutChannel,
+    Tail,
+    TailedMessage,
+    Viewer,
+    nodes_without_channel,
+    tails,
+)
 from nsqwire.names import is_valid_name
 
 SEND_INTERVAL_S = 1.0
 """Interval of status messages to the browser, even without new messages."""
 MAX_FILTER_LENGTH = 200
+MASKS_READ_EVERY_S = 4.0
+"""Interval at which masks are read again: a new mask applies to open tails within about this time."""
 
 
 class TailStarted(TypedDict):
@@ -38,15 +49,16 @@ class TailStarted(TypedDict):
 
 
 class TailAsk(TypedDict):
-    """The tail would be the topic's first channel on these nodes, and would take the waiting messages."""
+    """The tail would be the topic's first channel on these nodes, and would receive the waiting messages."""
 
     type: Literal["ask"]
     topic: str
-    nodes: list[Uncovered]
+    nodes: list[NodeWithoutChannel]
 
 
 class TailedMessages(TypedDict):
-    """The messages since the last one. ``nodes`` is the number of nodes that the tail is connected to."""
+    """The messages received since the last such message. ``nodes`` is the number of nodes that the tail is connected
+    to."""
 
     type: Literal["messages"]
     messages: list[TailedMessage]
@@ -63,7 +75,7 @@ class TailSocket(SignedInSocket):
     async def connect(self) -> None:
         await self.accept()
         self.viewer = Viewer()
-        await self.still_signed_in()
+        await self.check_sign_in()
 
     async def disconnect(self, code: int) -> None:
         await self._stop()
@@ -100,17 +112,17 @@ class TailSocket(SignedInSocket):
             user = await self.user()
             if user is None:
                 raise PermissionDenied("sign in first")
-            await database_sync_to_async(require)(user, Permission.READ, topic=topic)
-            first = [] if hub.is_tailed(topic) else await uncovered(topic)
+            hidden = await database_sync_to_async(masks.hidden_paths)(user, topic)
+            first = [] if tails().is_tailed(topic) else await nodes_without_channel(topic)
             if first and not takes_backlog:
                 await self._send({"type": "ask", "topic": topic, "nodes": first})
                 return
-            if first:  # its messages would be missing in the topic's real first channel
+            if first:  # the waiting messages would be missing from the channel that a consumer creates later
                 await database_sync_to_async(require)(user, Permission.ACT, topic=topic)
-            self.viewer = Viewer()
+            self.viewer = Viewer(hidden=hidden)
             self._filter(message.get("filter"))
-            self.tail = await hub.join(topic, self.viewer)
-            self.sign_in_check_due = 0.0  # a check in the meantime did not know that the topic is read
+            self.tail = await tails().join(topic, self.viewer)
+            self.sign_in_check_due = 0.0  # a check in the meantime did not include this topic
         except PermissionDenied as error:
             await self._refuse_and_audit(topic, str(error))
             return
@@ -143,19 +155,39 @@ class TailSocket(SignedInSocket):
             self.sender = None
         if self.tail is not None:
             tail, self.tail = self.tail, None
-            await hub.leave(tail, self.viewer)
+            await tails().leave(tail, self.viewer)
 
     async def _send_messages(self, tail: Tail) -> None:
         """Send waiting messages repeatedly. A slow browser gets longer intervals and more skipped messages."""
         sent_at = 0.0
-        while await self.signed_in_lately():
-            messages, skipped = self.viewer.taken()
+        masks_read_at = time.monotonic()
+        while await self.is_signed_in():
+            if time.monotonic() - masks_read_at > MASKS_READ_EVERY_S:
+                masks_read_at = time.monotonic()
+                if not await self._masks_read(tail.topic):
+                    return
+            messages, skipped = self.viewer.take()
             if messages or skipped or time.monotonic() - sent_at > SEND_INTERVAL_S:
                 sent_at = time.monotonic()
                 await self._send(
                     {"type": "messages", "messages": messages, "skipped": skipped, "nodes": tail.connections}
                 )
-            await asyncio.sleep(TURN_S)
+            await asyncio.sleep(INTERVAL_S)
+
+    async def _masks_read(self, topic: str) -> bool:
+        """Apply the topic's masks as they are now. Returns whether the user may still read it."""
+        user = await self.user()
+        if user is None:
+            return False
+        try:
+            hidden = await database_sync_to_async(masks.hidden_paths)(user, topic)
+        except PermissionDenied as error:
+            await self.refuse(str(error))
+            return False
+        if hidden.paths != self.viewer.hidden.paths:
+            self.viewer.hidden = hidden
+            self.viewer.waiting.clear()
+        return True
 
     async def _send(self, message: TailStarted | TailAsk | TailedMessages) -> None:
         await self.send(text_data=json.dumps(message, separators=(",", ":")))

@@ -1,4 +1,4 @@
-"""Publishing by users: to the node they choose, or to any that accepts it. Count and bytes are audited."""
+"""Publishing by users: to the node that they choose, or to any node that accepts it. Count and bytes are audited."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import random
 from base64 import b64decode
 from collections.abc import Sequence
-from struct import pack
 from typing import Literal
 
 from asgiref.sync import async_to_sync
@@ -22,6 +21,7 @@ from nsqcluster import (
     RequestFailed,
     Result,
 )
+from nsqcluster.publishing import publish, publish_all
 from nsqcluster.targets import Targets
 from nsqplatform.accounts.models import User
 from nsqplatform.accounts.rights import require
@@ -33,13 +33,13 @@ from nsqplatform.cluster.actions.topic_nodes import address_of_node, targets_of
 Format = Literal["text", "json", "base64"]
 
 LARGEST_BYTES = 5 * 1024 * 1024
-"""Limit of all messages of one request; the default of nsqd's --max-body-size."""
+"""Maximum size of all messages of one request; the default of nsqd's --max-body-size."""
 MAX_MESSAGES = 10_000
 MAX_DEFERRED = 100
 """NSQ publishes deferred messages one by one."""
 AT_ONCE = 8
 
-WORDS = {
+NODE_ERRORS = {
     "MSG_TOO_BIG": ("bodies", "a message is larger than this node accepts (its --max-msg-size, 1 MiB unless changed)"),
     "BODY_TOO_BIG": (
         "bodies",
@@ -61,7 +61,7 @@ class CannotPublish(Exception):
         self.field, self.text = field, text
 
 
-class NotTaken(Exception):
+class NotAccepted(Exception):
     """The node failed; the text names it and what may have been stored."""
 
 
@@ -107,7 +107,7 @@ def check_json(text: str, field: str) -> None:
         raise CannotPublish(field, "not JSON that could be checked: nested too deeply") from None
 
 
-def publish(
+def publish_messages(
     *,
     user: User,
     topic: str,
@@ -119,7 +119,7 @@ def publish(
 ) -> Published:
     """Publish on behalf of ``user``, all to one node.
 
-    Raises PermissionDenied, CannotPublish and NotInCluster, having published nothing; NotTaken, which is audited.
+    Raises PermissionDenied, CannotPublish and NotInCluster, having published nothing; NotAccepted, which is audited.
     """
     require(user, Permission.PUBLISH, topic=topic)
     bodies = bodies_of(texts, given)
@@ -135,7 +135,7 @@ def publish(
         remote_address=remote_address,
     )
     if done["outcome"] != "done":
-        raise NotTaken(f"node {done['node']}: {done['detail']}")
+        raise NotAccepted(f"node {done['node']}: {done['detail']}")
     return done
 
 
@@ -151,10 +151,10 @@ async def _publish(
     if node is not None:
         candidates = [(node, address_of_node(cluster, found.nodes, node))]
     else:
-        having = {name: address for name, address in found.nodes.items() if name in found.holders}
-        lately = {name: cluster.address(name) for name in cluster.seen.get(topic, ())}
-        everybody = having or lately or cluster.addresses or cluster.given
-        candidates = random.sample(list(everybody.items()), len(everybody))
+        current = {name: address for name, address in found.nodes.items() if name in found.holders}
+        recent = {name: cluster.address(name) for name in cluster.seen.get(topic, ())}
+        known = current or recent or cluster.addresses or cluster.given
+        candidates = random.sample(list(known.items()), len(known))
         candidates.sort(key=lambda each: each[0] in down)
     if not candidates:
         raise NotInCluster("there is no node to publish to")
@@ -169,28 +169,26 @@ async def _publish(
 async def _publish_to(
     http: Client, node: str, address: str, topic: str, bodies: Sequence[bytes], defer_ms: int
 ) -> Published:
-    """Publish to one node. Raises CannotPublish if the node refused the given values. The outcome ``unreachable`` means
-    that certainly nothing was stored."""
-    params: dict[str, str | int] = {"topic": topic}
-    turn = asyncio.Semaphore(AT_ONCE)
+    """Publish to one node. Raises CannotPublish if the node refuses the values. The outcome ``unreachable`` guarantees
+    that nothing was stored."""
+    slots = asyncio.Semaphore(AT_ONCE)
 
-    async def pub(body: bytes) -> bytes | RequestFailed:
-        async with turn:
+    async def alone(body: bytes) -> bytes | RequestFailed:
+        async with slots:
             try:
-                await http.post(address, "/pub", params | ({"defer": defer_ms} if defer_ms else {}), body)
+                await publish(http, address, topic, body, defer_ms=defer_ms)
             except RequestFailed as error:
                 return error
             return body
 
-    async def mpub() -> list[bytes | RequestFailed]:
+    async def together() -> list[bytes | RequestFailed]:
         try:
-            await http.post(address, "/mpub", params | {"binary": "true"}, packed(bodies))
+            await publish_all(http, address, topic, bodies)
         except RequestFailed as error:
             return [error] * len(bodies)
         return list(bodies)
 
-    alone = defer_ms or len(bodies) == 1
-    answers = await asyncio.gather(*(pub(body) for body in bodies)) if alone else await mpub()
+    answers = await asyncio.gather(*(alone(body) for body in bodies)) if defer_ms else await together()
     stored = [answer for answer in answers if isinstance(answer, bytes)]
     failure = next((answer for answer in answers if isinstance(answer, RequestFailed)), None)
     size = sum(map(len, stored))
@@ -199,8 +197,8 @@ async def _publish_to(
         return Published(node=node, target="nsqd", outcome="done", detail=summary, count=len(stored), size=size)
     code = failure.message if isinstance(failure, Refused) else ""
     never_sent = isinstance(failure, NotReached)
-    if code in WORDS and not stored:
-        raise CannotPublish(WORDS[code][0], f"{WORDS[code][1]}; node {node}")
+    if code in NODE_ERRORS and not stored:
+        raise CannotPublish(NODE_ERRORS[code][0], f"{NODE_ERRORS[code][1]}; node {node}")
     why = failure.reason if code or never_sent else f"{failure.reason}; it may have stored messages"
     return Published(
         node=node,
@@ -210,8 +208,3 @@ async def _publish_to(
         count=len(stored),
         size=size,
     )
-
-
-def packed(bodies: Sequence[bytes]) -> bytes:
-    """The body of a binary /mpub: ``count i32``, then ``size i32 | message`` each, big-endian."""
-    return pack(">i", len(bodies)) + b"".join(pack(">i", len(body)) + body for body in bodies)

@@ -1,0 +1,91 @@
+"""Replaces values in the body of a message: those that masks hide from a person."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+from jsonpath import CompoundJSONPath, JSONPath, JSONPathEnvironment
+
+Visibility = Literal["whole", "masked", "withheld"]
+
+MASKED = "***"
+"""Replaces each masked value, whatever its type."""
+_RFC_9535 = JSONPathEnvironment(strict=True)
+"""Without the parser's extensions, such as ``&``, whose results are not always values in the body."""
+
+
+class Visible(NamedTuple):
+    """The part of a body that a person may see. The ``body`` of a withheld one is empty."""
+
+    body: bytes
+    visibility: Visibility
+
+
+class InvalidPath(ValueError):
+    """A JSON path cannot be parsed; the text says where."""
+
+
+def checked_path(path: str) -> str:
+    """Return ``path`` if it is a JSON path (RFC 9535) that starts with ``$``. Raises InvalidPath."""
+    if not path.startswith("$"):
+        raise InvalidPath(f"{path!r} does not start with $")
+    try:
+        _compiled(path)
+    except Exception as error:  # the parser raises more than its own exceptions
+        raise InvalidPath(f"{path!r}: {str(error).splitlines()[0]}") from None
+    return path
+
+
+class HiddenPaths:
+    """The JSON paths that are hidden from one person in the bodies of one topic.
+
+    A body is withheld if it is not one JSON object or list, or if a path cannot be evaluated in it: a value that cannot
+    be found cannot be hidden.
+    """
+
+    def __init__(self, paths: Sequence[str] = ()) -> None:
+        self.paths = frozenset(paths)
+
+    def covers(self, other: HiddenPaths) -> bool:
+        """Return whether everything that ``other`` hides is hidden here too."""
+        return self.paths >= other.paths
+
+    def visible(self, body: bytes) -> Visible:
+        """The body, with its masked values replaced."""
+        if not self.paths:
+            return Visible(body, "whole")
+        try:
+            value = json.loads(body)
+            if not isinstance(value, dict | list):
+                return Visible(b"", "withheld")
+            # All are found before the first is replaced, because a filter may compare a value that is masked itself.
+            found = [each.parts for path in self.paths for each in _compiled(path).finditer(value)]
+            for parts in found:
+                _replace(value, parts)
+            return Visible(json.dumps(value, ensure_ascii=False).encode(), "masked")
+        except Exception:  # whatever fails, the body must not be shown
+            return Visible(b"", "withheld")
+
+    async def visible_in_thread(self, body: bytes) -> Visible:
+        """As ``visible``. Values are masked in a thread, because that takes long enough to delay an event loop."""
+        return await asyncio.to_thread(self.visible, body) if self.paths else self.visible(body)
+
+
+@lru_cache(maxsize=1000)
+def _compiled(path: str) -> JSONPath | CompoundJSONPath:
+    return _RFC_9535.compile(path)
+
+
+def _replace(value: object, parts: Sequence[int | str]) -> None:
+    """Mask the value at ``parts``. Raises LookupError or TypeError if there is none, as for the whole body."""
+    *way, last = parts
+    for part in way:
+        if value == MASKED:
+            return  # a shorter path has masked all of it
+        value = value[part]  # type: ignore[index]
+    if value != MASKED:
+        value[last] = MASKED  # type: ignore[index]
