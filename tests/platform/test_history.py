@@ -55,7 +55,7 @@ def test_an_hour_of_polls_gives_an_hour_of_records():
     recorder, rings = Recorder(), {}
     for second in range(HOUR_S + 600):
         play(recorder, rings, snapshot(START + second, depth=second, rate=float(second % STEP_S)))
-    (ring,) = [bytes(ring) for key, ring in rings.items() if key.endswith("topic:t0")]
+    ring = bytes(rings[records.key_of("topic", "t0")])
     assert len(ring) == RECORDS * (4 + 4 * len(METRICS["topic"]))
     times, metrics = records.read("topic", ring, START + HOUR_S + 599)
     assert len(times) == RECORDS
@@ -150,7 +150,7 @@ def test_the_last_minutes_are_sent_compressed(go_cluster, collect, redis, browse
     assert answer.headers["Content-Encoding"] == "gzip"
 
 
-def test_strangers_are_shown_no_history(browser):
+def test_anonymous_users_are_shown_no_history(browser):
     """Like everything else."""
     assert browser().request("GET", "history?scope=cluster").status_code == 401
 
@@ -170,7 +170,7 @@ def test_a_page_begins_with_the_last_minutes_of_all_its_series(redis, wrapped):
     topics = found["topic"]
     assert topics.names == ["t0", "t1"]
     for place, name in enumerate(topics.names):
-        times, metrics = records.read("topic", bytes(rings[f"nsq:history:topic:{name}"]), end)
+        times, metrics = records.read("topic", bytes(rings[records.key_of("topic", name)]), end)
         told = {
             at + topics.phases[place]: value
             for at, value in zip(topics.times, topics.columns["depth"][place].tolist(), strict=True)

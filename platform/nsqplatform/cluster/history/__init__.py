@@ -1,1 +1,1 @@
-"""The last hour of every topic, channel and node."""
+"""History: figures over time, of the last hour in Redis, and of older times in files."""

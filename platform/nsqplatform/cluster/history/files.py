@@ -5,14 +5,14 @@
 ``<root>/1h/2026-11.parquet``          a month in steps of an hour, all in UTC
 
 ``series`` is ``scope:name``, such as ``channel:orders/billing``; each metric is a list with a float32 for each step of
-the file, NaN where it was unknown. Rows are sorted by ``series``, so that the statistics of the row groups lead to the
-one group that contains a series: a read opens a file, and reads that group of the requested metrics only. A file is
-written aside, synced and renamed, so that readers see a complete file or none. Every page has a checksum, and so has
-the footer: some damaged footers make pyarrow abort the process.
+the file, NaN where it was unknown. Rows are sorted by ``series``, so that the statistics of the row groups identify the
+one group that contains a series: a reader reads only that group, and of it only the requested metrics. A file is
+written under a temporary name, synced and renamed, so that readers see a complete file or none. Every page has a
+checksum. So has the footer, because some damaged footers make pyarrow abort the process.
 
     pages | b"NSQH" | CRC-32 of the footer u32 | footer | its length u32 | b"PAR1"      little-endian
 
-Parquet readers find the footer from the end, and skip what is between it and the pages.
+Parquet readers locate the footer from the end of the file, so they ignore the bytes between it and the pages.
 """
 
 from __future__ import annotations
@@ -31,10 +31,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nsqplatform.cluster.history.grains import OVER_TIME, Grain, Values
+from nsqwire.units import WholeSeconds
 
 METRICS = tuple(sorted(OVER_TIME))
 GROUP_ROWS, MAX_GROUPS = 32, 64
-"""The fewest rows of a row group, and the most groups of a file, whose footer is read as a whole."""
+"""Minimum number of rows of a row group, and maximum number of groups of a file. The number of groups is limited
+because the footer is read as a whole."""
 
 
 CHECK, CHECKED = struct.Struct("<4sI"), b"NSQH"
@@ -73,7 +75,7 @@ def _damage(path: Path) -> Iterator[None]:
 
 
 def _check_footer(path: Path) -> None:
-    """Raises ValueError unless the footer is as it was written."""
+    """Raises ValueError unless the checksum of the footer matches."""
     with open(path, "rb") as file:
         check, footer, _ = _split(file)
     if check != CHECK.pack(CHECKED, crc32(footer)):
@@ -81,7 +83,7 @@ def _check_footer(path: Path) -> None:
 
 
 def _split(file: BinaryIO) -> tuple[bytes, bytes, bytes]:
-    """What precedes the footer, the footer, and what follows it.
+    """The checksum before the footer, the footer, and the end of the file after it.
 
     Raises struct.error, OSError or ValueError if the length is wrong.
     """
@@ -116,7 +118,7 @@ class HistoryFile:
         self._file.close()
 
     @property
-    def written_at(self) -> int:
+    def written_at(self) -> WholeSeconds:
         """Unix seconds."""
         with _damage(self.path):
             return int(self._file.metadata.metadata[WRITTEN_KEY.encode()])
@@ -175,13 +177,13 @@ def group_size(series: int) -> int:
     return max(GROUP_ROWS, -(-series // MAX_GROUPS))
 
 
-def write(path: Path, steps: int, groups: Iterable[Rows], *, at: int) -> None:
+def write(path: Path, steps: int, groups: Iterable[Rows], *, at: WholeSeconds) -> None:
     """Write a file of row groups in order of their series, at unix second ``at``. Raises OSError."""
     schema = pa.schema([("series", pa.string()), *((metric, pa.list_(pa.float32(), steps)) for metric in METRICS)])
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f"_{secrets.token_hex(8)}.parquet")
+    temporary = path.with_name(f"_{secrets.token_hex(8)}.parquet")
     try:
-        with open(aside, "x+b") as file:
+        with open(temporary, "x+b") as file:
             with pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True) as writer:
                 writer.add_key_value_metadata({WRITTEN_KEY: str(at)})
                 for rows in groups:
@@ -189,10 +191,10 @@ def write(path: Path, steps: int, groups: Iterable[Rows], *, at: int) -> None:
             _add_check(file)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(aside, path)
+        os.replace(temporary, path)
     finally:
         with suppress(FileNotFoundError):
-            aside.unlink()
+            temporary.unlink()
 
 
 def _add_check(file: BinaryIO) -> None:

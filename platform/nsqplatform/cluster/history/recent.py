@@ -1,4 +1,4 @@
-"""The last two minutes of all series that a page shows, with which its sparklines and trends begin."""
+"""The last two minutes of all series that a page shows: the initial values of its sparklines and trends."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from nsqplatform.cluster.history.records import METRICS, RECORDS, STEP_S, key_of
 from nsqplatform.cluster.readings.matrix import Floats
 from nsqplatform.cluster.snapshots.snapshot import EVERYTHING, Snapshot, View
 from nsqwire.figures import Scope
+from nsqwire.units import WholeSeconds
 
 SHOWN_S = 120
 """Time that the figures of a page show; lists of topics and channels show half of it."""
@@ -25,7 +26,7 @@ LISTED: Mapping[Scope, Sequence[str]] = {
 
 
 class RecentSeries(NamedTuple):
-    """The records of all series of one scope. Record ``n`` of series ``s`` is of the time ``times[n] + phases[s]``.
+    """The records of all series of one scope. The time of record ``n`` of series ``s`` is ``times[n] + phases[s]``.
 
     ``columns`` by metric: for each series its values, NaN where there is no record.
     """
@@ -37,7 +38,7 @@ class RecentSeries(NamedTuple):
     columns: Mapping[str, Floats]
 
 
-def recent(redis: Redis, snapshot: Snapshot, view: View, now: int) -> list[RecentSeries]:
+def recent(redis: Redis, snapshot: Snapshot, view: View, now: WholeSeconds) -> list[RecentSeries]:
     """The recent records of the series in ``view``. ``now``: unix seconds."""
     part = snapshot.part(view)
     names: dict[Scope, Sequence[str]] = {
@@ -61,7 +62,7 @@ def recent(redis: Redis, snapshot: Snapshot, view: View, now: int) -> list[Recen
 
 
 def records_of(
-    redis: Redis, scope: Scope, names: Sequence[str], metrics: Sequence[str], now: int, *, seconds: int
+    redis: Redis, scope: Scope, names: Sequence[str], metrics: Sequence[str], now: WholeSeconds, *, seconds: int
 ) -> RecentSeries:
     """The records of the last ``seconds`` and of the step before, of which only the needed part of each ring is
     read."""
@@ -100,7 +101,7 @@ def shortened(columns: Floats) -> list[list[float | int | None]]:
     known = ~np.isnan(columns)
     largest = np.where(known, columns, -np.inf).max(axis=1)
     steady = known.any(axis=1) & (largest == np.where(known, columns, np.inf).min(axis=1))
-    # The first and the last record may not be there; other gaps are shown.
+    # The first and the last record may be missing; other gaps are shown.
     steady &= known[:, 1:-1].all(axis=1)
     return [
         [number(next(value for value in row if value == value))] if same else [number(value) for value in row]

@@ -1,11 +1,13 @@
-"""The last hour of every topic, channel and node, a record each ten seconds, in rings of fixed size in Redis.
+"""The last hour of every topic, channel and node: a record every ten seconds, in rings of fixed size in Redis.
 
-A series is one string, a ring of RECORDS records. The record of unix second ``t`` is number ``t // STEP_S % RECORDS``.
+Each series is one string: a ring buffer of RECORDS records. The record of unix second ``t`` has the number
+``t // STEP_S % RECORDS``.
 
     at u32 (unix seconds) | a float32 for each of the scope's METRICS, NaN where it was unknown; little-endian
 
-A record older than an hour was not overwritten, because the series ended or no collector ran; readers skip it. The
-series of a channel takes 17 kB. A series that is no longer written expires as a whole.
+Readers skip records that are older than an hour: these were not overwritten, because the series ended or no collector
+ran. The ring of a channel takes 20 kB. The ring of a series that has ended expires as a whole. Keys contain a checksum
+of the scope's METRICS, so that the records of a release with other metrics are not misread.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from nsqplatform.cluster.snapshots.snapshot import Snapshot
 from nsqplatform.cluster.snapshots.table import Table
 from nsqplatform.cluster.store import HISTORY
 from nsqwire.figures import LATENCY_RANGE, RATE, Figure, Scope, in_rows, recorded
+from nsqwire.units import WholeSeconds
 
 STEP_S = 10
 RECORDS = 360
@@ -33,7 +36,7 @@ Floats32 = NDArray[np.float32]
 GAUGES: Mapping[str, Sequence[Figure]] = {
     scope: [figure for figure in recorded(scope) if figure.kind is not RATE] for scope in SCOPES
 }
-"""Recorded as they are at the second of the record."""
+"""Recorded with their values at the time of the record."""
 RATES: Mapping[str, Sequence[Figure]] = {
     scope: [figure for figure in recorded(scope) if figure.kind is RATE] for scope in SCOPES
 }
@@ -90,11 +93,11 @@ class Recorder:
 
     _means: dict[str, _Means] = field(default_factory=dict)
     _names: dict[str, Sequence[str]] = field(default_factory=dict)
-    _at: int = 0
+    _at: WholeSeconds = 0
 
     def record(self, snapshot: Snapshot) -> list[Write]:
         """The records that are due since the last poll."""
-        now = snapshot.taken_at // 1000
+        now = snapshot.taken_at_ms // 1000
         # Seconds without a poll are due with this one; after a pause, or after the clock was set back, all are.
         due = {second % STEP_S for second in range(self._at + 1, now + 1)[:STEP_S]} if now - self._at > 0 else set()
         if now < self._at:
@@ -102,7 +105,7 @@ class Recorder:
         self._at = now
         return [write for scope, each in series(snapshot).items() for write in self._due_records(scope, each, due, now)]
 
-    def _due_records(self, scope: str, columns: Series, due: set[int], now: int) -> list[Write]:
+    def _due_records(self, scope: str, columns: Series, due: set[int], now: WholeSeconds) -> list[Write]:
         means = self._means.get(scope) or _Means.of([], len(RATES[scope]))
         if columns.names != self._names.get(scope):
             self._names[scope] = columns.names
@@ -200,10 +203,23 @@ def layout_of(scope: str) -> np.dtype[np.void]:
 
 
 def key_of(scope: str, name: str) -> str:
-    return f"{HISTORY}{scope}:{name}"
+    return f"{prefix_of(scope)}{name}"
 
 
-def fresh(scope: str, ring: bytes, now: int) -> tuple[Ints, Floats32]:
+def prefix_of(scope: str) -> str:
+    """The prefix of the keys of all series of a scope."""
+    return f"{HISTORY()}{scope}:{crc32(','.join(METRICS[scope]).encode()):08x}:"
+
+
+def scope_and_name(key: str) -> tuple[Scope, str] | None:
+    """The inverse of ``key_of``; None for keys of a release with other metrics."""
+    for scope in SCOPES:
+        if key.startswith(prefix := prefix_of(scope)):
+            return scope, key.removeprefix(prefix)
+    return None
+
+
+def fresh(scope: str, ring: bytes, now: WholeSeconds) -> tuple[Ints, Floats32]:
     """The records of the last hour, oldest first: their times in unix seconds, and a row of metrics each."""
     kind = layout_of(scope)
     found = np.frombuffer(ring[: len(ring) // kind.itemsize * kind.itemsize], kind)
@@ -213,7 +229,7 @@ def fresh(scope: str, ring: bytes, now: int) -> tuple[Ints, Floats32]:
     return found["at"].astype(np.int64), found["values"]
 
 
-def read(scope: str, ring: bytes, now: int) -> tuple[list[int], dict[str, list[float | None]]]:
+def read(scope: str, ring: bytes, now: WholeSeconds) -> tuple[list[int], dict[str, list[float | None]]]:
     """Times, oldest first, in unix seconds, and a column for each of the scope's metrics."""
     at, values = fresh(scope, ring, now)
     return at.tolist(), {name: known(values[:, place]) for place, name in enumerate(METRICS[scope])}

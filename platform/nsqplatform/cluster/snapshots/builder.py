@@ -6,9 +6,18 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from nsqplatform.cluster.readings.matrix import Floats, Ints, Key
-from nsqplatform.cluster.readings.reading import CHANNEL_FIGURES, QUANTILES, TOPIC_FIGURES, NodeView, Reading
+from nsqplatform.cluster.readings.matrix import FigureMatrix, Floats, Ints, Key
+from nsqplatform.cluster.readings.reading import (
+    CHANNEL_COLUMNS,
+    CHANNEL_FIGURES,
+    QUANTILES,
+    TOPIC_COLUMNS,
+    TOPIC_FIGURES,
+    NodeView,
+    Reading,
+)
 from nsqplatform.cluster.snapshots.latency import LatencyWindow
 from nsqplatform.cluster.snapshots.layout import Layout, Source
 from nsqplatform.cluster.snapshots.percentile_ranges import ranges
@@ -18,6 +27,7 @@ from nsqplatform.cluster.snapshots.snapshot import Snapshot
 from nsqplatform.cluster.snapshots.sums import Share, Sums, none_for_nan
 from nsqplatform.cluster.snapshots.table import Table, keys_of
 from nsqwire.figures import Figure, in_rows, in_shares, of_scope
+from nsqwire.units import Milliseconds
 
 TOPIC_RATES = [figure.name for figure in of_scope("topic") if figure.rate_of]
 CHANNEL_RATES = [figure.name for figure in of_scope("channel") if figure.rate_of]
@@ -40,44 +50,57 @@ class SnapshotBuilder:
         self._channels: Layout[tuple[str, str]] = Layout([], ())
         self._names: Columns = {}
         self._channel_keys: Sequence[str] = ()
-        self._read_before: Mapping[str, int] = {}
+        self._read_before: Mapping[str, Milliseconds] = {}
 
-    def continue_from(self, snapshot: Snapshot) -> None:
+    def continue_from(self, snapshot: Snapshot, read_before: Mapping[str, Milliseconds]) -> None:
         """Take over from another collector, whose last snapshot this is: nodes that do not answer have been down since
-        its last reading of them."""
-        self._read_before = {
+        its last reading of them. ``read_before``: the time of that, in unix milliseconds, by node; also of nodes that
+        are not in the snapshot, because they had neither answered nor failed since the start of that collector."""
+        self._read_before = dict(read_before) | {
             row["id"]: read_at
             for row in snapshot.nodes.rows
-            if (read_at := row["down_since"] if row["state"] == "down" else snapshot.taken_at) is not None
+            if (read_at := row["down_since"] if row["state"] == "down" else snapshot.taken_at_ms) is not None
         }
 
+    def read_at(self, node: str, latest: Reading | None) -> Milliseconds | None:
+        """When a node was last read, by this collector or one before it, in unix milliseconds."""
+        before = self._read_before.get(node)
+        return max(round(latest.taken_at_s * 1000), before or 0) if latest else before
+
     def build(
-        self, views: Sequence[NodeView], registered: Mapping[str, Sequence[str]], *, version: int, taken_at_ms: int
+        self,
+        views: Sequence[NodeView],
+        registered: Mapping[str, Sequence[str]],
+        *,
+        version: int,
+        taken_at_ms: int,
+        emptied: Collection[tuple[str, str]] = (),
     ) -> Snapshot:
         """Build the snapshot of these nodes. ``registered``: topics that registries list without a node, with their
-        channels."""
+        channels. ``emptied``: topic and channel of those that the platform may have emptied since the last snapshot."""
         views = sorted(views, key=lambda view: (view.node.hostname, view.node.id))
         answered = [(view, view.latest) for view in views if view.latest]
         topic_shares = [topic_share(view, latest) for view, latest in answered]
-        channel_shares = [channel_share(view, latest) for view, latest in answered]
+        channel_shares = [channel_share(view, latest, emptied) for view, latest in answered]
         produced = {name for share in topic_shares for name in share.figures.keys}
         idle = {name: names for name, names in registered.items() if name not in produced}
-        self._topics = followed(self._topics, topic_shares, [*idle])
-        layout = followed(
+        self._topics = layout_of(self._topics, topic_shares, [*idle])
+        layout = layout_of(
             self._channels, channel_shares, [(name, channel) for name, names in idle.items() for channel in names]
         )
         if layout is not self._channels:
             self._channels = layout
             self._names = {"topic": [topic for topic, _ in layout.keys], "name": [name for _, name in layout.keys]}
             self._channel_keys = keys_of("channels", self._names)
-        topics = Sums(self._topics, topic_shares, len(TOPIC_FIGURES), len(TOPIC_COUNTERS))
-        channels = Sums(self._channels, channel_shares, len(CHANNEL_FIGURES), len(CHANNEL_COUNTERS))
+        topics = Sums(self._topics, topic_shares, TOPIC_COLUMNS, len(TOPIC_COUNTERS))
+        channels = Sums(self._channels, channel_shares, CHANNEL_COLUMNS, len(CHANNEL_COUNTERS))
+        read_at = {view.node.id: self.read_at(view.node.id, view.latest) for view in views}
         by_node = {one.node: (one, other) for one, other in zip(topic_shares, channel_shares, strict=True)}
         return Snapshot(
             version,
             taken_at_ms,
             {
-                "nodes": node_table(views, by_node, self._read_before),
+                "nodes": node_table(views, by_node, read_at),
                 "topics": self._topic_table(topics, channels),
                 "channels": self._channel_table(channels, answered),
             },
@@ -124,7 +147,9 @@ class SnapshotBuilder:
         merged_ms = self._latencies.percentiles_ms(self._channels.keys)
         own_ms = channels.gathered(
             [
-                latest.own_percentiles_ms if view.error is None else np.full((len(latest.held), len(QUANTILES)), np.nan)
+                latest.own_percentiles_ms
+                if view.error is None
+                else np.full((len(latest.channel_stats), len(QUANTILES)), np.nan)
                 for view, latest in answered
             ],
             np.zeros((0, len(QUANTILES))),
@@ -164,7 +189,7 @@ def share_columns(
     ]
 
 
-def followed(layout: Layout[Key], shares: Sequence[Share[Key]], also: Collection[Key]) -> Layout[Key]:
+def layout_of(layout: Layout[Key], shares: Sequence[Share[Key]], also: Collection[Key]) -> Layout[Key]:
     """The layout of these keys: the same object if they have not changed."""
     sources: list[Source[Key]] = [(share.node, share.figures.keys) for share in shares]
     return layout if layout.fits(sources, also) else Layout(sources, also)
@@ -173,34 +198,57 @@ def followed(layout: Layout[Key], shares: Sequence[Share[Key]], also: Collection
 def topic_share(view: NodeView, latest: Reading) -> Share[str]:
     before = view.base.topics if view.base else None
     # The counters of a topic that appeared since the earlier reading started at zero.
-    return Share(view.node.id, latest.topics, before, view.elapsed, TOPIC_COUNTERS, new_from_zero=True)
+    return Share(view.node.id, latest.topics, before, view.elapsed_s, TOPIC_COUNTERS, new_from_zero=True)
 
 
-def channel_share(view: NodeView, latest: Reading) -> Share[tuple[str, str]]:
+def channel_share(view: NodeView, latest: Reading, emptied: Collection[tuple[str, str]]) -> Share[tuple[str, str]]:
     before = view.base.channels if view.base else None
     # A new channel receives its topic's backlog at once; that increase is not a rate.
-    return Share(view.node.id, latest.channels, before, view.elapsed, CHANNEL_COUNTERS, new_from_zero=False)
+    share = Share(view.node.id, latest.channels, before, view.elapsed_s, CHANNEL_COUNTERS, new_from_zero=False)
+    if before is not None and not latest.has_histogram.all():
+        drop_unknown_rates(share, before, latest.has_histogram, emptied)
+    return share
+
+
+def drop_unknown_rates(
+    share: ChannelShare,
+    before: FigureMatrix[tuple[str, str]],
+    is_counted: NDArray[np.bool_],
+    emptied: Collection[tuple[str, str]],
+) -> None:
+    """Set rates that Go's nsqd does not report to NaN. ``is_counted``: whether the node counts what is finished.
+
+    Where it does not, ``finished`` counts all messages that left, so its rate is unknown if they may have been emptied:
+    of a channel in ``emptied``, and of one without a consumer who could have finished them.
+    """
+    keys, rates = share.figures.keys, share.rates
+    for name in ("emptied_rate", "rewound_rate"):
+        rates[~is_counted, CHANNEL_RATES.index(name)] = np.nan
+    finish_rates = rates[:, CHANNEL_RATES.index("finish_rate")]
+    clients = CHANNEL_FIGURES.index("client_count")
+    had_no_client = (before.numbers_of(keys)[0][:, clients] == 0) & (share.figures.numbers[:, clients] == 0)
+    is_emptied = np.fromiter((key in emptied for key in keys), bool, len(keys))
+    finish_rates[~is_counted & (is_emptied | (had_no_client & (finish_rates > 0)))] = np.nan
 
 
 def node_table(
     views: Sequence[NodeView],
     shares: Mapping[str, tuple[TopicShare, ChannelShare]],
-    read_before: Mapping[str, int],
+    read_at: Mapping[str, Milliseconds | None],
 ) -> Table:
     """The rows of all nodes. By node id, ``shares`` has the shares of topics and channels of each node that has
-    answered, and ``read_before`` when another collector last read it, in unix milliseconds."""
+    answered, and ``read_at`` when it was last read, in unix milliseconds."""
     if not views:
         return Table("nodes", {})
-    texts = [node_text(view, read_before.get(view.node.id)) for view in views]
+    texts = [node_text(view, read_at[view.node.id]) for view in views]
     columns: Columns = {name: [text[name] for text in texts] for name in texts[0]}  # type: ignore[literal-required]
     for figure in NODE_ROW:
         columns[figure.name] = [node_value(figure, view, shares.get(view.node.id)) for view in views]
     return Table("nodes", columns)
 
 
-def node_text(view: NodeView, read_before: int | None) -> NodeText:
+def node_text(view: NodeView, read_at: Milliseconds | None) -> NodeText:
     node, stats = view.node, view.latest.stats if view.latest else None
-    read_at = max(round(view.latest.taken_at * 1000), read_before or 0) if view.latest else read_before
     return {
         "id": node.id,
         "hostname": node.hostname,

@@ -34,7 +34,7 @@ class Deltas:
             "type": "delta",
             "version": self._after.version,
             "base": self._before.version,
-            "taken_at": self._after.taken_at,
+            "taken_at": self._after.taken_at_ms,
             "nodes": self._nodes,
             "topics": topics,
             "channels": channels,
@@ -52,8 +52,8 @@ def changes(before: Table, after: Table, *, with_shares: bool) -> Changes:
         stay = [place for place, key in enumerate(after) if key in before.places]
         now = after.only(stay)
         was = before.only([before.places[key] for key in now])
-    if anew := rows_to_replace(was, now):
-        rest = [place for place in range(len(now)) if place not in anew]
+    if replaced := rows_to_replace(was, now):
+        rest = [place for place in range(len(now)) if place not in replaced]
         stay = [stay[place] for place in rest]
         was, now = was.only(rest), now.only(rest)
     put = after.only(sorted({*range(len(after))}.difference(stay))) if len(stay) < len(after) else NO_ROWS
@@ -62,14 +62,14 @@ def changes(before: Table, after: Table, *, with_shares: bool) -> Changes:
 
 def rows_to_replace(was: Table, now: Table) -> set[int]:
     """The places of rows whose text or nodes changed, or that a node paused or unpaused."""
-    anew: set[int] = set()
+    replaced: set[int] = set()
     if len(now):
         for name in TEXTS[now.kind]:
             if name in KEYS[now.kind]:
                 continue
-            anew.update(differing(was.columns[name], now.columns[name]))
-        anew.update(differing(was.placements, now.placements))
-    return anew
+            replaced.update(differing(was.columns[name], now.columns[name]))
+        replaced.update(differing(was.placements, now.placements))
+    return replaced
 
 
 def changed_columns(was: Table, now: Table, *, with_shares: bool) -> Columns:

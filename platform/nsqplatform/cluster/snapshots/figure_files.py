@@ -23,7 +23,7 @@ makes this page from it.
 A rate is per second over the last poll, a latency that of the messages finished in the last minute. The figure of a
 topic or channel is made from those of its nodes: gauges, counters and rates are summed, of ages the largest is taken,
 latencies come from merged histograms. A latency range is the lowest and highest of the percentiles that nodes without a
-histogram (Go's) report.
+histogram (Go's) report. Counters by zone and region are in nsqadmin's API only.
 
 """
 

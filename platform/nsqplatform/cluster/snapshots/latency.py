@@ -19,6 +19,7 @@ from nsqplatform.cluster.readings.histograms import Histograms
 from nsqplatform.cluster.readings.reading import QUANTILES
 from nsqplatform.cluster.readings.stats import PolledStats
 from nsqwire.histogram import MAX_BUCKETS, midpoint
+from nsqwire.units import Seconds
 
 WINDOW_S = 60.0
 SLOT_S = 5.0
@@ -79,7 +80,7 @@ class LatencyWindow:
         self._dirty = np.zeros(256, bool)
         self._first, self._last = COLUMNS, 0  # the range of used columns, without that of zero
 
-    def observe(self, node: str, stats: PolledStats, now: float) -> None:
+    def observe(self, node: str, stats: PolledStats, now: Seconds) -> None:
         """Add a node's reading at ``now``, in seconds of a monotonic clock."""
         before = self._nodes.get(node)
         # After a node's restart, all its counts are new, so the base of the difference is empty. The same applies to a
@@ -108,7 +109,7 @@ class LatencyWindow:
         """Drop the counts of a node that is down."""
         lost = self._nodes.pop(node, None)
         for slot in lost.slots if lost else ():
-            self._give_back(slot)
+            self._subtract(slot)
 
     def forget(self, node: str) -> None:
         """Drop a removed node."""
@@ -138,12 +139,12 @@ class LatencyWindow:
         found[rows < 0] = np.nan
         return found
 
-    def _read_answer(self, node: _Node, reported: Histograms, now: float) -> tuple[Ints, Ints]:
+    def _read_answer(self, node: _Node, reported: Histograms, now: Seconds) -> tuple[Ints, Ints]:
         """Cells and counts of a response: the zeros of each channel, then each channel's buckets. Unchanged cells are
         the same object as before."""
         counts = np.concatenate([reported.zeros, reported.counts])
         if reported.keys != node.keys:
-            self._follow(node, reported.keys, now)
+            self._assign_rows(node, reported.keys, now)
         elif np.array_equal(reported.offsets, node.offsets) and np.array_equal(reported.lengths, node.lengths):
             return node.cells, counts
         node.offsets, node.lengths = reported.offsets, reported.lengths
@@ -151,7 +152,7 @@ class LatencyWindow:
         cells = np.repeat(bases, reported.lengths) + np.arange(len(reported.counts))
         return np.concatenate([node.rows << COLUMN_BITS, cells]), counts
 
-    def _follow(self, node: _Node, keys: Sequence[Key], now: float) -> None:
+    def _assign_rows(self, node: _Node, keys: Sequence[Key], now: Seconds) -> None:
         """Assign a row to each channel; free the rows of channels that are on no node."""
         node.keys = keys
         held = {key for each in self._nodes.values() for key in each.keys}
@@ -164,7 +165,7 @@ class LatencyWindow:
                 self._rows[key] = self._new_row(now)
         node.rows = np.fromiter(map(self._rows.__getitem__, keys), np.int64, len(keys))
 
-    def _new_row(self, now: float) -> int:
+    def _new_row(self, now: Seconds) -> int:
         if self._free and now - self._free[0][0] > WINDOW_S + 2 * SLOT_S:
             return self._free.popleft()[1]
         row = len(self._rows) + len(self._free)
@@ -202,13 +203,13 @@ class LatencyWindow:
         fewer = np.bincount(rows, counts, size) < np.bincount(before.cells >> COLUMN_BITS, before.counts, size)
         return np.where(np.isin(rows, fell), np.where(fewer[rows], counts, 0), finished)
 
-    def _slide(self, node: _Node, now: float) -> None:
+    def _slide(self, node: _Node, now: Seconds) -> None:
         """Begin a slot if one is due; drop slots that are older than the window."""
         if now - node.slots[-1].start >= SLOT_S:
             node.slots[-1].close()
             node.slots.append(_Slot(now))
         while now - node.slots[0].start > WINDOW_S:
-            self._give_back(node.slots.popleft())
+            self._subtract(node.slots.popleft())
 
     def _take(self, slot: _Slot, cells: Ints, counts: Ints) -> None:
         slot.cells.append(cells.astype(np.int32))
@@ -220,7 +221,7 @@ class LatencyWindow:
         self._first = min(self._first, int(columns.min(initial=COLUMNS)))
         self._last = max(self._last, int(columns.max(initial=0)))
 
-    def _give_back(self, slot: _Slot) -> None:
+    def _subtract(self, slot: _Slot) -> None:
         for cells, counts in zip(slot.cells, slot.counts, strict=True):
             np.subtract.at(self._total.reshape(-1), cells, counts)
             self._dirty[cells >> COLUMN_BITS] = True

@@ -14,8 +14,8 @@ Source: TypeAlias = "tuple[str, Sequence[Key]]"
 
 
 class Layout(Generic[Key]):
-    """The rows of topics or channels, and the shares of each. A share is what one node adds to one row. ``keys`` are
-    the names of the rows, sorted; shares are in the order of rows and, within a row, of sources."""
+    """The rows of topics or channels, and the shares of each. A share is one node's part of a row. ``keys``: the names
+    of the rows, sorted; shares are in the order of rows and, within a row, of sources."""
 
     def __init__(self, sources: Sequence[Source[Key]], also: Collection[Key]) -> None:
         """``also``: names that get a row even if no node has them."""

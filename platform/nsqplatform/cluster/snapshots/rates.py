@@ -6,15 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def per_second(before: NDArray[np.int64], after: NDArray[np.int64], elapsed: float | None) -> NDArray[np.float64]:
-    """The increase of counters per second over ``elapsed`` seconds; NaN if no time passed.
+def per_second(before: NDArray[np.int64], after: NDArray[np.int64], elapsed_s: float | None) -> NDArray[np.float64]:
+    """The increase of counters per second over ``elapsed_s``; NaN if no time passed.
 
-    The rate of a counter that decreased while its process ran is zero: the channel was deleted and created again, or
-    messages were removed by ``empty`` after they had been counted.
+    The rate of a counter that decreased while its process ran is zero: the channel was deleted and created again.
     """
-    if elapsed is None or elapsed <= 0:
+    if elapsed_s is None or elapsed_s <= 0:
         return np.full(after.shape, np.nan)
-    return np.maximum(0.0, (after - before) / elapsed)
+    return np.maximum(0.0, (after - before) / elapsed_s)
 
 
 def rounded(rates: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_type_hints
 from typing_extensions import TypedDict
 
 from nsqwire.figures import Figure, Kind, in_rows, in_shares
+from nsqwire.units import Milliseconds, WholeSeconds
 
 
 class NodeText(TypedDict):
@@ -26,11 +27,11 @@ class NodeText(TypedDict):
     version: str
     state: Literal["up", "down"]
     error: str | None
-    down_since: int | None
+    down_since: Milliseconds | None
     """Unix milliseconds of its last reading, by this or an earlier collector. None while it is up, and if it has never
     answered."""
     health: str
-    start_time: int
+    start_time: WholeSeconds
     """Unix seconds; 0, as all of its figures, until this collector has read it."""
 
 
@@ -91,7 +92,7 @@ else:
 
 class SnapshotRows(TypedDict):
     version: int
-    taken_at: int
+    taken_at: Milliseconds
     """Unix milliseconds."""
     nodes: list[NodeRow]
     topics: list[TopicRow]
@@ -118,7 +119,7 @@ class Delta(TypedDict):
     type: Literal["delta"]
     version: int
     base: int
-    taken_at: int
+    taken_at: Milliseconds
     nodes: Changes
     topics: Changes
     channels: Changes
@@ -174,7 +175,7 @@ class SnapshotMessage(TypedDict):
 
     type: Literal["snapshot"]
     version: int
-    taken_at: int
+    taken_at: Milliseconds
     view: ViewFields
     nodes: Columns
     topics: Columns

@@ -45,12 +45,12 @@ EVERYTHING = View()
 
 
 class Snapshot:
-    """The nodes, topics and channels after one poll. ``version`` grows by one with each poll; ``taken_at`` is in unix
-    milliseconds."""
+    """The nodes, topics and channels after one poll. ``version`` grows by one with each poll;
+    ``taken_at_ms`` is Unix time."""
 
-    def __init__(self, version: int, taken_at: int, tables: Mapping[Kind, Table]) -> None:
+    def __init__(self, version: int, taken_at_ms: int, tables: Mapping[Kind, Table]) -> None:
         self.version = version
-        self.taken_at = taken_at
+        self.taken_at_ms = taken_at_ms
         self.tables = tables
         self.nodes, self.topics, self.channels = (tables[kind] for kind in KINDS)
 
@@ -74,7 +74,7 @@ class Snapshot:
         stored = cls.from_json(text)
         if all(table.has_all_fields for table in stored.tables.values()):
             return stored
-        return cls(stored.version + 1, stored.taken_at, EMPTY.tables)
+        return cls(stored.version + 1, stored.taken_at_ms, EMPTY.tables)
 
     @cached_property
     def _by_topic(self) -> dict[str, range]:
@@ -113,7 +113,7 @@ class Snapshot:
         return {
             "type": "snapshot",
             "version": self.version,
-            "taken_at": self.taken_at,
+            "taken_at": self.taken_at_ms,
             "view": view.fields(),
             "nodes": part["nodes"].columns,
             "topics": part["topics"].columns,
@@ -125,7 +125,7 @@ class Snapshot:
         """The snapshot as rows, for the API."""
         return {
             "version": self.version,
-            "taken_at": self.taken_at,
+            "taken_at": self.taken_at_ms,
             "nodes": cast(list[NodeRow], self.nodes.rows),
             "topics": cast(list[TopicRow], self.topics.rows),
             "channels": cast(list[ChannelRow], self.channels.rows),

@@ -1,9 +1,10 @@
-"""Sums of the figures of topics or channels over all nodes."""
+"""Figures of topics or channels over all nodes, as nsqwire.figures declares them: nsqcluster.sums, for thousands of
+rows every second."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Generic
+from typing import Any, Final, Generic
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,9 @@ from numpy.typing import NDArray
 from nsqplatform.cluster.readings.matrix import NO_AGE, FigureMatrix, Floats, Ints, Key
 from nsqplatform.cluster.snapshots.layout import Layout
 from nsqplatform.cluster.snapshots.rates import per_second, rounded
+from nsqwire.figures import Figure, Kind, OverNodes
+
+COMBINE: Final[dict[OverNodes, np.ufunc]] = {"sum": np.add, "largest": np.maximum}
 
 
 class Share(Generic[Key]):
@@ -21,7 +25,7 @@ class Share(Generic[Key]):
         node: str,
         figures: FigureMatrix[Key],
         before: FigureMatrix[Key] | None,
-        elapsed: float | None,
+        elapsed_s: float | None,
         counters: Sequence[int],
         *,
         new_from_zero: bool,
@@ -33,34 +37,38 @@ class Share(Generic[Key]):
         self.rates: Floats = np.full((len(figures.keys), len(counters)), np.nan)
         if before is not None:
             was, known = before.numbers_of(figures.keys)
-            rates = per_second(was[:, counters], figures.numbers[:, counters], elapsed)
+            rates = per_second(was[:, counters], figures.numbers[:, counters], elapsed_s)
             self.rates = rates if new_from_zero else np.where(known[:, None], rates, np.nan)
 
 
 class Sums(Generic[Key]):
     """The shares of all nodes, summed by the rows of ``layout``. ``own_`` attributes are those of single shares."""
 
-    def __init__(self, layout: Layout[Key], shares: Sequence[Share[Key]], figures: int, rates: int) -> None:
-        """``figures`` and ``rates``: the number of columns."""
+    def __init__(
+        self, layout: Layout[Key], shares: Sequence[Share[Key]], figures: Sequence[Figure], rates: int
+    ) -> None:
+        """``figures``: the columns. ``rates``: the number of columns of rates."""
         self.layout = layout
         own = [share.figures for share in shares]
-        self.own_numbers: Ints = self.gathered([each.numbers for each in own], np.zeros((0, figures), np.int64))
+        self.own_numbers: Ints = self.gathered([each.numbers for each in own], np.zeros((0, len(figures)), np.int64))
         self.own_rates: Floats = self.gathered([share.rates for share in shares], np.zeros((0, rates)))
         self.own_paused = self.gathered([each.paused for each in own], np.zeros(0, bool))
         ages = self.gathered([each.ages_ns for each in own], np.zeros(0, np.int64))
 
         count, rows, starts = len(layout.keys), layout.occupied, layout.starts
-        self.numbers: Ints = np.zeros((count, figures), np.int64)
+        self.numbers: Ints = np.zeros((count, len(figures)), np.int64)
         self.rates: Floats = np.full((count, rates), np.nan)
         self.paused: NDArray[np.bool_] = np.zeros(count, bool)
         self.ages_ns: Ints = np.full(count, NO_AGE)
         if len(rows):
-            self.numbers[rows] = np.add.reduceat(self.own_numbers, starts)
-            self.ages_ns[rows] = np.maximum.reduceat(ages, starts)
+            self.numbers[rows] = combined(self.own_numbers, figures, starts)
+            self.ages_ns[rows] = COMBINE[Kind.AGE.over_nodes].reduceat(ages, starts)
             self.paused[rows] = np.logical_or.reduceat(self.own_paused, starts)
             # The sum of the known rates; NaN if none is known.
             known = np.logical_or.reduceat(~np.isnan(self.own_rates), starts)
-            self.rates[rows] = np.where(known, np.add.reduceat(np.nan_to_num(self.own_rates), starts), np.nan)
+            self.rates[rows] = np.where(
+                known, COMBINE[Kind.RATE.over_nodes].reduceat(np.nan_to_num(self.own_rates), starts), np.nan
+            )
 
     def gathered(self, arrays: Sequence[Any], empty: NDArray[Any]) -> Any:
         """The arrays of the sources as one, in the order of the shares."""
@@ -74,6 +82,15 @@ class Sums(Generic[Key]):
     def ages_ms(self) -> list[float | None]:
         """For each row, the age of its oldest message on any node in milliseconds; None if unknown."""
         return none_for_nan(np.where(self.ages_ns == NO_AGE, np.nan, np.round(self.ages_ns / 1e6, 1)))
+
+
+def combined(numbers: Ints, figures: Sequence[Figure], starts: Ints) -> Ints:
+    """The rows of ``numbers`` from each start to the next, combined by the declaration of each column's figure."""
+    ways = [figure.kind.over_nodes for figure in figures]
+    if len(set(ways)) == 1:
+        found: Ints = COMBINE[ways[0]].reduceat(numbers, starts)
+        return found
+    return np.column_stack([COMBINE[way].reduceat(numbers[:, place], starts) for place, way in enumerate(ways)])
 
 
 def none_for_nan(values: Floats) -> list[float | None]:

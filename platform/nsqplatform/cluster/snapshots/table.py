@@ -11,6 +11,7 @@ from nsqwire.figures import Scope, in_rows
 
 Kind: TypeAlias = Literal["nodes", "topics", "channels"]
 Row: TypeAlias = Mapping[str, Any]
+"""A NodeRow, TopicRow or ChannelRow, read by the names of figures, which are declared at run time (nsqwire.figures)."""
 SCOPES: Mapping[Kind, Scope] = {"nodes": "node", "topics": "topic", "channels": "channel"}
 KEYS: Mapping[Kind, frozenset[str]] = {
     "nodes": frozenset({"id"}),
@@ -40,7 +41,7 @@ class Table(Mapping[str, Row]):
         """``columns``: a list for each field, all of the same length; empty if there are no rows."""
         self.kind = kind
         self.columns = columns
-        self._rows: dict[int, dict[str, Any]] = {}
+        self._rows: dict[int, Row] = {}
         self.names: Sequence[str] = keys_of(kind, columns) if keys is None else keys
 
     def __len__(self) -> int:
@@ -55,11 +56,15 @@ class Table(Mapping[str, Row]):
     def row(self, place: int) -> Row:
         found = self._rows.get(place)
         if found is None:
-            found = self._rows[place] = {name: column[place] for name, column in self.columns.items()}
-            if self.kind != "nodes":
-                names = SHARES[self.kind]
-                found["nodes"] = [dict(zip(names, share, strict=True)) for share in found["nodes"]]
+            found = self._rows[place] = self._built(place)
         return found
+
+    def _built(self, place: int) -> Row:
+        row = {name: column[place] for name, column in self.columns.items()}
+        if self.kind != "nodes":
+            names = SHARES[self.kind]
+            row["nodes"] = [dict(zip(names, share, strict=True)) for share in row["nodes"]]
+        return row
 
     @property
     def rows(self) -> list[Row]:

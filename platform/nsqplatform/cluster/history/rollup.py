@@ -19,18 +19,19 @@ import numpy as np
 from redis import Redis
 
 from nsqplatform.cluster.history import files, records
-from nsqplatform.cluster.history.files import METRICS, DamagedFile, HistoryFile, Rows, group_size, path_of
+from nsqplatform.cluster.history.files import METRICS, DamagedFile, HistoryFile, Rows, group_size, path_of, series_of
 from nsqplatform.cluster.history.grains import DAY_S, GRAINS, HOURS, MINUTES, TEN_SECONDS, Grain, Values, coarsened
 from nsqplatform.cluster.store import HISTORY
+from nsqwire.units import WholeSeconds
 
 logger = logging.getLogger(__name__)
 
 COMPLETE_AFTER_S = 60
-"""Seconds after its end at which an hour's last records are in the rings."""
+"""Time after the end of an hour, in seconds, until its last records are in the rings."""
 
 
 @dataclass(frozen=True)
-class Kept:
+class HistoryFolder:
     """The location of the files, and for how many days those of each grain are kept."""
 
     root: Path
@@ -39,35 +40,34 @@ class Kept:
     def path(self, grain: Grain, start: int) -> Path:
         return path_of(self.root, grain, start)
 
-    def since(self, grain: Grain, now: int) -> int:
+    def since(self, grain: Grain, now: WholeSeconds) -> WholeSeconds:
         """The earliest time for which values of a grain are kept."""
         return now - self.days[grain.name] * DAY_S
 
 
-def keep(redis: Redis, kept: Kept, now: int) -> None:
+def keep(redis: Redis, folder: HistoryFolder, now: WholeSeconds) -> None:
     """Bring the files up to ``now``. Raises OSError if a file cannot be written, and RedisError.
 
-    Damage costs what cannot be read, in steps of a row group, and is logged once per file.
+    Of a damaged file, only the row groups that cannot be read are lost; the damage is logged once per file.
     """
-    _drop_old(kept, now)  # first: it may be what makes space for the rest
+    _drop_old(folder, now)  # first, because it may free the space that the rest needs
     for hour in TEN_SECONDS.files(now - 3600, now):
-        _keep_hour(redis, kept, hour, now)
-    for day in MINUTES.files(now - kept.days[TEN_SECONDS.name] * DAY_S, now - COMPLETE_AFTER_S - DAY_S + 1):
-        if not kept.path(MINUTES, day).exists():
-            _roll_up(kept, day, now)
+        _keep_hour(redis, folder, hour, now)
+    for day in MINUTES.files(now - folder.days[TEN_SECONDS.name] * DAY_S, now - COMPLETE_AFTER_S - DAY_S + 1):
+        if not folder.path(MINUTES, day).exists():
+            _roll_up(folder, day, now)
 
 
 # ---- an hour, from the rings
 
 
-def _keep_hour(redis: Redis, kept: Kept, hour: int, now: int) -> None:
-    path, steps = kept.path(TEN_SECONDS, hour), 3600 // TEN_SECONDS.step_s
+def _keep_hour(redis: Redis, folder: HistoryFolder, hour: int, now: WholeSeconds) -> None:
+    path, steps = folder.path(TEN_SECONDS, hour), 3600 // TEN_SECONDS.step_s
     with ExitStack() as stack:
         before = _opened(stack, path, steps)
         if before is not None and before.written_at > hour + 3600 + COMPLETE_AFTER_S:
             return
-        ringed = sorted(key.decode().removeprefix(HISTORY) for key in redis.scan_iter(f"{HISTORY}*", count=1000))
-        names = sorted({*ringed, *(before.series if before else ())})
+        names = sorted({*_series_with_rings(redis), *(before.series if before else ())})
         if not names:
             return
 
@@ -82,11 +82,22 @@ def _keep_hour(redis: Redis, kept: Kept, hour: int, now: int) -> None:
         files.write(path, steps, groups(), at=now)
 
 
-def _put_rings(rows: Rows, redis: Redis, hour: int, now: int) -> None:
-    rings = cast(list[bytes | None], redis.mget([HISTORY + series for series in rows.series]))
-    for place, (series, ring) in enumerate(zip(rows.series, rings, strict=True)):
-        scope = series.partition(":")[0]
-        if ring is None or scope not in records.METRICS:
+def _series_with_rings(redis: Redis) -> Iterator[str]:
+    """The series that have a ring."""
+    for key in redis.scan_iter(f"{HISTORY()}*", count=1000):
+        if (found := records.scope_and_name(key.decode())) is not None:
+            yield series_of(*found)
+
+
+def _put_rings(rows: Rows, redis: Redis, hour: int, now: WholeSeconds) -> None:
+    known = [
+        (place, scope, name)
+        for place, (scope, _, name) in enumerate(series.partition(":") for series in rows.series)
+        if scope in records.METRICS
+    ]
+    rings = cast(list[bytes | None], redis.mget([records.key_of(scope, name) for _, scope, name in known]))
+    for (place, scope, _), ring in zip(known, rings, strict=True):
+        if ring is None:
             continue
         at, values = records.fresh(scope, ring, now)
         slots = (at - hour) // TEN_SECONDS.step_s
@@ -98,22 +109,22 @@ def _put_rings(rows: Rows, redis: Redis, hour: int, now: int) -> None:
 # ---- a day, from its hours
 
 
-def _roll_up(kept: Kept, day: int, now: int) -> None:
+def _roll_up(folder: HistoryFolder, day: int, now: WholeSeconds) -> None:
     """Make the day's file by minute. The month's file comes first: without the day's file, both are made again."""
     with ExitStack() as stack:
         hours = {}
         for hour in TEN_SECONDS.files(day, day + DAY_S):
-            if (file := _opened(stack, kept.path(TEN_SECONDS, hour), 3600 // TEN_SECONDS.step_s)) is not None:
+            if (file := _opened(stack, folder.path(TEN_SECONDS, hour), 3600 // TEN_SECONDS.step_s)) is not None:
                 hours[(hour - day) // TEN_SECONDS.step_s] = file
         names = sorted({series for file in hours.values() for series in file.series})
         if not names:
             return
-        _add_to_month(kept, day, names, hours, now)
+        _add_to_month(folder, day, names, hours, now)
         minutes = (
             Rows(rows.series, {metric: coarsened(values, metric, 6) for metric, values in rows.values.items()})
             for rows in _days(names, hours)
         )
-        files.write(kept.path(MINUTES, day), DAY_S // MINUTES.step_s, minutes, at=now)
+        files.write(folder.path(MINUTES, day), DAY_S // MINUTES.step_s, minutes, at=now)
 
 
 def _days(names: Sequence[str], hours: Mapping[int, _Before]) -> Iterator[Rows]:
@@ -125,9 +136,11 @@ def _days(names: Sequence[str], hours: Mapping[int, _Before]) -> Iterator[Rows]:
         yield rows
 
 
-def _add_to_month(kept: Kept, day: int, names: Sequence[str], hours: Mapping[int, _Before], now: int) -> None:
+def _add_to_month(
+    folder: HistoryFolder, day: int, names: Sequence[str], hours: Mapping[int, _Before], now: WholeSeconds
+) -> None:
     start = HOURS.file_start(day)
-    path, steps = kept.path(HOURS, start), (HOURS.file_end(start) - start) // HOURS.step_s
+    path, steps = folder.path(HOURS, start), (HOURS.file_end(start) - start) // HOURS.step_s
     added: dict[str, tuple[dict[str, Values], int]] = {}
     for rows in _days(names, hours):
         hourly = {metric: coarsened(coarsened(values, metric, 6), metric, 60) for metric, values in rows.values.items()}
@@ -209,11 +222,11 @@ def _log(damage: DamagedFile, path: Path) -> None:
     logger.error("a history file is damaged", extra={"file": str(path), "error": str(damage)})
 
 
-def _drop_old(kept: Kept, now: int) -> None:
+def _drop_old(folder: HistoryFolder, now: WholeSeconds) -> None:
     for grain in GRAINS:
-        for path in (kept.root / grain.name).glob("*.parquet"):
+        for path in (folder.root / grain.name).glob("*.parquet"):
             start = grain.start_of(path.name)
             with suppress(FileNotFoundError):
                 is_left_over = start is None and path.name.startswith("_") and path.stat().st_mtime < now - DAY_S
-                if is_left_over or (start is not None and grain.file_end(start) <= kept.since(grain, now)):
+                if is_left_over or (start is not None and grain.file_end(start) <= folder.since(grain, now)):
                     path.unlink()

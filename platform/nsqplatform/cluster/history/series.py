@@ -11,7 +11,8 @@ import numpy as np
 from nsqplatform.cluster.history import records
 from nsqplatform.cluster.history.files import DamagedFile, HistoryFile, series_of
 from nsqplatform.cluster.history.grains import DAY_S, HOURS, MINUTES, TEN_SECONDS, Grain, Values, coarsened
-from nsqplatform.cluster.history.keeping import Kept
+from nsqplatform.cluster.history.rollup import HistoryFolder
+from nsqwire.units import WholeSeconds
 
 logger = logging.getLogger(__name__)
 
@@ -31,31 +32,31 @@ def known_part(columns: Sequence[Values]) -> tuple[int, int]:
 
 
 @dataclass
-class Past:
+class Series:
     """One series. ``ring``: its last hour as in Redis; empty without one."""
 
-    kept: Kept
+    folder: HistoryFolder
     scope: str
     name: str
     ring: bytes
-    now: int
+    now: WholeSeconds
     metrics: Sequence[str]
 
-    def step_kept(self, since: int, step_s: int) -> int:
+    def step_kept(self, since: WholeSeconds, step_s: int) -> int:
         """The shortest step, ``step_s`` or longer, in which values of that time are kept.
 
         It is a multiple of the grain from which it is made.
         """
-        if since < self.kept.since(MINUTES, self.now):
+        if since < self.folder.since(MINUTES, self.now):
             least = HOURS.step_s
-        elif since < self.kept.since(TEN_SECONDS, self.now):
+        elif since < self.folder.since(TEN_SECONDS, self.now):
             least = MINUTES.step_s
         else:
             least = TEN_SECONDS.step_s
         grain = _grain_of(max(step_s, least)).step_s
         return -(-max(step_s, least) // grain) * grain
 
-    def read(self, since: int, until: int, step_s: int) -> tuple[int, dict[str, Values]]:
+    def read(self, since: WholeSeconds, until: WholeSeconds, step_s: int) -> tuple[int, dict[str, Values]]:
         """The start of the first step, and for each metric a value for each step until ``until``. NaN: unknown.
 
         Steps begin at multiples of ``step_s``. ``step_s`` is a result of ``step_kept``.
@@ -73,8 +74,8 @@ class Past:
             self._put_ring(into, start)
             return into
         # Days that are not rolled up yet are made from their hours.
-        for day in MINUTES.files(max(start, self.kept.since(TEN_SECONDS, self.now)), min(end, self.now + 1)):
-            if not self.kept.path(MINUTES, day).exists():
+        for day in MINUTES.files(max(start, self.folder.since(TEN_SECONDS, self.now)), min(end, self.now + 1)):
+            if not self.folder.path(MINUTES, day).exists():
                 begin, stop = max(day, start), min(day + DAY_S, end)
                 fine = self._values(TEN_SECONDS, begin, stop)
                 for metric, column in into.items():
@@ -83,7 +84,7 @@ class Past:
         return into
 
     def _put_file(self, into: dict[str, Values], grain: Grain, start: int, file_start: int) -> None:
-        path = self.kept.path(grain, file_start)
+        path = self.folder.path(grain, file_start)
         steps = (grain.file_end(file_start) - file_start) // grain.step_s
         try:
             with HistoryFile(path, steps) as file:
