@@ -1,1 +1,1 @@
-"""What operators change in the cluster."""
+"""Operators' actions on the cluster."""

@@ -9,31 +9,41 @@ import time
 from base64 import b64decode
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import httpx
 from django.conf import settings
 from django.http import HttpRequest
 
 from nsqplatform.accounts.models import User
+from nsqplatform.clusters import current
 
 logger = logging.getLogger(__name__)
 
 MAX_WAITING = 1000
 """Maximum number of queued notifications; further ones are dropped and logged."""
-PATIENCE_S = 5.0
+TIMEOUT_S = 5.0
 
 _sender = ThreadPoolExecutor(1, thread_name_prefix="notification")
-_room = threading.BoundedSemaphore(MAX_WAITING)
+_slots = threading.BoundedSemaphore(MAX_WAITING)
 
 
-class Origin:
+class Origin(NamedTuple):
     """The request that caused an action. ``peer`` is ``address:port``; ``url`` is the full URL."""
 
-    def __init__(self, *, user: User, peer: str, url: str, headers: Mapping[str, str]) -> None:
-        self.user = basic_user(headers.get("Authorization", "")) or (user.username if user.pk else "")
-        self.peer = peer
-        self.user_agent = headers.get("User-Agent", "")
-        self.url = url.replace("http://", "https://", 1) if headers.get("X-Scheme") == "https" else url
+    user: str
+    peer: str
+    user_agent: str
+    url: str
+
+    @classmethod
+    def of(cls, *, user: User, peer: str, url: str, headers: Mapping[str, str]) -> Origin:
+        return cls(
+            user=basic_user(headers.get("Authorization", "")) or (user.username if user.pk else ""),
+            peer=peer,
+            user_agent=headers.get("User-Agent", ""),
+            url=url.replace("http://", "https://", 1) if headers.get("X-Scheme") == "https" else url,
+        )
 
 
 def basic_user(authorization: str) -> str:
@@ -69,7 +79,7 @@ def notify(origin: Origin, action: str, topic: str, channel: str | None = None, 
         "via": socket.gethostname(),
     }
     fields = {key: value for key, value in fields.items() if value or key not in ("channel", "node", "user")}
-    if not _room.acquire(blocking=False):
+    if not _slots.acquire(blocking=False):
         logger.error("notification dropped: the endpoint is too slow", extra={"action": action, "topic": topic})
         return
     _sender.submit(send, endpoint, fields)
@@ -77,12 +87,12 @@ def notify(origin: Origin, action: str, topic: str, channel: str | None = None, 
 
 def send(endpoint: str, fields: Mapping[str, str | int]) -> None:
     try:
-        response = httpx.post(endpoint, json=fields, timeout=PATIENCE_S, trust_env=False)
+        response = httpx.post(endpoint, json=fields, timeout=TIMEOUT_S, trust_env=False)
         response.raise_for_status()
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         logger.error("notification failed", extra={"endpoint": endpoint, "error": str(error)})
     finally:
-        _room.release()
+        _slots.release()
 
 
 def notify_all(origin: Origin, action: str, topic: str, channel: str | None) -> None:
@@ -93,12 +103,18 @@ def notify_all(origin: Origin, action: str, topic: str, channel: str | None) -> 
         notify(origin, f"{action}_channel", topic, channel)
 
 
+def outside_path(request: HttpRequest) -> str:
+    """Path and query as the client sent them, including the cluster's prefix."""
+    base: str = settings.NSQADMIN.base
+    return f"{base}{current.path()}{request.get_full_path().removeprefix(base)}"
+
+
 def origin_of(request: HttpRequest) -> Origin:
     """The origin of a request to the platform's API. Django does not provide the peer's port."""
     assert isinstance(request.user, User)
-    return Origin(
+    return Origin.of(
         user=request.user,
         peer=request.META.get("REMOTE_ADDR", ""),
-        url=request.build_absolute_uri(),
+        url=request.build_absolute_uri(outside_path(request)),
         headers=request.headers,
     )

@@ -9,12 +9,13 @@ from typing import Literal
 from asgiref.sync import async_to_sync
 from typing_extensions import TypedDict
 
-from nsqcluster import Action, NotInCluster, Result, Rewound, actions, outcome_of, perform
+from nsqcluster import Action, NotInCluster, Result, Rewound, actions, outcome_of
 from nsqplatform.accounts import audit
 from nsqplatform.accounts.models import AuditEntry, User
 from nsqplatform.accounts.rights import require
 from nsqplatform.accounts.roles import Permission
 from nsqplatform.cluster import selectors, store
+from nsqplatform.cluster.actions.execution import execute
 
 
 def act(*, user: User, action: Action, topic: str, channel: str | None, remote_address: str) -> AuditEntry:
@@ -23,7 +24,7 @@ def act(*, user: User, action: Action, topic: str, channel: str | None, remote_a
     Raises PermissionDenied, NotInCluster and ClusterUnreachable, having changed nothing.
     """
     require(user, Permission.ACT, topic=topic)
-    results = async_to_sync(perform)(selectors.cluster(), action, topic, channel)
+    results = async_to_sync(execute)(selectors.cluster(), action, topic, channel)
     return record_action(
         user=user, action=action, topic=topic, channel=channel, results=results, remote_address=remote_address
     )
@@ -32,7 +33,7 @@ def act(*, user: User, action: Action, topic: str, channel: str | None, remote_a
 def tombstone(*, user: User, topic: str, node: str, address: str, remote_address: str) -> AuditEntry:
     """Tombstone a topic on one node, at ``address``, and return the audit entry.
 
-    Raises PermissionDenied, and NotInCluster if neither a registry nor the node has anything to do.
+    Raises PermissionDenied, and NotInCluster if neither a registry nor the node has the topic.
     """
     require(user, Permission.ACT, topic=topic)
     known = selectors.cluster()
@@ -59,8 +60,9 @@ def rewind(*, user: User, topic: str, channel: str, since: datetime, remote_addr
 
 
 class RewindPart(TypedDict):
-    """What one node would redeliver. ``messages`` is null if unknown, for the reason in ``error``; ``oldest``: unix
-    milliseconds, null without messages; ``complete`` is false if the node no longer stores all messages of that time.
+    """The messages that one node would redeliver. ``messages`` is null if unknown, for the reason in ``error``;
+    ``oldest`` is in unix milliseconds, null without messages; ``complete`` is false if the node no longer stores all
+    messages of that time.
     """
 
     node: str
@@ -71,7 +73,8 @@ class RewindPart(TypedDict):
 
 
 def preview_rewind(*, user: User, topic: str, channel: str, since: datetime) -> list[RewindPart]:
-    """Count what ``rewind`` would redeliver on each node; nothing is changed. Raises the same."""
+    """Count the messages that ``rewind`` would redeliver on each node. Nothing is changed. Raises the same as
+    ``rewind``."""
     require(user, Permission.ACT, topic=topic)
     moment = since.astimezone(UTC).isoformat()
     known = async_to_sync(actions.preview_rewind)(selectors.cluster(), topic, channel, moment)
@@ -94,10 +97,8 @@ def record_action(
     results: list[Result],
     remote_address: str,
 ) -> AuditEntry:
-    """Record the outcome of an action in the audit trail, and return the entry. Also sets CHANGED in Redis, because the
-    snapshot may not show the effect yet."""
-    with store.connect() as redis:
-        redis.set(store.CHANGED, "1", px=store.CHANGED_EXPIRES_MS)
+    """Record the outcome of an action in the audit trail, and return the entry. Also calls ``mark_changed``."""
+    mark_changed()
     return audit.record(
         user=user,
         action=action,
@@ -107,3 +108,9 @@ def record_action(
         results=results,
         remote_address=remote_address,
     )
+
+
+def mark_changed() -> None:
+    """Set CHANGED in Redis, because the snapshot may not show the effect of an action yet."""
+    with store.connect() as redis:
+        redis.set(store.CHANGED(), "1", px=store.CHANGED_EXPIRES_MS)

@@ -14,8 +14,8 @@ async def targets_of(cluster: Cluster, topic: str) -> Targets:
         return await find(http, cluster, topic)
 
 
-async def holders(cluster: Cluster, topic: str) -> dict[str, str]:
-    """Node id to address of every node that has the topic, or may have it. Raises as ``targets_of``."""
+async def node_addresses(cluster: Cluster, topic: str) -> dict[str, str]:
+    """The addresses of the nodes that have or may have the topic, by node id. Raises the same as ``targets_of``."""
     return (await targets_of(cluster, topic)).nodes
 
 
@@ -34,4 +34,4 @@ def address_of_node(cluster: Cluster, found: Mapping[str, str], node: str) -> st
 
 
 class NodeFailed(Exception):
-    """A node could not do what was requested; the text says why."""
+    """A node could not execute a request; the text has the reason."""

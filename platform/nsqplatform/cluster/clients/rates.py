@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 from nsqplatform.cluster.snapshots.rows import ClientRow, WatchedClient
 from nsqplatform.cluster.store import Channel
-from nsqplatform.numerals import number
+from nsqplatform.number_format import number
+from nsqwire.units import Seconds
 
 WINDOW_S = 20.0
 SLOW_AFTER_S = 10.0
@@ -29,7 +30,7 @@ SLOW_TIMES = 3.0
 class Counts(NamedTuple):
     """Of one client at ``at``, monotonic seconds."""
 
-    at: float
+    at: Seconds
     in_flight: int
     finished: int
     requeued: int
@@ -95,7 +96,7 @@ class ClientRates:
         """Forget the clients of channels that are no longer watched."""
         self._tracks = {channel: self._tracks.get(channel, {}) for channel in watched}
 
-    def add(self, channel: Channel, rows: Sequence[ClientRow], read_at: Mapping[str, float]) -> list[WatchedClient]:
+    def add(self, channel: Channel, rows: Sequence[ClientRow], read_at: Mapping[str, Seconds]) -> list[WatchedClient]:
         """Add the counts of all clients of a channel. ``read_at``: when each node answered, monotonic seconds."""
         before = self._tracks.get(channel, {})
         tracks = {(row["node"], row["remote_address"]): Track() for row in rows}

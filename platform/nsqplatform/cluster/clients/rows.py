@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from nsqplatform.cluster.readings.reading import NodeView
 from nsqplatform.cluster.snapshots.rows import ClientRow
+from nsqwire.units import Seconds
 
 
-def client_rows(views: Sequence[NodeView], topic: str, channel: str, *, now: float) -> list[ClientRow]:
+def client_rows(views: Sequence[NodeView], topic: str, channel: str, *, now: Seconds) -> list[ClientRow]:
     """The consumers of one channel, node by node. ``now`` is in unix seconds."""
     rows: list[ClientRow] = []
     for view in views:

@@ -16,6 +16,8 @@ from nsqplatform.cluster.readings.node import Node
 from nsqplatform.cluster.readings.poller import NodePoller
 from nsqplatform.cluster.readings.reading import NodeView
 from nsqplatform.cluster.snapshots.rows import ClientRow
+from nsqplatform.clusters.current import PerCluster
+from nsqwire.units import Seconds
 
 KEPT_S = 3.0
 """Time for which a result is cached, so that typing into the search does not query the nodes for each letter."""
@@ -68,7 +70,7 @@ async def _ask_nodes(addresses: Mapping[str, str]) -> Clients:
     )
 
 
-def _rows_of(view: NodeView, *, now: float) -> list[FoundClient]:
+def _rows_of(view: NodeView, *, now: Seconds) -> list[FoundClient]:
     if view.latest is None or view.error is not None:
         return []
     return [
@@ -100,4 +102,4 @@ def _text(row: FoundClient) -> str:
     ).lower()
 
 
-directory = ClientDirectory(ask_nodes)
+directory = PerCluster(lambda: ClientDirectory(ask_nodes))

@@ -12,12 +12,13 @@ import pyarrow as pa
 
 from nsqplatform.cluster.collector.samples import samples_of
 from nsqplatform.cluster.readings.reading import NodeView, Reading
+from nsqwire.units import Seconds
 
 logger = logging.getLogger(__name__)
 
 EVERY_S = 10.0
 KEPT_BATCHES = 30
-"""Maximum number of batches kept while the archive cannot be written: those of five minutes. Older ones are dropped."""
+"""Maximum number of batches kept while the archive cannot be written, those of five minutes. Older ones are dropped."""
 
 
 class Writer(Protocol):
@@ -39,16 +40,16 @@ class Archiver:
         """``read_at`` of the last reading of each node's previous process."""
         self._ended: list[tuple[str, Reading]] = []
         """The last readings of ended processes and removed nodes that are not in a batch yet."""
-        self._due = 0.0
+        self._due: Seconds = 0.0
         self._work: asyncio.Task[None] | None = None
         self._failing = False
 
-    def add(self, views: Sequence[NodeView], *, now: float) -> None:
+    def add(self, views: Sequence[NodeView], *, now: Seconds) -> None:
         """Make a batch of the newest readings if one is due. ``now`` is in seconds, monotonic.
 
         The last reading of an ended process or removed node is always included.
         """
-        self._follow(views)
+        self._record_readings(views)
         if now < self._due:
             return
         self._due = now + EVERY_S
@@ -56,7 +57,7 @@ class Archiver:
 
     def take(self, views: Sequence[NodeView]) -> None:
         """Queue the readings that are in no batch yet, and start writing."""
-        self._follow(views)
+        self._record_readings(views)
         taken = [samples_of(node, reading) for node, reading in self._ended]
         self._ended.clear()
         for node, reading in self._last.items():
@@ -71,7 +72,7 @@ class Archiver:
         if self._waiting and (self._work is None or self._work.done()):
             self._work = asyncio.create_task(self._write_waiting())
 
-    def _follow(self, views: Sequence[NodeView]) -> None:
+    def _record_readings(self, views: Sequence[NodeView]) -> None:
         """Record new readings, and the last reading of each ended process and removed node."""
         there = {view.node.id: view for view in views if view.latest is not None}
         for node in [node for node in self._last if node not in there]:
@@ -106,7 +107,7 @@ class Archiver:
                 logger.exception(
                     "samples dropped: they do not match the archive's schema", extra={"samples": batch.num_rows}
                 )
-            except Exception as error:  # of the disk or of the object store
+            except Exception as error:  # the disk or the object store failed
                 self._waiting.appendleft(batch)
                 if not self._failing:
                     logger.exception("cannot write to the archive; retrying", exc_info=error)

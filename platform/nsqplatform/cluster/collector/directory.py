@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from nsqcluster import Client, RequestFailed, reads
 from nsqcluster.discovery import nodes_of
 from nsqcluster.listing import Listing, idle_topics, read_listing
 from nsqplatform.cluster.readings.node import Node, node_of
+from nsqwire.units import Seconds
 
 logger = logging.getLogger(__name__)
 
 TIMEOUT_S = 2.0
 FORGET_AFTER_S = 300.0
 """Time for which a node stays in the snapshot after the registries have removed it."""
+REGISTERS_WITHIN_S = 40.0
+"""An nsqd notices at its next PING, which it sends every 15 s, that a registry has restarted. It then registers again,
+at the latest with the PING after that."""
 
 
 @dataclass(kw_only=True)
@@ -35,9 +39,15 @@ class Directory:
 
     def __init__(self, *, lookupd: Sequence[str], nsqd: Sequence[str]) -> None:
         self.registries: list[Registry] = []
-        self.follow(lookupd)
+        self.set_registries(lookupd)
         self._given: dict[str, Node] = {address: Node(id=address, address=address) for address in nsqd}
         self._seen: dict[str, tuple[float, Node]] = {}
+
+    def remember(self, nodes: Iterable[Node], *, now: Seconds) -> None:
+        """Keep the nodes of the previous collector for REGISTERS_WITHIN_S: a registry that has also restarted does not
+        list them yet. ``now``: monotonic, in seconds."""
+        at = now - FORGET_AFTER_S + REGISTERS_WITHIN_S
+        self._seen = {node.id: (at, node) for node in nodes} | self._seen
 
     @property
     def nodes(self) -> list[Node]:
@@ -51,23 +61,23 @@ class Directory:
         """Topics for which a registry lists no node, with the channels that it lists."""
         return idle_topics(registry.listing for registry in self.registries)
 
-    def follow(self, lookupd: Sequence[str]) -> None:
+    def set_registries(self, lookupd: Sequence[str]) -> None:
         """Set the registries; known ones keep their last answers."""
         known = {registry.address: registry for registry in self.registries}
         self.registries = [known.get(address) or Registry(address=address) for address in lookupd]
 
     @property
-    def complaints(self) -> dict[str, str | None]:
+    def errors(self) -> dict[str, str | None]:
         """The last error of each registry by its address; None if it answered."""
         return {registry.address: registry.error for registry in self.registries}
 
-    async def refresh(self, client: Client, *, now: float) -> None:
+    async def refresh(self, client: Client, *, now: Seconds) -> None:
         """Query all sources. ``now``: monotonic, in seconds. Raises nothing; a failing source keeps its last answer."""
         await asyncio.gather(
             *(self._ask_registry(client, registry) for registry in self.registries),
             self._ask_nodes(client),
         )
-        # The first listing describes a node, so the registries that answered come first.
+        # A node is described by the first listing that has it, so the registries that answered come first.
         by_answer = sorted(self.registries, key=lambda registry: not registry.answers)
         for name, node in nodes_of({each.address: each.listing.nodes for each in by_answer}).items():
             self._seen[name] = (now, node_of(node.producer))

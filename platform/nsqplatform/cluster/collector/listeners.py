@@ -23,10 +23,10 @@ class Listener(Protocol):
 
 
 class Listeners:
-    """Calls each listener with each snapshot, in tasks of their own.
+    """Calls each listener with each snapshot, in a task of its own, so that listeners do not delay the collector.
 
     A listener that is still busy misses a snapshot. Of consecutive failures of a listener, only the first is logged,
-    with a traceback. Neither delays the collector.
+    with a traceback.
     """
 
     def __init__(self, listeners: Sequence[Listener] = ()) -> None:

@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from nsqplatform.cluster.models import NodeEvent
 from nsqplatform.cluster.snapshots.snapshot import Snapshot
+from nsqwire.units import WholeSeconds
 
 Kind = NodeEvent.Kind
 
@@ -23,7 +24,7 @@ class NodeState(NamedTuple):
     """``start_time`` of its process, in unix seconds; 0 if unknown."""
 
     is_up: bool
-    start_time: int
+    start_time: WholeSeconds
     error: str
 
 
@@ -39,7 +40,7 @@ class NodeEvents:
         if self._states is None:
             self._states = states_of(before) if before else {}
         states = states_of(snapshot)
-        at = datetime.fromtimestamp(snapshot.taken_at / 1000, UTC)
+        at = datetime.fromtimestamp(snapshot.taken_at_ms / 1000, UTC)
         self._unsaved += changes(self._states, states, at)
         self._states |= states  # a node that is no longer listed keeps its last state
         await self._save()

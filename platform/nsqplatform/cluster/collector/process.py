@@ -40,6 +40,9 @@ from nsqplatform.cluster.snapshots.delta import Deltas
 from nsqplatform.cluster.snapshots.latency import LatencyWindow
 from nsqplatform.cluster.snapshots.rows import Clients
 from nsqplatform.cluster.snapshots.snapshot import EMPTY, EVERYTHING, Snapshot
+from nsqplatform.clusters import current
+from nsqplatform.clusters.declaration import DEFAULT
+from nsqwire.units import Seconds
 
 logger = logging.getLogger(__name__)
 
@@ -84,13 +87,13 @@ class Collector:
         """By node id, ``read_at`` of the reading that was last added to the latencies."""
         self._standing_by = False
         self._failing = False
-        self._sweep_due = 0.0
+        self._sweep_due: Seconds = 0.0
 
     async def poll(self) -> None:
         """Poll, build a snapshot, publish it. Raises nothing: failures are counted, and the first of consecutive ones
         is logged."""
         try:
-            if not await self._is_at_work():
+            if not await self._is_active():
                 return
             with metrics.poll_seconds.time():
                 await self._collect()
@@ -109,35 +112,40 @@ class Collector:
                 logger.info("polls succeed again")
             self._failing = False
 
-    async def _is_at_work(self) -> bool:
+    async def _is_active(self) -> bool:
         at_work = await store.acquire_collector(self.redis, self.holder)
         if not at_work and not self._standing_by:
             logger.warning("another collector is active; standing by")
         if at_work and (self._standing_by or self.snapshot is None):
             # Versions continue from the snapshot that browsers may have.
-            kept = await self.redis.get(store.SNAPSHOT)
+            kept = await self.redis.get(store.SNAPSHOT())
             self.snapshot = Snapshot.continued(kept) if kept else None
             if self.snapshot is not None:  # and times do not go back before those of another collector
-                self.clock.not_before(self.snapshot.taken_at / 1000)
-                self.builder.continue_from(self.snapshot)
+                self.clock.not_before(self.snapshot.taken_at_ms / 1000)
+                known = store.nodes_of(await self.redis.get(store.NODES()))
+                self.builder.continue_from(
+                    self.snapshot, {each.node.id: each.read_at for each in known if each.read_at is not None}
+                )
+                self.directory.remember((each.node for each in known), now=time.monotonic())
         self._standing_by = not at_work
         return at_work
 
     async def _collect(self) -> None:
-        registries = self.directory.complaints  # as of the nodes that this poll queries
-        for gone in self.pollers.follow(self.directory.nodes):
+        registries = self.directory.errors  # as of the nodes that this poll queries
+        for gone in self.pollers.set_nodes(self.directory.nodes):
             self.latencies.forget(gone)
             self._observed.pop(gone, None)
         watched, views = await store.watches(self.redis)
-        self.views = await self.pollers.poll(self.client, with_clients=bool(watched), within=POLL_DEADLINE_S)
-        heard_all, has_all = self.pollers.heard_all, self.pollers.has_all
+        self.views = await self.pollers.poll(self.client, with_clients=bool(watched), within_s=POLL_DEADLINE_S)
+        all_answered, has_all = self.pollers.all_answered, self.pollers.has_all
         for view in self.views:
             if view.error is not None:
                 self.latencies.lose(view.node.id)
             elif view.latest is not None and self._observed.get(view.node.id) != view.latest.read_at:
                 self._observed[view.node.id] = view.latest.read_at
                 self.latencies.observe(view.node.id, view.latest.stats, view.latest.read_at)
-        before, after = self.snapshot, self._build()
+        # Read after the poll, so that it has every channel that was emptied before its node answered.
+        before, after = self.snapshot, self._build(await store.emptied_channels(self.redis))
         deltas = Deltas(before or EMPTY, after)
         messages: list[tuple[str, Message]] = [(view.group, deltas.of(view)) for view in (EVERYTHING, *views)]
         self.client_rates.keep(watched)
@@ -156,22 +164,31 @@ class Collector:
             self.redis,
             after,
             addresses,
+            self._known_nodes(),
             registries,
             metrics.collector_text(),
             self.damaged_files.latest,
             has_all=has_all,
         )
         self.listeners.notify(after, before)
-        if heard_all:  # a sum without the nodes not yet polled is not recorded
+        if all_answered:  # a sum without the nodes not yet polled is not recorded
             await store.store_history(self.redis, self.recorder.record(after))
         self.archiver.add(self.views, now=time.monotonic())
 
-    def _build(self) -> Snapshot:
+    def _known_nodes(self) -> list[store.KnownNode]:
+        latest = {view.node.id: view.latest for view in self.views}
+        return [
+            store.KnownNode(node=node, read_at=self.builder.read_at(node.id, latest.get(node.id)))
+            for node in self.directory.nodes
+        ]
+
+    def _build(self, emptied: frozenset[store.Channel]) -> Snapshot:
         after = self.builder.build(
             self.views,
             self.directory.registered,
             version=self.snapshot.version + 1 if self.snapshot else 1,
             taken_at_ms=math.ceil(self.clock.now() * 1000),
+            emptied=emptied,
         )
         self._count(after)
         return after
@@ -188,21 +205,21 @@ class Collector:
         """Query the registries every DISCOVERY_S seconds."""
         while True:
             with contextlib.suppress(RedisError, OSError):  # logged by poll(); the last addresses are used
-                self.directory.follow(store.lookupd_in_force(await self.redis.get(store.LOOKUPD)))
+                self.directory.set_registries(store.lookupd_in_force(await self.redis.get(store.LOOKUPD())))
             try:
                 await self.directory.refresh(self.client, now=time.monotonic())
             except Exception:
                 logger.exception("discovery failed")
             await asyncio.sleep(DISCOVERY_S)
 
-    def _sweep(self, now: float) -> None:
+    def _sweep(self, now: Seconds) -> None:
         """Collect reference cycles every SWEEP_S seconds, between two polls."""
         if now >= self._sweep_due:
             gc.collect()
             self._sweep_due = now + SWEEP_S
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Poll once a second until ``stop`` is set. A slow poll delays the next; missed polls are not made up for."""
+        """Poll once a second until ``stop`` is set. A slow poll delays the next; missed polls are skipped."""
         discovery = asyncio.create_task(self.discover())
         counting = asyncio.create_task(self.damaged_files.run())
         try:
@@ -227,7 +244,8 @@ class Collector:
 
 
 async def collect(stop: asyncio.Event) -> None:
-    """Run a collector for the cluster in the settings until ``stop`` is set."""
+    """Run a collector for the current cluster until ``stop`` is set."""
+    archive = current.archive()
     async with (
         node_client.client() as client,
         store.connect_async() as redis,
@@ -235,17 +253,17 @@ async def collect(stop: asyncio.Event) -> None:
         collector = Collector(
             client=client,
             redis=redis,
-            directory=Directory(lookupd=settings.NSQLOOKUPD_HTTP_ADDRESSES, nsqd=settings.NSQD_HTTP_ADDRESSES),
-            archiver=Archiver(lambda: ArchiveWriter(settings.NSQ_ARCHIVE)),
-            damaged_files=DamagedFilesWatch(settings.NSQ_ARCHIVE),
+            directory=Directory(lookupd=current.lookupd_http_addresses(), nsqd=current.nsqd_http_addresses()),
+            archiver=Archiver(lambda: ArchiveWriter(archive)),
+            damaged_files=DamagedFilesWatch(archive),
             listeners=[import_string(name)() for name in settings.COLLECTOR_LISTENERS],
         )
         logger.info(
             "collecting",
             extra={
-                "lookupd": ",".join(settings.NSQLOOKUPD_HTTP_ADDRESSES),
-                "nsqd": ",".join(settings.NSQD_HTTP_ADDRESSES),
-                "archive": settings.NSQ_ARCHIVE,
+                "lookupd": ",".join(current.lookupd_http_addresses()),
+                "nsqd": ",".join(current.nsqd_http_addresses()),
+                "archive": archive,
             },
         )
         await collector.run(stop)
@@ -261,9 +279,15 @@ async def collect_until_signalled() -> None:
 
 def main(argv: Sequence[str]) -> int:
     """Run the collector until SIGINT or SIGTERM. Django must be set up. Returns the exit status."""
-    argparse.ArgumentParser(
-        prog="nsq collector", description="Poll every broker once a second, for all browsers and the archive."
-    ).parse_args(argv)
+    parser = argparse.ArgumentParser(
+        prog="nsq collector",
+        description="Poll every broker of a cluster once a second, for all browsers and the archive.",
+    )
+    parser.add_argument("--cluster", default=DEFAULT, metavar="NAME", help="a cluster of NSQ_CLUSTERS (%(default)s)")
+    try:
+        current.set_for_process(parser.parse_args(argv).cluster)
+    except current.NoSuchCluster as error:
+        parser.error(str(error))
     # A poll creates and frees a hundred thousand objects without cycles. Automatic collections would add a third to its
     # cost, so cycles are collected between polls, and objects from the start are excluded.
     gc.freeze()

@@ -1,4 +1,5 @@
-"""A reading as rows of the archive, built by columns: large clusters have ten thousand rows."""
+"""Converts a reading to rows of the archive. They are built by columns, because large clusters have ten thousand
+rows."""
 
 from __future__ import annotations
 
@@ -7,23 +8,21 @@ from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from nsqanalytics.schema import ARROW_SCHEMA
 from nsqcluster.stats import ChannelStats, Percentile, TopicStats
 from nsqplatform.cluster.readings.matrix import NO_AGE, Ints
 from nsqplatform.cluster.readings.reading import CHANNEL_FIGURES, TOPIC_FIGURES, Reading
-from nsqplatform.cluster.readings.tail_channels import is_tail_channel
 from nsqwire.figures import archived, of_scope
 
 
 def samples_of(node: str, reading: Reading) -> pa.Table:
-    """One row of ARROW_SCHEMA for each topic, then one for each channel, without the channels of tails."""
+    """One row of ARROW_SCHEMA for each topic, then one for each channel."""
     stats, topics, channels = reading.stats, reading.topics, reading.channels
     count = len(topics.keys) + len(channels.keys)
-    columns: dict[str, Any] = {
-        "taken_at": repeated("taken_at", datetime.fromtimestamp(reading.taken_at, UTC), count),
+    columns: dict[str, pa.Array | Ints] = {
+        "taken_at": repeated("taken_at", datetime.fromtimestamp(reading.taken_at_s, UTC), count),
         "node": repeated("node", node, count),
         "boot_id": repeated("boot_id", stats.boot, count),
         "started_at": repeated("started_at", datetime.fromtimestamp(stats.start_time, UTC), count),
@@ -37,16 +36,7 @@ def samples_of(node: str, reading: Reading) -> pa.Table:
     columns["oldest_unfinished_age_ns"] = pa.array(ages, mask=ages == NO_AGE)
     for name in [figure.name for figure in archived()]:
         columns[name] = np.concatenate([topic_column(reading, name), channel_column(reading, name)])
-    table = pa.Table.from_arrays([pa.array(columns[name]) for name in ARROW_SCHEMA.names], schema=ARROW_SCHEMA)
-    of_consumers = consumers_channels(reading)
-    if of_consumers.all():
-        return table
-    return table.filter(pa.array(np.concatenate([np.ones(len(topics.keys), bool), of_consumers])))
-
-
-def consumers_channels(reading: Reading) -> npt.NDArray[np.bool_]:
-    """For each channel, whether it is not the platform's own channel of a tail."""
-    return np.array([not is_tail_channel(name) for _, name in reading.channels.keys], bool)
+    return pa.Table.from_arrays([pa.array(columns[name]) for name in ARROW_SCHEMA.names], schema=ARROW_SCHEMA)
 
 
 def repeated(name: str, value: Any, count: int) -> pa.Array:
@@ -54,8 +44,7 @@ def repeated(name: str, value: Any, count: int) -> pa.Array:
 
 
 def topic_column(reading: Reading, name: str) -> Ints:
-    """A figure of each topic: its own, or the sum of its channels', without those of tails; zeros if topics do not have
-    it."""
+    """A figure of each topic: its own, or the sum of its channels'; zeros if topics do not have it."""
     figure = next((each for each in of_scope("topic") if each.name == name and each.archived_since), None)
     if figure is None:
         return np.zeros(len(reading.topics.keys), np.int64)
@@ -63,7 +52,7 @@ def topic_column(reading: Reading, name: str) -> Ints:
         return np.asarray(reading.topics.numbers[:, TOPIC_FIGURES.index(name)], np.int64)
     lengths = np.array([len(topic.channels) for topic in reading.stats.topics], np.int64)
     channels = sum(channel_column(reading, each.partition(".")[2]) for each in figure.sum_of)
-    totals = np.concatenate([np.zeros(1, np.int64), np.cumsum(channels * consumers_channels(reading))])
+    totals = np.concatenate([np.zeros(1, np.int64), np.cumsum(channels)])
     ends = np.cumsum(lengths)
     return np.asarray(totals[ends] - totals[ends - lengths], np.int64)
 
@@ -78,7 +67,9 @@ def channel_column(reading: Reading, name: str) -> Ints:
 def histogram_columns(reading: Reading) -> dict[str, pa.Array]:
     """The columns of the latency histograms; null for topics, and for channels of nodes without histograms."""
     histograms, before = reading.stats.histograms, len(reading.topics.keys)
-    has = np.array([False] * before + [channel.latency_histogram is not None for channel in reading.held], bool)
+    has = np.array(
+        [False] * before + [channel.latency_histogram is not None for channel in reading.channel_stats], bool
+    )
 
     def placed(values: Ints) -> Ints:
         column = np.zeros(len(has), np.int64)
@@ -98,7 +89,7 @@ def percentiles(reading: Reading) -> pa.Array:
     """The percentiles that nsqd reports, if it is configured to; null if there is a histogram."""
     rows: list[list[Percentile]] = [
         *(own_percentiles(topic) if reading.stats.boot_id is None else [] for topic in reading.stats.topics),
-        *(own_percentiles(channel) if channel.latency_histogram is None else [] for channel in reading.held),
+        *(own_percentiles(channel) if channel.latency_histogram is None else [] for channel in reading.channel_stats),
     ]
     kind = ARROW_SCHEMA.field("percentiles").type.value_type
     flat = [*chain.from_iterable(rows)]

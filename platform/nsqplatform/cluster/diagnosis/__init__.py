@@ -1,1 +1,1 @@
-"""The reason for a channel's backlog, in one sentence."""
+"""The cause of a channel's backlog, in one sentence."""

@@ -1,7 +1,7 @@
-"""One sentence about a channel, from its figures. Neither clock nor I/O: figures and times are arguments.
+"""One sentence about a channel, from its figures. No clock and no I/O: figures and times are arguments.
 
-The first rule that applies gives the sentence, in the order of :func:`diagnose`. A figure that is not known is None,
-and no rule that needs it applies.
+The first rule that applies determines the sentence, in the order of :func:`diagnose`. An unknown figure is None, and a
+rule that needs it does not apply.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ Cause = Literal[
     "unknown",
 ]
 SMALLEST_RATE = 0.05
-"""Messages per second below which nothing happens; pages show it as 0."""
+"""Lower rates, in messages per second, count as 0, as on the pages."""
 FAILING_SHARE = 0.1
-"""Share of requeued or timed out deliveries from which they are the cause."""
+"""Requeues or timeouts are the cause of a backlog if they end at least this share of the deliveries."""
 KEEPS_UP_SHARE = 0.95
-"""Share of the messages in that have to leave, so that the consumers keep up. Fewer are in flight, or deferred."""
+"""Consumers keep up if they finish at least this share of the incoming messages; the rest is in flight or deferred."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pause:
-    """When and by whom it was paused. None and empty if the audit trail does not have it."""
+    """Time and author of a pause; None and empty if the audit trail does not have it."""
 
     since: datetime | None = None
     by: str = ""
@@ -63,12 +63,12 @@ class ChannelFigures:
     nodes: int = 1
     """Number of nodes that have the channel."""
     no_consumer_s: float | None = None
-    """Time since the last record with a consumer. None if there is no record without one."""
+    """Time since the last record with a consumer; None if the newest record has one."""
     no_consumer_before: bool = False
     """Whether ``no_consumer_s`` reaches back to the first record, so that the time may be longer."""
     now: datetime
     down: tuple[str, ...] = ()
-    """The nodes that have the channel and do not answer. The counts include their last ones."""
+    """The nodes that have the channel and do not answer. The counts include their last known ones."""
 
 
 class Diagnosis(NamedTuple):
@@ -81,7 +81,9 @@ def diagnose(figures: ChannelFigures, zone: tzinfo) -> Diagnosis:
     cause, text = _cause(figures, zone)
     if figures.down:
         silent = figures.down[0] if len(figures.down) == 1 else f"{len(figures.down)} nodes"
-        text += f" ({silent} {'does' if len(figures.down) == 1 else 'do'} not answer; counts include the last known)"
+        text += (
+            f" ({silent} {'does' if len(figures.down) == 1 else 'do'} not answer; counts include the last known values)"
+        )
     return Diagnosis(cause, text[:1].upper() + text[1:])
 
 
@@ -99,8 +101,8 @@ def _cause(of: ChannelFigures, zone: tzinfo) -> Diagnosis:
     return _with_rates(of, *(rate or 0.0 for rate in rates))
 
 
-def _with_rates(of: ChannelFigures, came: float, left: float, requeued: float, timed_out: float) -> Diagnosis:
-    deliveries = left + requeued + timed_out
+def _with_rates(of: ChannelFigures, published: float, finished: float, requeued: float, timed_out: float) -> Diagnosis:
+    deliveries = finished + requeued + timed_out
     failures: tuple[tuple[Cause, float, str], ...] = (
         ("requeued", requeued, "is requeued"),
         ("timed_out", timed_out, "times out"),
@@ -109,25 +111,26 @@ def _with_rates(of: ChannelFigures, came: float, left: float, requeued: float, t
         if failed >= SMALLEST_RATE and failed >= FAILING_SHARE * deliveries:
             text = f"{_every(failed / deliveries)} delivery {verb}: {_rate(failed)} of {_rate(deliveries)}"
             return Diagnosis(cause, f"{text}; {_waiting(of.depth)}")
-    if of.depth == 0 or (of.depth < left and left >= KEEPS_UP_SHARE * came):  # less than a second's work
-        return _without_backlog(of, came, left)
-    if left < SMALLEST_RATE:
+    if of.depth == 0 or (of.depth < finished and finished >= KEEPS_UP_SHARE * published):  # less than a second's work
+        return _without_backlog(of, published, finished)
+    if finished < SMALLEST_RATE:
         if of.ready_count == 0:
-            return Diagnosis("not_ready", f"{_consumers(of)}, ready for no message (RDY 0): {_waiting(of.depth)}")
-        return Diagnosis("stuck", f"{_rate(came)} in, nothing is finished: {_consumers(of)}; {_waiting(of.depth)}")
-    text = f"{_rate(came)} in, {_rate(left)} out: {_consumers(of)}, {_seconds(of.in_flight_count / left)} a message"
-    if left > came:
-        return Diagnosis("draining", f"{text}; at this rate it drains in {_span(of.depth / (left - came))}")
+            return Diagnosis("not_ready", f"{_consumers(of)}, not ready for messages (RDY 0): {_waiting(of.depth)}")
+        return Diagnosis("stuck", f"{_rate(published)} in, nothing is finished: {_consumers(of)}; {_waiting(of.depth)}")
+    per_message = _seconds(of.in_flight_count / finished)
+    text = f"{_rate(published)} in, {_rate(finished)} out: {_consumers(of)}, {per_message} a message"
+    if finished > published:
+        return Diagnosis("draining", f"{text}; at this rate it drains in {_span(of.depth / (finished - published))}")
     return Diagnosis("growing", f"{text}; at this rate it never drains")
 
 
-def _without_backlog(of: ChannelFigures, came: float, left: float) -> Diagnosis:
-    if came < SMALLEST_RATE and left < SMALLEST_RATE:
+def _without_backlog(of: ChannelFigures, published: float, finished: float) -> Diagnosis:
+    if published < SMALLEST_RATE and finished < SMALLEST_RATE:
         if of.deferred_count:
             return Diagnosis("deferred", f"No message is waiting; {of.deferred_count:,} deferred")
         return Diagnosis("idle", f"Idle: no message is waiting, {of.in_flight_count:,} in flight")
-    rates = f"{_rate(came)} in, {_rate(left)} out, {_consumers(of)}"
-    if left >= KEEPS_UP_SHARE * came:
+    rates = f"{_rate(published)} in, {_rate(finished)} out, {_consumers(of)}"
+    if finished >= KEEPS_UP_SHARE * published:
         return Diagnosis("keeping_up", f"Keeps up: {rates}")
     return Diagnosis("no_backlog", f"No message is waiting: {rates}, {of.deferred_count:,} deferred")
 
@@ -147,8 +150,8 @@ def _no_consumer(of: ChannelFigures) -> str:
         since = ""
     else:
         since = f" for {'at least ' if of.no_consumer_before else ''}{_span(of.no_consumer_s)}"
-    came = f", {_rate(of.publish_rate)} in" if (of.publish_rate or 0.0) >= SMALLEST_RATE else ""
-    return f"No consumer{since}: {_waiting(of.depth)}{came}"
+    published = f", {_rate(of.publish_rate)} in" if (of.publish_rate or 0.0) >= SMALLEST_RATE else ""
+    return f"No consumer{since}: {_waiting(of.depth)}{published}"
 
 
 def _consumers(of: ChannelFigures) -> str:

@@ -5,22 +5,24 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, tzinfo
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from asgiref.sync import async_to_sync
 
-from nsqcluster import NotInCluster
+from nsqcluster import ChannelStats, NotInCluster
 from nsqcluster.reads import stats
 from nsqplatform.accounts.models import AuditEntry
 from nsqplatform.cluster import node_client, selectors, store
 from nsqplatform.cluster.diagnosis.sentence import ChannelFigures, Diagnosis, Pause, diagnose
 from nsqplatform.cluster.history import records
 from nsqplatform.cluster.snapshots.snapshot import Snapshot
+from nsqplatform.cluster.snapshots.table import Row, Table
+from nsqwire.units import Milliseconds, Seconds
 
 MEAN_OF_S = 60
 """Time over which rates are averaged."""
 LONGEST_GAP_S = 3 * records.STEP_S
-"""A longer gap between records is a time about which nothing is known."""
+"""During a longer gap between records, it is unknown whether there were consumers."""
 CLIENTS_WITHIN_S = 1.0
 RATES = ("publish_rate", "finish_rate", "requeue_rate", "timeout_rate")
 
@@ -35,16 +37,16 @@ class Absence(NamedTuple):
 def diagnosis_of(topic: str, channel: str, zone: tzinfo) -> Diagnosis:
     """Raises NotInCluster if the snapshot does not have the channel."""
     snapshot = selectors.snapshot()
-    row = None if snapshot is None else _row(snapshot, "channels", f"{topic}/{channel}")
+    row = None if snapshot is None else _row(snapshot.channels, f"{topic}/{channel}")
     if snapshot is None or row is None:
         raise NotInCluster(f"no node of the cluster has channel {channel} of topic {topic}")
     return diagnose(_figures(snapshot, row, topic, channel), zone)
 
 
-def _figures(snapshot: Snapshot, row: dict[str, Any], topic: str, channel: str) -> ChannelFigures:
+def _figures(snapshot: Snapshot, row: Row, topic: str, channel: str) -> ChannelFigures:
     now = time.time()
     times, metrics = _hour(topic, channel, int(now))
-    whole = _row(snapshot, "topics", topic)
+    whole = _row(snapshot.topics, topic)
     nodes = [share["node"] for share in row["nodes"]]
     down = {node["id"] for node in snapshot.nodes.rows if node["state"] == "down"}
     absence = without_consumer(times, metrics["clients"], now)
@@ -68,27 +70,26 @@ def _figures(snapshot: Snapshot, row: dict[str, Any], topic: str, channel: str) 
     )
 
 
-def _row(snapshot: Snapshot, kind: str, name: str) -> Any:
-    table = getattr(snapshot, kind)
-    place = table.places.get(name)
-    return None if place is None else table.only([place]).rows[0]
+def _row(table: Table, key: str) -> Row | None:
+    place = table.places.get(key)
+    return None if place is None else table.row(place)
 
 
-def _hour(topic: str, channel: str, now: int) -> tuple[list[int], dict[str, list[float | None]]]:
+def _hour(topic: str, channel: str, now: Milliseconds) -> tuple[list[int], dict[str, list[float | None]]]:
     with store.connect() as redis:
         ring = redis.get(records.key_of("channel", f"{topic}/{channel}"))
     assert ring is None or isinstance(ring, bytes)
     return records.read("channel", ring or b"", now)
 
 
-def mean_of_last(times: Sequence[int], values: Sequence[float | None], now: float) -> float | None:
+def mean_of_last(times: Sequence[int], values: Sequence[float | None], now: Seconds) -> float | None:
     """The mean of the known values of the last MEAN_OF_S; None if there are none."""
     known = [value for at, value in zip(times, values, strict=True) if value is not None and at > now - MEAN_OF_S]
     return sum(known) / len(known) if known else None
 
 
-def without_consumer(times: Sequence[int], clients: Sequence[float | None], now: float) -> Absence | None:
-    """How long the last records have been without a consumer; None if the last one has some, or is too old."""
+def without_consumer(times: Sequence[int], clients: Sequence[float | None], now: Seconds) -> Absence | None:
+    """The time without a consumer, up to the newest record; None if that has a consumer, or is too old."""
     since, is_longer = None, True
     for at, count in zip(reversed(times), reversed(clients), strict=True):
         if count is None or (now if since is None else since) - at > LONGEST_GAP_S:
@@ -101,8 +102,8 @@ def without_consumer(times: Sequence[int], clients: Sequence[float | None], now:
 
 
 def _pause(topic: str, channel: str | None) -> Pause:
-    """The last pause in the audit trail, unless it was followed by what ended it. Others pause a channel too: nsqadmin
-    and scripts, at the nodes."""
+    """The last pause in the audit trail, unless a later action ended it. nsqadmin and scripts also pause
+    channels, directly at the nodes."""
     entries = AuditEntry.objects.filter(topic=topic, outcome__in=("done", "partial"))
     entries = entries.filter(action__in=("pause", "unpause", "delete", "create"))
     entries = entries.filter(channel=channel) if channel is not None else entries.filter(channel__isnull=True)
@@ -120,7 +121,7 @@ def _ready_count(topic: str, channel: str, nodes: Sequence[str]) -> int | None:
     return sum(client.ready_count for channel in answers for client in channel.clients)
 
 
-async def _clients(addresses: dict[str, str], topic: str, channel: str) -> list[Any] | None:
+async def _clients(addresses: dict[str, str], topic: str, channel: str) -> list[ChannelStats] | None:
     async with node_client.client(timeout_s=CLIENTS_WITHIN_S) as client:
         answers = await stats(client, addresses, topic=topic, channel=channel, include_clients=True)
     if answers.failures:

@@ -37,13 +37,13 @@ class Envelope(NamedTuple):
 
 async def publish(redis: Redis, messages: Iterable[tuple[str, Message]]) -> None:
     """Send each message to the websockets of its group, in order. Raises redis.ConnectionError."""
-    await redis.publish(store.LIVE, packed(messages))
+    await redis.publish(store.LIVE(), packed(messages))
 
 
 def broadcast(group: str, message: Message) -> None:
     """:func:`publish` one message, from code that is not on an event loop: views, tasks, commands."""
     with store.connect() as redis:
-        redis.publish(store.LIVE, packed([(group, message)]))
+        redis.publish(store.LIVE(), packed([(group, message)]))
 
 
 def packed(messages: Iterable[tuple[str, Message]]) -> bytes:

@@ -1,11 +1,11 @@
-"""The websocket ``/ws/cluster``: forwards snapshots and deltas to one browser, and handles what it requests."""
+"""The websocket ``/ws/cluster``: forwards snapshots and deltas to one browser, and handles its requests."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
-from typing import Any
+from collections.abc import Mapping
 
 from django.urls import path
 from redis.exceptions import RedisError
@@ -21,7 +21,7 @@ from nsqwire.names import is_valid_name
 logger = logging.getLogger(__name__)
 
 RECONNECT = 1012
-"""Close code for a browser that cannot be served: it reconnects and begins with a whole snapshot."""
+"""Close code for a browser that cannot be served now: it reconnects, and first receives a whole snapshot."""
 MAX_NAME_LENGTH = 300
 """Maximum length of a topic's name or a node's id, in characters."""
 
@@ -29,8 +29,8 @@ MAX_NAME_LENGTH = 300
 class ClusterSocket(SignedInSocket):
     """One browser. ``version`` is the version of the snapshot it has, 0 for none.
 
-    Messages that a slow browser cannot take are dropped. It is sent the newest whole snapshot instead of a delta that
-    does not start from its version, so the queue of each browser is bounded.
+    Messages that exceed the queue of a slow browser are dropped. A browser is sent the newest whole snapshot in place
+    of a delta that does not start from its version.
     """
 
     subscription: Subscription | None = None
@@ -40,13 +40,13 @@ class ClusterSocket(SignedInSocket):
     async def connect(self) -> None:
         # Accepted first: browsers report the code of a close, but not the status of a refused handshake.
         await self.accept()
-        if not await self.still_signed_in():
+        if not await self.check_sign_in():
             return
         self.subscription = Subscription()
         self.sending = asyncio.Lock()
         metrics.websocket_clients.inc()
         try:
-            await subscribers.join(self.subscription, CLUSTER, EVERYTHING.group)
+            await subscribers().join(self.subscription, CLUSTER, EVERYTHING.group)
             await self._send_snapshot()
         except (RedisError, OSError) as error:
             await self._ask_to_reconnect(error)
@@ -57,7 +57,7 @@ class ClusterSocket(SignedInSocket):
         if self.subscription is None:
             return
         metrics.websocket_clients.dec()
-        subscribers.leave(self.subscription)
+        subscribers().leave(self.subscription)
         if self.delivering is not None:
             self.delivering.cancel()
 
@@ -75,7 +75,7 @@ class ClusterSocket(SignedInSocket):
         except (RedisError, OSError) as error:
             await self._ask_to_reconnect(error)
 
-    async def _do(self, subscription: Subscription, kind: object, message: dict[str, Any]) -> None:
+    async def _do(self, subscription: Subscription, kind: object, message: Mapping[str, object]) -> None:
         if kind == "resync":
             await self._send_snapshot()
         elif kind == "view":
@@ -96,7 +96,7 @@ class ClusterSocket(SignedInSocket):
         try:
             while True:
                 group, text, base, version = await subscription.next()
-                if not await self.signed_in_lately():
+                if not await self.is_signed_in():
                     return
                 async with self.sending:
                     await self._forward(group, text, base, version)
@@ -120,18 +120,18 @@ class ClusterSocket(SignedInSocket):
             await self._send_newest(self.subscription.view)
 
     async def _send_text(self, text: str) -> None:
-        await subscribers.wait_turn()
+        await subscribers().wait_turn()
         metrics.websocket_sent(text)
         await self.send(text_data=text)
 
     async def _send_snapshot(self) -> None:
-        """Send the newest snapshot. If there is none yet, the first delta carries everything."""
+        """Send the newest snapshot. If there is none yet, the first delta contains everything."""
         assert self.subscription is not None
         async with self.sending:  # no delta may overtake it
             await self._send_newest(self.subscription.view)
 
     async def _send_newest(self, view: View) -> None:
-        version = await snapshot_cache.send(subscribers.redis, view, self._send_text)
+        version = await snapshot_cache().send(subscribers().redis, view, self._send_text)
         if version is not None:
             self.version = version
 
@@ -141,11 +141,11 @@ class ClusterSocket(SignedInSocket):
         if len(named) > 1 or not all(isinstance(name, str) and 0 < len(name) <= MAX_NAME_LENGTH for name in named):
             await self.refuse("view takes the name of a topic, or the id of a node, or neither")
             return
-        subscribers.leave(subscription, subscription.view.group)
+        subscribers().leave(subscription, subscription.view.group)
         subscription.view = View(topic, node)  # type: ignore[arg-type]  # checked above
-        await subscribers.join(subscription, subscription.view.group)
+        await subscribers().join(subscription, subscription.view.group)
         if subscription.view != EVERYTHING:
-            await store.renew_watches(subscribers.redis, [subscription.view], [])
+            await store.renew_watches(subscribers().redis, [subscription.view], [])
         await self._send_snapshot()
 
     async def _watch(self, subscription: Subscription, topic: object, channel: object) -> None:
@@ -156,12 +156,12 @@ class ClusterSocket(SignedInSocket):
             return
         self._unwatch(subscription)
         subscription.watching = store.Channel(topic, channel)
-        await subscribers.join(subscription, subscription.watching.group)
-        await store.renew_watches(subscribers.redis, [], [subscription.watching])
+        await subscribers().join(subscription, subscription.watching.group)
+        await store.renew_watches(subscribers().redis, [], [subscription.watching])
 
     def _unwatch(self, subscription: Subscription) -> None:
         if subscription.watching is not None:
-            subscribers.leave(subscription, subscription.watching.group)
+            subscribers().leave(subscription, subscription.watching.group)
             subscription.watching = None
 
 

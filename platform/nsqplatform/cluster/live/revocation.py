@@ -1,4 +1,4 @@
-"""Announces changed accounts, ended sessions and revoked tokens to all web processes, which check the websockets of
+"""Broadcasts changed accounts, ended sessions and revoked tokens to all web processes, which check the websockets of
 these accounts again."""
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from redis.exceptions import RedisError
 
 from nsqplatform.accounts.models import ApiToken, Session
 from nsqplatform.cluster.live.broadcast import ACCOUNTS, broadcast
+from nsqplatform.clusters import current
 
 logger = logging.getLogger(__name__)
 
@@ -24,27 +25,29 @@ WITHOUT_EFFECT = frozenset({"last_login"})
 
 
 def connect_signals() -> None:
-    """Announce every change that Django's models make, in whichever process."""
+    """Broadcast every change that Django's models make, in whichever process."""
     post_save.connect(_account_saved, sender=get_user_model(), dispatch_uid="nsq.account_saved")
     for model in (Session, ApiToken):
         post_delete.connect(_credential_deleted, sender=model, dispatch_uid=f"nsq.{model.__name__}_deleted")
 
 
-def announce(user_id: int) -> None:
-    """Publish that the account changed. Raises nothing: without Redis, sockets notice at their next periodic check."""
+def broadcast_account(user_id: int) -> None:
+    """Publish that the account changed. Raises nothing: without Redis, sockets are checked repeatedly."""
     try:
-        broadcast(ACCOUNTS, {"type": "account", "user_id": user_id})
+        for cluster in current.names():
+            with current.entered(cluster):
+                broadcast(ACCOUNTS, {"type": "account", "user_id": user_id})
     except (RedisError, OSError) as error:
-        logger.warning("cannot announce a changed account", extra={"error": str(error)})
+        logger.warning("cannot broadcast a changed account", extra={"error": str(error)})
 
 
 def _account_saved(*, instance: Any, created: bool, update_fields: Collection[str] | None, **_: Any) -> None:
     if not created and not (update_fields and WITHOUT_EFFECT.issuperset(update_fields)):
-        transaction.on_commit(partial(announce, instance.pk))
+        transaction.on_commit(partial(broadcast_account, instance.pk))
 
 
 def _credential_deleted(*, instance: Session | ApiToken, **_: Any) -> None:
     """The deletion of an expired session changes nothing."""
     is_expired = isinstance(instance, Session) and instance.expire_date <= timezone.now()
     if instance.user_id is not None and not is_expired:
-        transaction.on_commit(partial(announce, instance.user_id))
+        transaction.on_commit(partial(broadcast_account, instance.user_id))

@@ -11,11 +11,14 @@ from collections.abc import Callable
 import orjson
 from django.conf import settings
 from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from nsqplatform.cluster import store
 from nsqplatform.cluster.live.broadcast import ACCOUNTS, unpacked
 from nsqplatform.cluster.snapshots.snapshot import EVERYTHING, View
+from nsqplatform.clusters.current import PerCluster
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +34,12 @@ CONNECTIONS = 8
 RENEW_INTERVAL_S = 5.0
 RETRY_DELAY_S = (0.1, 0.5)
 """Range of the random delay before subscribing again."""
+PING_AFTER_S = 1.0
+"""After this time without a message, the subscription is pinged."""
+PONG_WITHIN_S = 1.0
+"""A subscription that does not answer a ping in this time is lost: TCP does not report that the machine is gone."""
+ACCOUNT_CHECK_INTERVAL_S = 1.0
+"""While there is no subscription, websockets are notified at this interval that any account may have changed."""
 
 
 class Subscription:
@@ -57,7 +66,7 @@ class Subscription:
 
 class Subscribers:
     """Puts each published message (cluster.live.broadcast) into the queues of its group, decoded once for all browsers.
-    Renews in Redis the views and channels that browsers watch. Tells websockets about changed accounts."""
+    Renews in Redis the views and channels that browsers watch. Notifies websockets of changed accounts."""
 
     def __init__(self) -> None:
         self._subscriptions: dict[str, set[Subscription]] = defaultdict(set)
@@ -100,7 +109,8 @@ class Subscribers:
     def listen_to_accounts(self, listener: Callable[[int | None], None]) -> None:
         """Call ``listener`` with the id of each account whose permissions or credentials changed, from now on.
 
-        Calls it with None after each subscription to Redis: any account may have changed before.
+        Calls it with None when any account may have changed: after each subscription to Redis, and repeatedly while
+        there is none.
         """
         self._start()
         self._account_listeners.add(listener)
@@ -110,7 +120,7 @@ class Subscribers:
 
     def _start(self) -> None:
         if not self._tasks:
-            self._tasks = [asyncio.create_task(self._receive()), asyncio.create_task(self._renew())]
+            self._tasks = [asyncio.create_task(each()) for each in (self._receive, self._renew, self._check_accounts)]
 
     async def _receive(self) -> None:
         while True:
@@ -121,19 +131,37 @@ class Subscribers:
             except Exception:  # one malformed message must not end the subscription
                 logger.exception("cannot dispatch a published message")
             self._subscribed.clear()
+            self._account_changed(None)
             await asyncio.sleep(random.uniform(*RETRY_DELAY_S))
 
+    async def _check_accounts(self) -> None:
+        """Make all websockets check their accounts while there is no subscription, which would report changes."""
+        while True:
+            await asyncio.sleep(ACCOUNT_CHECK_INTERVAL_S)
+            if not self._subscribed.is_set():
+                self._account_changed(None)
+
     async def _subscribe(self) -> None:
-        # No read timeout: messages may be rare. Keepalive detects a Redis whose machine is gone. With RESP3, redis-py
-        # formats each message for a debug line even when debug logging is off.
-        client = Redis.from_url(settings.REDIS_URL, protocol=2, **keepalive())
+        # Without retries: redis-py would subscribe again by itself, and messages in between would be missed silently.
+        # With RESP3, it formats each message for a debug line even when debug logging is off.
+        client = Redis.from_url(settings.REDIS_URL, protocol=2, retry=Retry(NoBackoff(), 0), **keepalive())
         async with client, client.pubsub(ignore_subscribe_messages=True) as subscription:
-            await subscription.subscribe(store.LIVE)
+            await subscription.subscribe(store.LIVE())
             await client.ping()
             self._subscribed.set()
             self._account_changed(None)
-            async for message in subscription.listen():
-                self._dispatch(message["data"])
+            is_pinged = False
+            while True:
+                message = await subscription.get_message(timeout=PONG_WITHIN_S if is_pinged else PING_AFTER_S)
+                if message is not None:
+                    is_pinged = False
+                    if message["type"] == "message":
+                        self._dispatch(message["data"])
+                elif is_pinged:
+                    raise ConnectionError(f"no answer to a ping within {PONG_WITHIN_S:g} s")
+                else:  # messages may be rare
+                    await subscription.ping()
+                    is_pinged = True
 
     def _dispatch(self, data: bytes) -> None:
         for envelope in unpacked(data):
@@ -168,4 +196,4 @@ def keepalive() -> dict[str, bool]:
     return {} if settings.REDIS_URL.startswith("unix:") else {"socket_keepalive": True}
 
 
-subscribers = Subscribers()
+subscribers = PerCluster(Subscribers)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from nsqwire.units import Seconds
+
 MAX_LEAD_S = 3600.0
 """If the machine's clock is set back by more than this, it was wrong before, and this clock follows it at once."""
 CATCHING_UP = 0.5
@@ -22,7 +24,7 @@ class Clock:
         self._wall, self._monotonic = wall, monotonic
         self._last, self._read_at = 0.0, monotonic()
 
-    def now(self) -> float:
+    def now(self) -> Seconds:
         """Unix seconds."""
         wall, monotonic = self._wall(), self._monotonic()
         slowed = self._last + CATCHING_UP * (monotonic - self._read_at)
@@ -30,7 +32,7 @@ class Clock:
         self._read_at = monotonic
         return self._last
 
-    def not_before(self, moment: float) -> None:
+    def not_before(self, moment: Seconds) -> None:
         """Continue from ``moment``, in unix seconds, a time that another collector has returned. A moment that is far
         ahead of the machine's clock is ignored."""
         if self._last < moment <= self._wall() + MAX_LEAD_S:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 from msgspec import Raw
@@ -31,7 +32,7 @@ class Histograms:
         """The index after each channel's counts."""
         return np.cumsum(self.lengths)
 
-    @property
+    @cached_property
     def totals(self) -> Ints:
         """The sum of each channel's counts."""
         sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.counts)])

@@ -16,7 +16,7 @@ Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
 Key = TypeVar("Key", bound=Hashable)
 NO_AGE = int(np.iinfo(np.int64).min)
-"""Stands for an age that the node does not report, or that does not exist."""
+"""The value of an age that the node does not report, or that does not exist."""
 
 
 class FigureMatrix(Generic[Key]):

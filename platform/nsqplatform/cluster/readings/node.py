@@ -1,4 +1,4 @@
-"""A broker as the collector and the actions know it."""
+"""A broker: its id, and its address for HTTP requests."""
 
 from __future__ import annotations
 

@@ -6,13 +6,12 @@ import asyncio
 import time
 from collections.abc import Iterable
 
-from nsqcluster import Client, RequestFailed
-from nsqcluster.reads import stats_params
+from nsqcluster import Client, RequestFailed, reads
 from nsqplatform.cluster import metrics
 from nsqplatform.cluster.readings.clock import Clock
 from nsqplatform.cluster.readings.node import Node
 from nsqplatform.cluster.readings.reading import NodeView, Reading
-from nsqplatform.cluster.readings.stats import PolledStats, parse_stats
+from nsqplatform.cluster.readings.stats import PolledStats, checked, parse_stats
 
 PATIENCE_S = 3.0
 """A node that takes longer to answer is down. A node that takes longer than a poll's interval misses that poll."""
@@ -70,8 +69,8 @@ class NodePoller:
         except RequestFailed as error:
             self.error = error.reason
         else:
-            reading = Reading(stats, read_at=time.monotonic(), taken_at=self._clock.now())
-            reading.work_out()
+            reading = Reading(stats, read_at=time.monotonic(), taken_at_s=self._clock.now())
+            reading.precompute()
             if self._last is not None and stats.boot != self._last.stats.boot:
                 self.previous_boot = await self._last_of(client, self._last)
             self.earlier = self.latest if self.error is None else None
@@ -95,13 +94,22 @@ class NodePoller:
         if stats.boot != latest.stats.boot or stats.uptime_ns is None:
             return latest
         went_on_s = max(0.0, (stats.uptime_ns - began_ns) / 1e9)
-        taken_at = min(latest.taken_at + went_on_s, self._clock.now())
-        return Reading(stats, read_at=latest.read_at + went_on_s, taken_at=taken_at)
+        taken_at_s = min(latest.taken_at_s + went_on_s, self._clock.now())
+        return Reading(stats, read_at=latest.read_at + went_on_s, taken_at_s=taken_at_s)
 
     async def _stats(self, client: Client, *, with_clients: bool, previous_boot: bool = False) -> PolledStats:
         """Read ``/stats``. Raises RequestFailed."""
-        params = stats_params(include_clients=with_clients, include_histograms=True, previous_boot=previous_boot)
-        return parse_stats(await client.get_body(self.node.address, "/stats", params, timeout_s=PATIENCE_S))
+        return checked(
+            await reads.node_stats(
+                client,
+                self.node.address,
+                PolledStats,
+                include_clients=with_clients,
+                include_histograms=True,
+                previous_boot=previous_boot,
+                timeout_s=PATIENCE_S,
+            )
+        )
 
 
 class Pollers:
@@ -114,7 +122,7 @@ class Pollers:
         self._gone: dict[str, Reading] = {}
         """Last readings of removed nodes: a restarting node is briefly missing in the registries."""
 
-    def follow(self, nodes: Iterable[Node]) -> list[str]:
+    def set_nodes(self, nodes: Iterable[Node]) -> list[str]:
         """Add new nodes, remove missing ones, and return the ids of the latter."""
         wanted = {node.id: node for node in nodes}
         gone = [name for name in self._by_id if name not in wanted]
@@ -133,7 +141,7 @@ class Pollers:
         return gone
 
     @property
-    def heard_all(self) -> bool:
+    def all_answered(self) -> bool:
         """Whether there are nodes, and each has answered or failed."""
         return bool(self._by_id) and all(poller.answered for poller in self._by_id.values())
 
@@ -145,11 +153,11 @@ class Pollers:
     async def stop(self) -> None:
         """Cancel running requests, and wait for their end."""
         pollers = [*self._by_id.values()]
-        self.follow([])
+        self.set_nodes([])
         await asyncio.gather(*(poller.ended() for poller in pollers))
 
-    async def poll(self, client: Client, *, with_clients: bool, within: float) -> list[NodeView]:
-        """Poll every node, wait at most ``within`` seconds, and return the state of the nodes that have answered or
+    async def poll(self, client: Client, *, with_clients: bool, within_s: float) -> list[NodeView]:
+        """Poll every node, wait at most ``within_s``, and return the state of the nodes that have answered or
         failed so far.
 
         A node that does not answer is waited for once; later polls do not wait for it until it answers again.
@@ -157,5 +165,5 @@ class Pollers:
         prompt = {name for name, poller in self._by_id.items() if poller.is_prompt}
         requests = {name: poller.ask(client, with_clients=with_clients) for name, poller in self._by_id.items()}
         if prompt:
-            await asyncio.wait([requests[name] for name in prompt], timeout=within)
+            await asyncio.wait([requests[name] for name in prompt], timeout=within_s)
         return [poller.view for poller in self._by_id.values() if poller.answered]

@@ -8,37 +8,41 @@ from functools import cached_property
 from itertools import chain
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nsqcluster import ChannelStats, ClientStats
 from nsqplatform.cluster.readings.matrix import FigureMatrix, Floats
 from nsqplatform.cluster.readings.node import Node
 from nsqplatform.cluster.readings.stats import PolledStats
-from nsqwire.figures import reported
+from nsqwire.figures import collected, of_scope
+from nsqwire.units import Seconds
 
 QUANTILES = (0.5, 0.99)
 """The quantiles of latency that snapshots have."""
-NODE_REPORTED, TOPIC_REPORTED, CHANNEL_REPORTED = (reported(scope) for scope in ("node", "topic", "channel"))
-TOPIC_FIGURES = [figure.name for figure in TOPIC_REPORTED]
-CHANNEL_FIGURES = [*(figure.name for figure in CHANNEL_REPORTED), "finished"]
-"""The columns of the matrices. ``finished`` counts the messages that left the channel: those it received, less those
-that are waiting, in flight or deferred."""
+TOPIC_REPORTED, CHANNEL_REPORTED = collected("topic"), collected("channel")
+TOPIC_COLUMNS = TOPIC_REPORTED
+CHANNEL_COLUMNS = [*CHANNEL_REPORTED, *(figure for figure in of_scope("channel") if figure.name == "finished")]
+TOPIC_FIGURES = [figure.name for figure in TOPIC_COLUMNS]
+CHANNEL_FIGURES = [figure.name for figure in CHANNEL_COLUMNS]
+"""The columns of the matrices. ``finished`` counts the messages that consumers finished. Go's nsqd does not report it:
+of its channels, it counts all that left, those received less those that are waiting, in flight or deferred."""
 
 
 class Reading:
     """A node's response, its time, and its figures by name."""
 
-    def __init__(self, stats: PolledStats, *, read_at: float, taken_at: float) -> None:
-        """``read_at`` is in seconds on the monotonic clock, ``taken_at`` in unix seconds."""
+    def __init__(self, stats: PolledStats, *, read_at: Seconds, taken_at_s: float) -> None:
+        """``read_at`` is in seconds on the monotonic clock, ``taken_at_s`` in Unix seconds."""
         self.stats = stats
         self.read_at = read_at
-        self.taken_at = taken_at
+        self.taken_at_s = taken_at_s
 
-    def work_out(self) -> None:
+    def precompute(self) -> None:
         """Compute what every poll needs, while other nodes' responses are awaited."""
         _ = self.topics, self.channels, self.own_percentiles_ms
 
     @cached_property
-    def held(self) -> list[ChannelStats]:
+    def channel_stats(self) -> list[ChannelStats]:
         """All channels, grouped by topic."""
         return [*chain.from_iterable(topic.channels for topic in self.stats.topics)]
 
@@ -48,23 +52,32 @@ class Reading:
         return FigureMatrix([topic.topic_name for topic in topics], topics, TOPIC_REPORTED)
 
     @cached_property
+    def has_histogram(self) -> NDArray[np.bool_]:
+        """For each channel, whether the node counts what is finished, emptied and rewound. Go's nsqd does not."""
+        return np.fromiter(
+            (channel.latency_histogram is not None for channel in self.channel_stats), bool, len(self.channel_stats)
+        )
+
+    @cached_property
     def channels(self) -> FigureMatrix[tuple[str, str]]:
         keys = [(topic.topic_name, channel.channel_name) for topic in self.stats.topics for channel in topic.channels]
-        figures = FigureMatrix(keys, self.held, CHANNEL_REPORTED)
+        figures = FigureMatrix(keys, self.channel_stats, CHANNEL_REPORTED)
         received, *left = (
             figures.numbers[:, CHANNEL_FIGURES.index(name)]
             for name in ("message_count", "depth", "in_flight_count", "deferred_count")
         )
-        figures.numbers = np.column_stack([figures.numbers, received - sum(left)])
+        finished = received - sum(left)
+        finished[self.has_histogram] = self.stats.histograms.totals
+        figures.numbers = np.column_stack([figures.numbers, finished])
         return figures
 
     @cached_property
     def own_percentiles_ms(self) -> Floats:
         """For each channel without a histogram, the percentiles that the node reports, at each of QUANTILES; NaN for
         none."""
-        percentiles: Floats = np.full((len(self.held), len(QUANTILES)), np.nan)
+        percentiles: Floats = np.full((len(self.channel_stats), len(QUANTILES)), np.nan)
         places, quantiles, values = [], [], []
-        for place, channel in enumerate(self.held):
+        for place, channel in enumerate(self.channel_stats):
             latency = channel.e2e_processing_latency
             if channel.latency_histogram is None and latency is not None and latency.count != 0:
                 for each in latency.percentiles:
@@ -78,7 +91,7 @@ class Reading:
 
     def clients_of(self, topic: str, channel: str) -> Sequence[ClientStats]:
         place = self.channels.places.get((topic, channel))
-        return () if place is None else self.held[place].clients
+        return () if place is None else self.channel_stats[place].clients
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +114,6 @@ class NodeView:
         return self.earlier if self.earlier.stats.boot == self.latest.stats.boot else None
 
     @property
-    def elapsed(self) -> float | None:
+    def elapsed_s(self) -> float | None:
         base = self.base
         return None if base is None or self.latest is None else self.latest.read_at - base.read_at

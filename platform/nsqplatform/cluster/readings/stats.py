@@ -12,6 +12,7 @@ from msgspec.json import Decoder
 from nsqcluster import NodeStats, TopicStats
 from nsqcluster.decoding import decode, malformed
 from nsqplatform.cluster.readings.histograms import Histograms, read_counts
+from nsqplatform.cluster.readings.tail_channels import is_tail_channel
 from nsqwire.histogram import MAX_BUCKETS
 
 
@@ -64,9 +65,20 @@ def _check_each(topics: list[TopicStats]) -> None:
                 )
 
 
-def parse_stats(body: bytes | bytearray) -> PolledStats:
-    """Decode the body of a 200 response with its histograms. Raises nsqcluster's Malformed."""
-    stats = decode(body, PolledStats, "/stats")
+def parse_stats(body: bytes) -> PolledStats:
+    """Decode statistics, such as those of a node's previous process. Raises nsqcluster's Malformed."""
+    return checked(decode(body, PolledStats, "/stats"))
+
+
+def checked(stats: PolledStats) -> PolledStats:
+    """Decode the histograms of a response. Raises nsqcluster's Malformed.
+
+    The channels of tails are removed: they belong to the platform and are nobody's consumers, so no figure, alert or
+    report may contain them.
+    """
+    for topic in stats.topics:
+        if any(is_tail_channel(channel.channel_name) for channel in topic.channels):
+            topic.channels_or_null = [each for each in topic.channels if not is_tail_channel(each.channel_name)]
     try:
         _ = stats.histograms  # decoded now, so that nothing that uses them can fail
     except ValidationError as error:

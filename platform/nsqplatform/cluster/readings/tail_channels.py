@@ -15,4 +15,4 @@ def new_tail_channel() -> str:
 
 def is_tail_channel(name: str) -> bool:
     """Whether this is the name of the channel of a tail, of any web process."""
-    return _PATTERN.fullmatch(name) is not None
+    return name.startswith("tail-") and _PATTERN.fullmatch(name) is not None
