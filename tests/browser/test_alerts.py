@@ -56,7 +56,7 @@ def test_a_pending_alert_is_listed_until_its_condition_ends(admin, stack, axe):
     page.goto("/alerts")
     pending = page.get_by_role("group", name="Pending alerts").get_by_role("row").filter(has_text="alarm-p / siren")
     expect(pending).to_contain_text(re.compile(r"Deep alarm-p.*20 messages.*in 11\d min"))
-    expect(page.get_by_text("Nothing fires")).to_be_visible()
+    expect(page.get_by_text("No alerts are firing")).to_be_visible()
     assert axe(page) == []
     stack.command("/channel/empty", topic="alarm-p", channel="siren")
     expect(pending).to_have_count(0)
@@ -70,7 +70,7 @@ def test_a_rule_fires_is_acknowledged_and_is_over(admin, live, stack, axe):
     expect(operator.get_by_role("link", name="alarm-a / siren")).to_be_visible()
 
     page = admin.page
-    page.get_by_role("button", name="Write one of your own").click()
+    page.get_by_role("button", name="Write a new rule").click()
     form = page.get_by_role("dialog", name="New rule")
     form.get_by_label("Name").fill("Piling up")
     form.get_by_label("Severity").select_option("critical")
@@ -110,11 +110,11 @@ def test_a_rule_fires_is_acknowledged_and_is_over(admin, live, stack, axe):
     expect(firing(page, "alarm-a / siren")).to_contain_text("mara since")
 
     stack.command("/channel/empty", topic="alarm-a", channel="siren")
-    expect(operator.get_by_text("Nothing fires")).to_be_visible()
+    expect(operator.get_by_text("No alerts are firing")).to_be_visible()
     operator.get_by_role("tab", name="History").click()
     over = operator.get_by_role("group", name="Resolved alerts")
     newest = over.get_by_role("row").filter(has_text="alarm-a / siren").first
-    expect(newest).to_contain_text("well again")
+    expect(newest).to_contain_text("within the threshold again")
     expect(newest).to_contain_text("adding consumers")
 
 
@@ -200,10 +200,10 @@ def test_a_webhook_that_does_not_take_the_test_says_so_beside_its_address(admin)
     expect(row).to_contain_text("connection refused")
 
 
-def test_suggested_rules_are_there_for_the_taking(admin, axe):
+def test_suggested_rules_are_offered(admin, axe):
     """If there are no rules, the page offers suggested ones: one is added, then the rest."""
     page = admin.page
-    expect(page.get_by_role("heading", name="No rules yet: begin with these")).to_be_visible()
+    expect(page.get_by_role("heading", name="No rules yet: suggested rules")).to_be_visible()
     assert axe(page) == []
     page.get_by_role("button", name="Add Node missing").click()
     expect(page.get_by_role("group", name="Rules").get_by_role("row").filter(has_text="Node missing")).to_be_visible()

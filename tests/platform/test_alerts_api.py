@@ -87,14 +87,14 @@ def test_a_rule_is_made_changed_and_deleted(admin):
 @pytest.mark.parametrize(
     ("values", "complaint"),
     [
-        ({"metric": "weight"}, "metric: 'weight' is none of a channel's; there are depth, in_flight_count, "),
-        ({"scope": "topic", "metric": "timeout_rate"}, "metric: 'timeout_rate' is none of a topic's"),
-        ({"topic_pattern": "orders eu"}, "topic_pattern: 'orders eu' is no glob of names"),
+        ({"metric": "weight"}, "metric: a channel has no metric 'weight'; it has depth, in_flight_count, "),
+        ({"scope": "topic", "metric": "timeout_rate"}, "metric: a topic has no metric 'timeout_rate'"),
+        ({"topic_pattern": "orders eu"}, "topic_pattern: 'orders eu' is not a glob of names"),
         ({"threshold": "lots"}, "threshold: Input should be a valid number"),
         ({"hold_s": -1}, "hold_s: Input should be greater than or equal to 0"),
         ({"repeat_s": 5}, "repeat_s: Input should be greater than or equal to 60"),
-        ({"notifiers": ["nobody"]}, "notifiers: there is no 'nobody'"),
-        ({"name": "   "}, "name: a rule needs one"),
+        ({"notifiers": ["nobody"]}, "notifiers: there is no notifier 'nobody'"),
+        ({"name": "   "}, "name: a rule needs a name"),
         ({"thresold": 5}, "thresold: Extra inputs are not permitted"),
     ],
 )
@@ -144,7 +144,7 @@ def test_a_rule_of_the_archive_has_no_patterns(admin):
     assert entry.detail == "warning: archive damaged_file_count above 0 for 0 s"
     refused = admin.request("POST", "alerts/rules", BACKLOG | body | {"metric": "depth"})
     assert refused.status_code == 422
-    assert "metric: 'depth' is none of the archive's; there are damaged_file_count" in refused.json()["message"]
+    assert "metric: the archive has no metric 'depth'; it has damaged_file_count" in refused.json()["message"]
 
 
 def test_suggested_rules_can_be_created_unchanged(admin):
@@ -333,7 +333,7 @@ def test_alerts_are_found_by_their_subjects(signed_in):
     assert len(found(f"before={newest['id']}")) == 3
 
 
-def test_an_operator_of_some_topics_attends_to_no_other_alerts(signed_in):
+def test_an_operator_of_some_topics_handles_no_other_alerts(signed_in):
     """One by one or many at once; alerts of nodes belong to no topic."""
     rule = new_rule()
     mine, other = (firing(rule, topic=topic, channel="billing") for topic in ("orders.eu", "returns"))
@@ -422,7 +422,7 @@ def test_an_operator_of_some_topics_silences_no_others(signed_in):
     ("values", "complaint"),
     [
         ({}, "a silence needs a rule or a pattern"),
-        ({"topic_pattern": "a b"}, "topic_pattern: 'a b' is no glob"),
+        ({"topic_pattern": "a b"}, "topic_pattern: 'a b' is not a glob"),
         ({"topic_pattern": "a", "ends_at": 1}, "ends_at: this time is past"),
         ({"topic_pattern": "a", "reason": ""}, "reason: String should have at least 1 character"),
     ],

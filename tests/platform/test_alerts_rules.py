@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqplatform.alerts.engine import FORGOTTEN_S, Engine, Fired, Resolved
-from nsqplatform.alerts.ledger import alert_of
 from nsqplatform.alerts.models import Rule
+from nsqplatform.alerts.persistence import alert_of
 from nsqplatform.alerts.readings import Reading, Subject, is_beyond
 from nsqplatform.alerts.subject_state import GAP_S, Event, SubjectState, step
 from nsqplatform.alerts.suggested import SUGGESTED
@@ -47,7 +47,7 @@ HOLDS = st.sampled_from([0.0, 1.0, 3.0, 10.0, 60.0])
 
 
 @given(histories(), HOLDS, HOLDS)
-def test_an_alert_fires_and_is_over_by_turns(history, hold_s, resolve_after_s):
+def test_an_alert_fires_and_resolves_repeatedly(history, hold_s, resolve_after_s):
     """No resolution is notified without a firing, and no firing twice."""
     seen = [event for _, event in events(history, hold_s=hold_s, resolve_after_s=resolve_after_s)]
     assert seen == [Event.FIRED, Event.RESOLVED] * (len(seen) // 2) + [Event.FIRED] * (len(seen) % 2)
@@ -173,7 +173,7 @@ class Clock:
 
     def __init__(self, *rules: Rule, settled: bool = True, **limits: Any) -> None:
         self.engine = Engine(settling_s=10.0, **limits)
-        self.engine.follow(rules, now=0.0)
+        self.engine.set_rules(rules, now=0.0)
         self.now = 0.0
         if settled:
             self.polls(snapshot(), 11)
@@ -393,7 +393,7 @@ def test_alerts_that_a_changed_rule_no_longer_covers_resolve(values):
     clock = Clock(DEPTH)
     high = snapshot(channel("billing", (ALPHA, 500)))
     assert len(clock.polls(high, 4)) == 1
-    over = clock.engine.follow([replace_rule(DEPTH, **values)], now=clock.now)
+    over = clock.engine.set_rules([replace_rule(DEPTH, **values)], now=clock.now)
     seen = [each.resolution for each in over] + [what for _, what, _ in clock.polls(high)]
     assert seen == ["rule"]
     assert clock.polls(high, 5) == []
@@ -404,9 +404,9 @@ def test_a_changed_threshold_applies_from_the_next_poll():
     clock = Clock(DEPTH)
     high = snapshot(channel("billing", (ALPHA, 500)))
     assert len(clock.polls(high, 4)) == 1
-    assert clock.engine.follow([replace_rule(DEPTH, threshold=400.0)], now=clock.now) == []
+    assert clock.engine.set_rules([replace_rule(DEPTH, threshold=400.0)], now=clock.now) == []
     assert clock.polls(high, 5) == []
-    clock.engine.follow([replace_rule(DEPTH, threshold=600.0)], now=clock.now)
+    clock.engine.set_rules([replace_rule(DEPTH, threshold=600.0)], now=clock.now)
     assert clock.polls(high, 3) == [(clock.now, "cleared", "billing")]
 
 
@@ -446,14 +446,14 @@ def test_another_collector_continues_at_any_poll(depths, hold_s, resolve_after_s
     """At any poll: alerts stay, and hold times continue. Only the time until resolution begins again."""
     rule = replace_rule(DEPTH, hold_s=hold_s, resolve_after_s=resolve_after_s)
     engine = Engine(settling_s=0)
-    engine.follow([rule], now=0.0)
+    engine.set_rules([rule], now=0.0)
     fires: dict[str, Fired] = {}
     seen: list[str] = []
     for second, depth in enumerate(depths):
         if second == restarted_after:
             left = engine.pending()
             engine = Engine(settling_s=0)
-            engine.follow([rule], now=float(second))
+            engine.set_rules([rule], now=float(second))
             alerts = [alert_of(fired) for fired in fires.values()]
             assert engine.restore(alerts, left, now=float(second), known=float(second) - 1) == []
         row = channel("billing", (ALPHA, depth or 0)) if depth is not None else channel("billing") | {"nodes": []}
@@ -468,7 +468,7 @@ def test_another_collector_continues_at_any_poll(depths, hold_s, resolve_after_s
     assert seen == ["fired", "over"] * (len(seen) // 2) + ["fired"] * (len(seen) % 2)
     if restarted_after >= len(depths) or resolve_after_s == 0:
         whole = Engine(settling_s=0)
-        whole.follow([rule], now=0.0)
+        whole.set_rules([rule], now=0.0)
         at_once = []
         for second, depth in enumerate(depths):
             row = channel("billing", (ALPHA, depth or 0)) if depth is not None else channel("billing") | {"nodes": []}
@@ -480,7 +480,7 @@ def test_another_collector_continues_at_any_poll(depths, hold_s, resolve_after_s
 def test_an_alert_whose_rule_is_gone_is_over_after_a_restart():
     """Nothing else would resolve it."""
     engine = Engine()
-    engine.follow([DEPTH], now=0.0)
+    engine.set_rules([DEPTH], now=0.0)
     lost = Fired(replace_rule(DEPTH, pk=7, id=7), Subject("orders", "billing", ""), 500.0, "", (), 0.0, 1.0)
     [over] = engine.restore([alert_of(lost)], {}, now=5.0, known=4.0)
     assert (over.rule_id, over.resolution) == (7, "rule")

@@ -206,6 +206,6 @@ def test_an_answer_that_trickles_ends_at_the_deadline(send_test, monkeypatch):
 
 @pytest.mark.parametrize("entry", ["10.0.0.0/99", "http://example.org", "a b"])
 def test_an_invalid_list_ends_the_start(entry):
-    """With the flag's name."""
-    with pytest.raises(ValueError, match=r"--webhook-deny: .* is neither a network nor a host name"):
+    """With the name of the variable; that of the flag if it is one."""
+    with pytest.raises(ValueError, match=r"NSQADMIN_WEBHOOK_DENY: .* is neither a network nor a host name"):
         from_environment({"NSQADMIN_WEBHOOK_DENY": entry})

@@ -13,7 +13,7 @@ from ninja.errors import HttpError
 
 from nsqplatform.accounts.auth import caller, needs
 from nsqplatform.accounts.models import User
-from nsqplatform.accounts.roles import Permission, allows
+from nsqplatform.accounts.roles import Permission
 from nsqplatform.accounts.schemas import InvalidRequest, Line, Message
 from nsqplatform.alerts import live, selectors, services
 from nsqplatform.alerts import pending as pendings
@@ -68,7 +68,7 @@ def alerts(
     severity: SeverityName | None = None,
     rule: int | None = Query(None, ge=1, lt=2**63),
     subject: Line = Query("", max_length=300, description="words that occur in topic, channel or node"),
-    before: int | None = Query(None, ge=0, lt=2**63, description="the id of the last that was seen"),
+    before: int | None = Query(None, ge=0, lt=2**63, description="id of the last one already seen"),
     limit: int = Query(500, ge=1, le=2000),
 ) -> AlertsOut:
     """Firing or resolved alerts."""
@@ -85,7 +85,8 @@ def counts(request: HttpRequest) -> AlertCountsOut:
 
 @router.get("pending", auth=needs(Permission.VIEW), response={200: PendingsOut, **REFUSALS})
 def pending(request: HttpRequest, limit: int = Query(500, ge=1, le=2000)) -> PendingsOut:
-    """Subjects beyond a threshold, but not yet for the rule's hold time. Empty if no collector runs."""
+    """Pending alerts: subjects that have been beyond a threshold for less than the rule's hold time. Empty if no
+    collector runs."""
     return pendings.pending(limit=limit)
 
 
@@ -250,7 +251,7 @@ def test_notifier(request: HttpRequest, notifier_id: int) -> TestOut:
 
 def _notifier(notifier: Notifier, request: HttpRequest) -> NotifierOut:
     """The response for a row of selectors.notifiers."""
-    secrets = allows(caller(request).role, Permission.ALERT)
+    secrets = caller(request).may(Permission.ALERT)
     return notifier_detail(notifier, rules=getattr(notifier, "rule_count", 0), secrets=secrets)
 
 
@@ -261,7 +262,7 @@ def _notifier(notifier: Notifier, request: HttpRequest) -> NotifierOut:
 def silences(
     request: HttpRequest,
     ended: bool = False,
-    before: int | None = Query(None, ge=0, lt=2**63, description="the id of the last that was seen"),
+    before: int | None = Query(None, ge=0, lt=2**63, description="id of the last one already seen"),
     limit: int = Query(100, ge=1, le=500),
 ) -> SilencesOut:
     """Active or ended silences."""

@@ -15,7 +15,7 @@ ARCHIVE = "archive"
 
 
 class Kind(Enum):
-    """How a metric is aggregated, which determines what is known of it while some nodes do not answer."""
+    """How a metric is aggregated over nodes. It determines what is known while some nodes do not answer."""
 
     COUNT = "count"
     """A sum over nodes of non-negative values: a lower bound if a node's share is missing."""

@@ -6,8 +6,8 @@ from django.utils import timezone
 
 from nsqplatform import outbound
 from nsqplatform.accounts.audit import printable
+from nsqplatform.alerts.message import Message, test_message
 from nsqplatform.alerts.models import Notifier
-from nsqplatform.alerts.wording import Message, test_message
 from nsqplatform.outbound import Undelivered
 
 

@@ -24,15 +24,16 @@ from nsqplatform.alerts.subject_state import Event, SubjectState, step
 from nsqplatform.cluster.snapshots.snapshot import Snapshot
 from nsqplatform.cluster.snapshots.table import Row, Table
 from nsqplatform.cluster.store import DamagedFiles
+from nsqwire.units import Seconds
 
 logger = logging.getLogger(__name__)
 
 SETTLING_S = 10.0
-"""Time after the start of the collector or of a node in which snapshots are incomplete and not evaluated."""
+"""Time after the start of the collector or of a node. Snapshots are incomplete during it, and are not evaluated."""
 MAX_FIRING = 1000
 """Limit of firing alerts of one rule. Further subjects stay pending until one of them is resolved."""
 FORGOTTEN_S = 3600.0
-"""A subject is gone after this time if none of its nodes answers."""
+"""A subject counts as gone after this time if none of its nodes answers."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,8 @@ class Fired:
     value: float | None
     detail: str
     holders: Sequence[str]
-    began: float
-    at: float
+    began: Seconds
+    at: Seconds
 
 
 @dataclass(frozen=True)
@@ -55,23 +56,23 @@ class Resolved:
     rule_id: int
     subject: Subject
     resolution: str
-    at: float
+    at: Seconds
 
 
 @dataclass
 class FiringAlert:
-    """A firing alert: subject, the subject's nodes when it fired, time of firing (unix seconds), the subject's last
-    row."""
+    """A firing alert: its subject, the subject's nodes when it fired, the time at which it fired (unix seconds), and
+    the subject's last row."""
 
     subject: Subject
-    held_by: Sequence[str]
-    at: float
+    nodes_when_fired: Sequence[str]
+    at: Seconds
     row: Row | None = None
 
     @property
     def holders(self) -> Sequence[str]:
         """The subject's nodes when it was last seen."""
-        return self.held_by if self.row is None else holders_of(self.row)
+        return self.nodes_when_fired if self.row is None else holders_of(self.row)
 
 
 @dataclass
@@ -105,7 +106,7 @@ class Engine:
         self._settling_s = settling_s
         self._max_firing = max_firing
         self._rules: dict[int, RuleState] = {}
-        self._began: float | None = None
+        self._began: Seconds | None = None
         self._lives: dict[str, tuple[int, float]] = {}
         """Start time of each node's process, as the node reports it, and the time of the first snapshot that has it."""
         self._generations: dict[str, int] = {}
@@ -113,9 +114,9 @@ class Engine:
 
     # ---- what to evaluate
 
-    def follow(self, rules: Iterable[Rule], *, now: float) -> list[Resolved]:
-        """Set the rules; disabled ones are ignored. Returns, as resolved, the firing alerts of rules that were deleted
-        or disabled or that watch another metric now."""
+    def set_rules(self, rules: Iterable[Rule], *, now: Seconds) -> list[Resolved]:
+        """Set the rules; disabled ones are ignored. Returns the firing alerts that this resolves: those of rules that
+        were deleted, disabled, or changed to another metric."""
         wanted = {rule.pk: rule for rule in rules if rule.enabled}
         over: list[Resolved] = []
         for number, rule_state in list(self._rules.items()):
@@ -136,12 +137,13 @@ class Engine:
         return over
 
     def restore(
-        self, firing: Iterable[Alert], pending: Mapping[int, Mapping[str, float]], *, now: float, known: float
+        self, firing: Iterable[Alert], pending: Mapping[int, Mapping[str, Seconds]], *, now: Seconds, known: Seconds
     ) -> list[Resolved]:
-        """Take over the alerts of a previous collector. Call it after :meth:`follow`.
+        """Restore the alerts of a previous collector. Call it after :meth:`set_rules`.
 
-        ``pending``: by rule and key, when the subject went beyond the threshold, as stored at ``known``. Times are unix
-        seconds. Returns, as resolved, the firing alerts of rules that no longer exist or that watch another metric.
+        ``pending`` maps rule and key to the time at which the subject went beyond the threshold, as stored at
+        ``known``. Times are unix seconds. Returns the firing alerts that this resolves: those of rules that no longer
+        exist or that watch another metric.
         """
         over: list[Resolved] = []
         for alert in firing:
@@ -180,7 +182,7 @@ class Engine:
         return [(rule_state.rule, len(rule_state.firing)) for rule_state in self._rules.values()]
 
     def evaluate(
-        self, snapshot: Snapshot, damaged_files: DamagedFiles | None = None, *, now: float
+        self, snapshot: Snapshot, damaged_files: DamagedFiles | None = None, *, now: Seconds
     ) -> Iterator[list[Fired | Resolved]]:
         """Evaluate one rule at a time and yield its results, so that the caller can do other work in between.
 
@@ -202,7 +204,7 @@ class Engine:
             if self._rules.get(number) is rule_state:  # not removed during the evaluation
                 yield list(self._evaluate(rule_state, reader, columns, now))
 
-    def _unsettled(self, snapshot: Snapshot, now: float) -> set[str]:
+    def _unsettled(self, snapshot: Snapshot, now: Seconds) -> set[str]:
         """The nodes that started or were discovered less than ``settling_s`` ago."""
         lives: dict[str, tuple[int, float]] = {}
         for key, row in snapshot.nodes.items():
@@ -212,7 +214,7 @@ class Engine:
         return {key for key, (_, since) in lives.items() if now - since < self._settling_s}
 
     def _evaluate(
-        self, rule_state: RuleState, reader: MetricReader, columns: dict[Metric, np.ndarray], now: float
+        self, rule_state: RuleState, reader: MetricReader, columns: dict[Metric, np.ndarray], now: Seconds
     ) -> Iterator[Fired | Resolved]:
         rule, metric = rule_state.rule, rule_state.rule.watched
         rows = reader.rows(metric.scope)
@@ -245,13 +247,13 @@ class Engine:
 
     @staticmethod
     def _candidates(rule_state: RuleState, column: np.ndarray) -> list[str]:
-        """The keys that may be beyond the threshold; a fast filter. It misses none, because a snapshot's sums are never
-        less than the shares of the nodes that answer."""
+        """The keys that may be beyond the threshold. This is a fast filter, which misses none: a snapshot's sum is
+        never less than the sum of the shares of the nodes that answer."""
         values, threshold = column[rule_state.places], rule_state.rule.threshold
         beyond = values > threshold if rule_state.rule.comparison == Rule.Comparison.ABOVE else values < threshold
         return [rule_state.keys[place] for place in np.nonzero(beyond)[0].tolist()]
 
-    def _step(self, rule_state: RuleState, key: str, beyond: bool | None, now: float) -> Event | None:
+    def _step(self, rule_state: RuleState, key: str, beyond: bool | None, now: Seconds) -> Event | None:
         rule = rule_state.rule
         self._warn_if_full(rule_state)
         state, event = step(
@@ -277,7 +279,9 @@ class Engine:
             )
         rule_state.is_full = is_full
 
-    def _absent(self, rule_state: RuleState, key: str, reader: MetricReader, now: float) -> Iterator[Fired | Resolved]:
+    def _absent(
+        self, rule_state: RuleState, key: str, reader: MetricReader, now: Seconds
+    ) -> Iterator[Fired | Resolved]:
         """Handle a subject that is not in the snapshot: it was removed, or all of its nodes are down."""
         state = rule_state.subjects[key]
         if rule_state.rule.metric == "down":
@@ -294,7 +298,7 @@ class Engine:
         if is_over or now - state.known > FORGOTTEN_S:
             yield self._resolved(rule_state, key, Alert.Resolution.GONE, now)
 
-    def _drop_others(self, rule_state: RuleState, rows: Table, now: float) -> Iterator[Resolved]:
+    def _drop_others(self, rule_state: RuleState, rows: Table, now: Seconds) -> Iterator[Resolved]:
         """Resolve alerts of existing subjects that the rule's patterns no longer match."""
         matching = set(rule_state.keys)
         for key in [key for key in rule_state.subjects if key in rows and key not in matching]:
@@ -310,13 +314,13 @@ class Engine:
         holders: Sequence[str],
         value: float | None,
         detail: str,
-        now: float,
+        now: Seconds,
     ) -> Fired:
         rule_state.firing[key] = FiringAlert(subject, holders, now)
         return Fired(rule_state.rule, subject, value, detail, holders, rule_state.subjects[key].began, now)
 
     @staticmethod
-    def _resolved(rule_state: RuleState, key: str, resolution: str, now: float) -> Resolved:
+    def _resolved(rule_state: RuleState, key: str, resolution: str, now: Seconds) -> Resolved:
         subject = rule_state.firing[key].subject
         rule_state.drop(key)
         return Resolved(rule_state.rule.pk, subject, resolution, now)

@@ -17,29 +17,30 @@ import orjson
 from django.db import close_old_connections, connections
 from redis.asyncio import Redis
 
-from nsqplatform.alerts import delivery, ledger, live, metrics, notifications
+from nsqplatform.alerts import delivery, live, metrics, notifications, persistence
 from nsqplatform.alerts.engine import SETTLING_S, Engine, Fired, Resolved
+from nsqplatform.alerts.message import message_of
 from nsqplatform.alerts.pending import PENDING, Stored
 from nsqplatform.alerts.schemas import AlertsMessage
-from nsqplatform.alerts.wording import message_of
 from nsqplatform.cluster import store
 from nsqplatform.cluster.live.broadcast import CLUSTER, publish
 from nsqplatform.cluster.snapshots.snapshot import Snapshot
 from nsqplatform.outbound import Undelivered
+from nsqwire.units import Seconds
 
 logger = logging.getLogger(__name__)
 
 KEPT_EVERY_S = 2.0
 """Interval at which pending alerts are stored in Redis."""
 LOOK_EVERY_S = 5.0
-"""Interval at which due notifications are determined even without changes: repeats, ended silences."""
+"""Interval at which due notifications are determined even without changes, for repeats and ended silences."""
 REPEATED_EVERY_S = 10.0
-"""Interval of messages to browsers without changes."""
+"""Interval of messages to browsers while nothing changes."""
 RULES_EVERY_S = 60.0
-"""Interval at which rules are read even without a notification of a change, which may be lost if Redis is down."""
+"""Interval at which rules are read even if no change was reported, because reports are lost while Redis is down."""
 SWEPT_EVERY_S = 3600.0
 AWAY_S = 10.0
-"""If this much time passes without a snapshot, another collector may have run meanwhile."""
+"""After this time without a snapshot, another collector may have run in the meantime."""
 DELIVERED_AT_ONCE = 4
 MAX_BACKOFF_S = 300.0
 """Longest time between two attempts to deliver to a failing notifier."""
@@ -48,7 +49,7 @@ T = TypeVar("T")
 
 
 class Alerting:
-    """Evaluates alerts in the collector. The counter live.CHANGES in Redis increases when people change something."""
+    """Evaluates alerts in the collector. It reads rules again when the counter live.CHANGES in Redis increases."""
 
     def __init__(self, *, settling_s: float | None = None) -> None:
         self._settling_s = SETTLING_S if settling_s is None else settling_s
@@ -56,7 +57,7 @@ class Alerting:
         self._redis: Redis | None = None
         self._database = ThreadPoolExecutor(1, thread_name_prefix="alerts: database")
         self._senders = ThreadPoolExecutor(DELIVERED_AT_ONCE, thread_name_prefix="alerts: notifiers")
-        self._polled_at = 0.0
+        self._polled_at: Seconds = 0.0
         self._changes: bytes | str | None = None
         self._unsaved: list[Fired | Resolved] = []
         self._saving = asyncio.Lock()
@@ -66,9 +67,10 @@ class Alerting:
         self._deliveries: dict[int, asyncio.Task[None]] = {}
         self._failures: dict[int, int] = {}
         """Failed attempts of each notifier since the last success."""
-        self._not_before: dict[int, float] = {}
-        self._repeated_at = self._sweep_at = 0.0
-        self._kept_at = 0.0
+        self._not_before: dict[int, Seconds] = {}
+        self._repeated_at: Seconds = 0.0
+        self._sweep_at: Seconds = 0.0
+        self._kept_at: Seconds = 0.0
         self._kept_some = True
 
     # ---- for each snapshot
@@ -80,7 +82,7 @@ class Alerting:
             self._wake.set()
         self._polled_at = now
         redis = self._redis = self._redis or store.connect_async()
-        changes, damaged_files = await redis.mget(live.CHANGES, store.DAMAGED_FILES)
+        changes, damaged_files = await redis.mget(live.CHANGES(), store.DAMAGED_FILES())
         began = time.perf_counter()
         for events in self._engine.evaluate(snapshot, store.damaged_files_of(damaged_files), now=now):
             self._unsaved += events
@@ -97,26 +99,26 @@ class Alerting:
             self._kept_at = now
             await self._keep(redis, now)
 
-    async def _keep(self, redis: Redis, now: float) -> None:
+    async def _keep(self, redis: Redis, now: Seconds) -> None:
         assert self._engine is not None
         pending = self._engine.pending()
         if pending or self._kept_some:
             kept: Stored = {"at": now, "pending": {str(rule): keys for rule, keys in pending.items()}}
-            await redis.set(PENDING, orjson.dumps(kept), ex=3600)
+            await redis.set(PENDING(), orjson.dumps(kept), ex=3600)
         self._kept_some = bool(pending)
 
-    async def _restored(self, now: float) -> Engine:
+    async def _restored(self, now: Seconds) -> Engine:
         """An engine with the state of the previous one. Raises the database's errors."""
         await self._save()
         engine = Engine(settling_s=self._settling_s)
         redis = self._redis = self._redis or store.connect_async()
-        self._changes = await redis.get(live.CHANGES)
-        rules = await self._in_database(ledger.rules)
-        firing = await self._in_database(ledger.firing)
-        kept = await redis.get(PENDING)
+        self._changes = await redis.get(live.CHANGES())
+        rules = await self._in_database(persistence.rules)
+        firing = await self._in_database(persistence.firing)
+        kept = await redis.get(PENDING())
         stored: Stored = orjson.loads(kept) if kept else {"at": 0.0, "pending": {}}
         pending = {int(rule): keys for rule, keys in stored["pending"].items()}
-        engine.follow(rules, now=now)
+        engine.set_rules(rules, now=now)
         self._unsaved += engine.restore(firing, pending, now=now, known=stored["at"])
         return engine
 
@@ -155,7 +157,7 @@ class Alerting:
             try:
                 await self._save()
                 if time.time() - self._polled_at <= AWAY_S:  # otherwise another collector may be running
-                    rules_at = await self._follow(rules_at)
+                    rules_at = await self._read_rules(rules_at)
                     self._deliver(await self._in_database(notifications.due))
                     await self._repeat()
                     await self._sweep()
@@ -175,11 +177,11 @@ class Alerting:
         async with self._saving:
             events = list(self._unsaved)
             if events:
-                changed = await self._in_database(lambda: ledger.save(events))
+                changed = await self._in_database(lambda: persistence.save(events))
                 del self._unsaved[: len(events)]
-                await self._announce(changed)
+                await self._broadcast(changed)
 
-    async def _announce(self, alert_ids: list[int]) -> None:
+    async def _broadcast(self, alert_ids: list[int]) -> None:
         if alert_ids:
             await self._send_to_browsers(await self._in_database(lambda: live.next_message(alert_ids)))
 
@@ -188,22 +190,22 @@ class Alerting:
         await publish(redis, [(CLUSTER, message.model_dump())])
 
     async def _repeat(self) -> None:
-        """Send browsers a message every REPEATED_EVERY_S if there are rules, in case a browser missed one."""
+        """If there are rules, send browsers a message every REPEATED_EVERY_S, in case one has missed a message."""
         assert self._engine is not None
         now = time.monotonic()
         if self._engine.firing() and now - self._repeated_at >= REPEATED_EVERY_S:
             self._repeated_at = now
             await self._send_to_browsers(await self._in_database(live.present_message))
 
-    async def _follow(self, rules_at: float) -> float:
+    async def _read_rules(self, rules_at: Seconds) -> Seconds:
         assert self._engine is not None
         assert self._redis is not None
-        changes = await self._redis.get(live.CHANGES)
+        changes = await self._redis.get(live.CHANGES())
         if changes == self._changes and time.monotonic() - rules_at < RULES_EVERY_S:
             return rules_at
-        rules = await self._in_database(ledger.rules)
-        closed = await self._in_database(ledger.recently_closed)
-        self._unsaved += self._engine.follow(rules, now=time.time())
+        rules = await self._in_database(persistence.rules)
+        closed = await self._in_database(persistence.recently_closed)
+        self._unsaved += self._engine.set_rules(rules, now=time.time())
         self._engine.close(closed)
         if changes != self._changes:
             self._not_before.clear()  # a notifier that was corrected is tried at once
@@ -213,7 +215,7 @@ class Alerting:
 
     async def _sweep(self) -> None:
         if time.monotonic() >= self._sweep_at:
-            await self._in_database(ledger.sweep)
+            await self._in_database(persistence.sweep)
             self._sweep_at = time.monotonic() + SWEPT_EVERY_S
 
     def _deliver(self, due: list[notifications.Due]) -> None:
@@ -259,7 +261,7 @@ class Alerting:
             await self._in_database(lambda: delivery.record_outcome(number, error))
             if not error:
                 await self._in_database(lambda: notifications.record_sent(due))
-                await self._announce([alert.pk for alert in due.alerts])
+                await self._broadcast([alert.pk for alert in due.alerts])
         except Exception:
             logger.exception("the delivery of a notification could not be recorded", extra={"notifier": name})
 

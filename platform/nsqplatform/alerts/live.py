@@ -13,24 +13,25 @@ from nsqplatform.alerts.models import Alert
 from nsqplatform.alerts.schemas import AlertsMessage
 from nsqplatform.cluster import store
 from nsqplatform.cluster.live.broadcast import CLUSTER, broadcast
+from nsqplatform.clusters.current import Key
 
 logger = logging.getLogger(__name__)
 
-VERSION = "nsq:alerts:version"
+VERSION = Key("alerts:version")
 """The version of the last message to browsers. A browser that misses one requests all alerts."""
-CHANGES = "nsq:alerts:changes"
+CHANGES = Key("alerts:changes")
 """A counter of changes by people; the collector reads it with every poll."""
-MAX_ANNOUNCED = 100
+MAX_BROADCAST = 100
 """Maximum number of alerts in one message. If more changed, a version is skipped, so that browsers request all
 alerts."""
 
 
 def version() -> int:
     with store.connect() as redis:
-        return int(cast(bytes | None, redis.get(VERSION)) or 0)
+        return int(cast(bytes | None, redis.get(VERSION())) or 0)
 
 
-def announce(alert_ids: Sequence[int] = (), *, by_person: bool = False) -> None:
+def broadcast_alerts(alert_ids: Sequence[int] = (), *, by_person: bool = False) -> None:
     """Send every browser the counts and these alerts; ``by_person``: the collector must read the change.
 
     Raises nothing: if Redis cannot be reached, that is logged, and the change stays in effect.
@@ -38,17 +39,17 @@ def announce(alert_ids: Sequence[int] = (), *, by_person: bool = False) -> None:
     try:
         if by_person:
             with store.connect() as redis:
-                redis.incr(CHANGES)
+                redis.incr(CHANGES())
         broadcast(CLUSTER, next_message(alert_ids).model_dump())
     except (RedisError, OSError) as error:
-        logger.warning("cannot announce a change of alerts", extra={"error": str(error)})
+        logger.warning("cannot broadcast a change of alerts", extra={"error": str(error)})
 
 
 def next_message(alert_ids: Sequence[int]) -> AlertsMessage:
     """The message for a change of these alerts, with the next version."""
     with store.connect() as redis:
-        number = cast(int, redis.incrby(VERSION, 2 if len(alert_ids) > MAX_ANNOUNCED else 1))
-    return message(number, alert_ids[:MAX_ANNOUNCED])
+        number = cast(int, redis.incrby(VERSION(), 2 if len(alert_ids) > MAX_BROADCAST else 1))
+    return message(number, alert_ids[:MAX_BROADCAST])
 
 
 def message(number: int, alert_ids: Sequence[int] = ()) -> AlertsMessage:

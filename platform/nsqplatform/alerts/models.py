@@ -10,16 +10,17 @@ from django.db import models
 from django.db.models import Q
 
 from nsqplatform.alerts.catalogue import ARCHIVE, METRICS, Metric
+from nsqplatform.clusters.rows import ClusterRow
 
 
-class Notifier(models.Model):
+class Notifier(ClusterRow):
     """A destination of notifications: the URL of a webhook, or e-mail addresses."""
 
     class Kind(models.TextChoices):
         WEBHOOK = "webhook"
         EMAIL = "email"
 
-    name = models.CharField(max_length=100, unique=True)
+    name = models.CharField(max_length=100)
     kind = models.CharField(max_length=8, choices=Kind.choices)
     url = models.CharField(max_length=500, blank=True, default="")
     recipients = models.JSONField(default=list)
@@ -33,6 +34,7 @@ class Notifier(models.Model):
 
     class Meta:
         ordering: ClassVar[list[str]] = ["name"]
+        constraints: ClassVar = [models.UniqueConstraint(name="one_notifier_of_a_name", fields=["cluster", "name"])]
 
 
 class Severity(models.TextChoices):
@@ -40,7 +42,7 @@ class Severity(models.TextChoices):
     CRITICAL = "critical"
 
 
-class Rule(models.Model):
+class Rule(ClusterRow):
     """An alert rule: a metric of some channels, topics or nodes or of the archive, and a threshold. An alert fires when
     the metric has been beyond the threshold for ``hold_s``."""
 
@@ -54,7 +56,7 @@ class Rule(models.Model):
         ABOVE = "above"
         BELOW = "below"
 
-    name = models.CharField(max_length=100, unique=True)
+    name = models.CharField(max_length=100)
     description = models.CharField(max_length=500, blank=True, default="")
     """What to do about the alert; part of each notification."""
     enabled = models.BooleanField(default=True)
@@ -80,13 +82,14 @@ class Rule(models.Model):
 
     class Meta:
         ordering: ClassVar[list[str]] = ["name"]
+        constraints: ClassVar = [models.UniqueConstraint(name="one_rule_of_a_name", fields=["cluster", "name"])]
 
     @property
     def watched(self) -> Metric:
         return METRICS[self.scope, self.metric]
 
 
-class Alert(models.Model):
+class Alert(ClusterRow):
     """One firing of a rule for one subject, with a copy of the rule's values."""
 
     class State(models.TextChoices):
@@ -170,7 +173,7 @@ class Notice(models.Model):
         ]
 
 
-class Silence(models.Model):
+class Silence(ClusterRow):
     """A period without notifications of some alerts. They are still evaluated and shown.
 
     The archive's alert has no name that a pattern could match: only a silence of its rule covers it."""

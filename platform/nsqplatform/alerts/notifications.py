@@ -1,5 +1,6 @@
-"""Determines the due notifications from the database: firing alerts, their rules' notifiers, and the notifications
-already sent. So a notification lost in a crash or by a failing webhook is sent later, without a queue."""
+"""Determines the due notifications from the database: firing alerts, their rules' notifiers, and the notifications that
+were sent. A notification that was lost in a crash, or that a webhook refused, is therefore due again; no queue is
+needed."""
 
 from __future__ import annotations
 
@@ -12,11 +13,11 @@ from django.db.models import Prefetch
 from django.utils import timezone
 
 from nsqplatform.alerts import selectors
+from nsqplatform.alerts.message import Event
 from nsqplatform.alerts.models import Alert, Notice, Notifier
-from nsqplatform.alerts.wording import Event
 
 NOTIFY_WITHIN = timedelta(days=1)
-"""No notification is sent about an alert that was resolved longer ago than this."""
+"""No notification is sent about an alert that was resolved longer than this ago."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Pending alerts: beyond their threshold, but not yet for the hold time. The collector stores them in Redis."""
+"""Pending alerts: beyond the threshold for less than the hold time. The collector stores them in Redis."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ from nsqplatform.alerts.models import Rule
 from nsqplatform.alerts.schemas import PendingOut, PendingsOut
 from nsqplatform.alerts.subject_state import GAP_S
 from nsqplatform.cluster import store
+from nsqplatform.clusters.current import Key
+from nsqwire.units import Seconds
 
-PENDING = "nsq:alerts:pending"
+PENDING = Key("alerts:pending")
 """JSON of Stored."""
 
 
 class Stored(TypedDict):
     """Times are unix seconds. ``pending``: rule id -> row key -> time at which it went beyond the threshold."""
 
-    at: float
-    pending: dict[str, dict[str, float]]
+    at: Seconds
+    pending: dict[str, dict[str, Seconds]]
 
 
 def pending(*, limit: int) -> PendingsOut:
     """The pending alerts, in the order in which they will fire. Empty if no collector has stored any for GAP_S."""
     with store.connect() as redis:
-        kept = cast(bytes | None, redis.get(PENDING))
+        kept = cast(bytes | None, redis.get(PENDING()))
     stored: Stored = orjson.loads(kept) if kept else {"at": 0.0, "pending": {}}
     if time.time() - stored["at"] > GAP_S:
         return PendingsOut(total=0, pending=[])
@@ -43,7 +45,7 @@ def pending(*, limit: int) -> PendingsOut:
     )
 
 
-def _detail(rule: Rule, key: str, began: float, fires: float) -> PendingOut:
+def _detail(rule: Rule, key: str, began: Seconds, fires: Seconds) -> PendingOut:
     # The snapshot's keys: a node's id, a topic's name, `topic/channel`; no name contains a slash.
     topic, _, channel = ("", "", "") if rule.scope in ("node", "archive") else key.partition("/")
     copied = ("severity", "scope", "metric", "comparison", "threshold", "hold_s")

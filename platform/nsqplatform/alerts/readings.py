@@ -77,8 +77,8 @@ class MetricReader:
         return found
 
     @cached_property
-    def heard_backlogs(self) -> dict[str, int]:
-        """As backlogs, without the silent nodes."""
+    def answered_backlogs(self) -> dict[str, int]:
+        """The backlog of each topic in its channels, without silent nodes."""
         found: dict[str, int] = {}
         for row in self.snapshot.channels.rows:
             depth = sum(share["depth"] for share in row["nodes"] if share["node"] not in self.silent)
@@ -111,10 +111,10 @@ class MetricReader:
             return Reading(row[metric.field])
         shares = row["nodes"]
         if not shares:
-            return UNKNOWN  # it is in the registries, but on no node
-        blind = self.without_rates if metric.kind is Kind.RATE else self.silent
-        if blind and any(share["node"] in blind for share in shares):
-            return self._without(metric, row)
+            return UNKNOWN  # the registries list it, but no node has it
+        unknown = self.without_rates if metric.kind is Kind.RATE else self.silent
+        if unknown and any(share["node"] in unknown for share in shares):
+            return self._without_silent(metric, row)
         if metric.kind is Kind.AGE:
             return Reading(age_s(row["oldest_age_ms"], row["depth"], row["in_flight_count"]))
         if metric.scope == "topic" and metric.name == "depth":
@@ -128,24 +128,22 @@ class MetricReader:
             return UNKNOWN
         return Reading(float(row["health"] != "OK") if metric.name == "unhealthy" else row[metric.field])
 
-    def _without(self, metric: Metric, row: Row) -> Reading:
-        """The reading of a topic or channel on nodes of which some are silent."""
+    def _without_silent(self, metric: Metric, row: Row) -> Reading:
+        """The reading of a topic or channel, without its silent nodes."""
         if metric.kind is Kind.RATE:
             return Reading(row[metric.field], at_least=True)
-        heard = [share for share in row["nodes"] if share["node"] not in self.silent]
+        answered = [share for share in row["nodes"] if share["node"] not in self.silent]
         if metric.scope == "channel" and metric.kind is Kind.COUNT:
-            return Reading(sum(share[metric.field] for share in heard), at_least=True)
+            return Reading(sum(share[metric.field] for share in answered), at_least=True)
         if metric.name == "depth":
-            depth = sum(share["depth"] for share in heard) + self.heard_backlogs.get(row["name"], 0)
+            depth = sum(share["depth"] for share in answered) + self.answered_backlogs.get(row["name"], 0)
             return Reading(depth, at_least=True)
         return UNKNOWN
 
 
 def archive_table(damaged_files: DamagedFiles | None) -> Table:
-    """The archive as a table of one row, which is always present: an unknown number of files is None.
-
-    Like a node's row, it has no shares.
-    """
+    """The archive as a table of one row, which always exists: if the number of files is unknown, it is None. Like a
+    node's row, it has no shares."""
     count, first = damaged_files or (None, "")
     return Table("nodes", {"damaged_file_count": [count], "first_damaged_file": [first]}, [ARCHIVE])
 
@@ -226,7 +224,7 @@ def holders_of(row: Row) -> list[str]:
 
 
 def detail_of(metric: Metric, row: Mapping[str, Any]) -> str:
-    """The node's own message, for a flag; the first damaged file and the number of others, for the archive; else
+    """For a flag, the node's message; for the archive, the first damaged file and the number of others; otherwise
     empty."""
     if metric.scope == "archive":
         first, others = row["first_damaged_file"], (row["damaged_file_count"] or 0) - 1

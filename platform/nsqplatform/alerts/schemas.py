@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field
 
 from nsqplatform.accounts.schemas import Line, ms
 from nsqplatform.alerts.models import Alert, Notifier, Rule, Silence
+from nsqwire.units import Milliseconds
 
 ScopeName = Literal["channel", "topic", "node", "archive"]
 SeverityName = Literal["warning", "critical"]
@@ -73,7 +74,7 @@ class RuleIn(_Closed):
 
 
 class RuleChange(RuleIn):
-    """Only what is given is changed."""
+    """Only the given values are changed."""
 
     name: Line = Field("", min_length=1, max_length=100)
     scope: ScopeName = "channel"
@@ -104,7 +105,7 @@ class RuleOut(RuleValues):
     id: int
     firing: int = Field(description="number of its firing alerts")
     created_by: str
-    created_at: int
+    created_at: Milliseconds
 
 
 class RulesOut(Schema):
@@ -124,12 +125,12 @@ class PreviewRow(Schema):
 
 
 class PreviewOut(Schema):
-    """The rule evaluated against the newest snapshot, regardless of the hold time."""
+    """The result of evaluating a rule against the newest snapshot, regardless of the hold time."""
 
-    taken_at: int
+    taken_at: Milliseconds
     matched: int = Field(description="number of subjects that match the patterns")
     beyond: int = Field(description="number of these that are beyond the threshold now")
-    unknown: int = Field(description="number of these for which this is unknown")
+    unknown: int = Field(description="number of these whose value is unknown")
     rows: list[PreviewRow] = Field(description="subjects beyond the threshold first, at most 100")
 
 
@@ -150,7 +151,7 @@ class NotifierIn(_Closed):
 
 
 class NotifierChange(NotifierIn):
-    """Only what is given is changed."""
+    """Only the given values are changed."""
 
     name: Line = Field("", min_length=1, max_length=100)
     kind: Literal["webhook", "email"] = "webhook"
@@ -164,11 +165,11 @@ class NotifierOut(Schema):
     recipients: list[str]
     enabled: bool
     rules: int = Field(description="number of rules that use it")
-    last_sent_at: int | None
+    last_sent_at: Milliseconds | None
     last_error: str = Field(description="empty if the last delivery succeeded")
-    last_error_at: int | None
+    last_error_at: Milliseconds | None
     created_by: str
-    created_at: int
+    created_at: Milliseconds
 
 
 class NotifiersOut(Schema):
@@ -186,7 +187,7 @@ class TestOut(Schema):
 class NoticeOut(Schema):
     notifier: str
     state: AlertState = Field(description="state in the last notification")
-    sent_at: int
+    sent_at: Milliseconds
 
 
 class AlertOut(Schema):
@@ -201,24 +202,24 @@ class AlertOut(Schema):
     comparison: Comparison
     threshold: float
     hold_s: int
-    topic: str = Field(description="empty for a node's and the archive's")
-    channel: str = Field(description="empty for a topic's, a node's and the archive's")
-    node: str = Field(description="a node's id; empty for all others")
+    topic: str = Field(description="empty if the scope is node or archive")
+    channel: str = Field(description="empty unless the scope is channel")
+    node: str = Field(description="a node's id; empty unless the scope is node")
     state: AlertState
     value: float | None = Field(description="when it fired")
     detail: str = Field(description="a node's error if it is down or unhealthy; the archive's damaged files")
-    began_at: int = Field(description="when it went beyond the threshold")
-    fired_at: int
-    resolved_at: int | None
+    began_at: Milliseconds = Field(description="when it went beyond the threshold")
+    fired_at: Milliseconds
+    resolved_at: Milliseconds | None
     resolution: Literal["", "cleared", "gone", "closed", "rule"] = Field(
         description="cleared: back within the threshold; gone: the subject no longer exists; closed: by a person; "
         "rule: the rule was changed, disabled or deleted"
     )
     resolved_by: str
     acknowledged_by: str
-    acknowledged_at: int | None
+    acknowledged_at: Milliseconds | None
     note: str = Field(description="note of the person who acknowledged or closed it")
-    silenced_until: int | None = Field(description="null if no silence covers it")
+    silenced_until: Milliseconds | None = Field(description="null if no silence covers it")
     notices: list[NoticeOut]
 
 
@@ -263,8 +264,10 @@ class PendingOut(Schema):
     topic: str
     channel: str
     node: str
-    began_at: int = Field(description="when it went beyond the threshold")
-    fires_at: int = Field(description="when it fires if this continues; in the past: the rule has 1,000 firing alerts")
+    began_at: Milliseconds = Field(description="when it went beyond the threshold")
+    fires_at: Milliseconds = Field(
+        description="when it fires if the condition persists; in the past if the rule has 1,000 firing alerts"
+    )
 
 
 class PendingsOut(Schema):
@@ -298,7 +301,7 @@ class SilenceIn(_Closed):
     channel_pattern: Line = Field("", max_length=64)
     node_pattern: Line = Field("", max_length=300)
     reason: Line = Field(min_length=1, max_length=500)
-    ends_at: int = Field(ge=0, le=LATEST_MS)
+    ends_at: Milliseconds = Field(ge=0, le=LATEST_MS)
 
 
 class SilenceOut(Schema):
@@ -313,8 +316,8 @@ class SilenceOut(Schema):
     )
     reason: str
     created_by: str
-    created_at: int
-    ends_at: int
+    created_at: Milliseconds
+    ends_at: Milliseconds
     ended_by: str = Field(description="the user who ended it early; empty: not ended early")
     active: bool
     alerts: int = Field(description="firing alerts that it covers now")
@@ -361,7 +364,7 @@ def notifier_detail(notifier: Notifier, *, rules: int, secrets: bool) -> Notifie
     return NotifierOut.model_validate(values | {"rules": rules} | {name: ms(getattr(notifier, name)) for name in times})
 
 
-def alert_detail(alert: Alert, silenced_until: int | None) -> AlertOut:
+def alert_detail(alert: Alert, silenced_until: Milliseconds | None) -> AlertOut:
     """The alert as in the API, websocket messages and webhooks. ``silenced_until`` is in unix milliseconds."""
     values = (
         {name: getattr(alert, name) for name in _ALERT}

@@ -151,7 +151,7 @@ def preview(watch: Watch) -> PreviewOut:
         found.append(PreviewRow(**subject._asdict(), value=reading.value, beyond=is_beyond(watch, reading)))
     found.sort(key=lambda row: {True: 0, None: 1, False: 2}[row.beyond])
     return PreviewOut(
-        taken_at=reader.snapshot.taken_at,
+        taken_at=reader.snapshot.taken_at_ms,
         matched=len(found),
         beyond=sum(row.beyond is True for row in found),
         unknown=sum(row.beyond is None for row in found),

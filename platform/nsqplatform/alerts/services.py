@@ -1,4 +1,4 @@
-"""People's actions on alerts. Each checks permissions and values, and is recorded in the audit trail."""
+"""The actions of people on alerts. Each checks permissions and values, and is recorded in the audit trail."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nsqplatform.accounts.rights import require
 from nsqplatform.accounts.roles import Permission, Role
 from nsqplatform.alerts import delivery, selectors
 from nsqplatform.alerts.catalogue import METRICS, names_of
-from nsqplatform.alerts.live import announce
+from nsqplatform.alerts.live import broadcast_alerts
 from nsqplatform.alerts.models import Alert, Notifier, Rule, Silence
 from nsqplatform.alerts.schemas import NotifierChange, NotifierIn, RuleChange, RuleIn, SilenceIn
 
@@ -29,7 +29,7 @@ class NotFiring(Exception):
 
 
 class AlertUpdate(TypedDict, total=False):
-    """What a person changes in an alert."""
+    """The fields of an alert that an action of a person sets."""
 
     acknowledged_by: str
     acknowledged_at: datetime | None
@@ -40,9 +40,9 @@ class AlertUpdate(TypedDict, total=False):
     resolved_by: str
 
 
-def _changed(*alert_ids: int) -> None:
-    """Announce the change to browsers and the collector after commit, so that they read the new state."""
-    transaction.on_commit(partial(announce, alert_ids, by_person=True))
+def broadcast_after_commit(*alert_ids: int) -> None:
+    """Notify browsers and the collector of the change after commit, so that they read the new state."""
+    transaction.on_commit(partial(broadcast_alerts, alert_ids, by_person=True))
 
 
 # ---- rules
@@ -50,7 +50,7 @@ def _changed(*alert_ids: int) -> None:
 
 def unsaved_rule(values: RuleIn) -> Rule:
     """Return a checked rule with these values, not saved. Raises ValidationError that names the field."""
-    return _checked(Rule(**values.dict(exclude={"notifiers"})))
+    return checked_rule(Rule(**values.dict(exclude={"notifiers"})))
 
 
 def create_rule(*, values: RuleIn, by: User, remote_address: str) -> Rule:
@@ -59,9 +59,15 @@ def create_rule(*, values: RuleIn, by: User, remote_address: str) -> Rule:
     rule = unsaved_rule(values)
     rule.created_by = by.username
     with transaction.atomic():
-        _save_rule(rule, values.notifiers)
-        record(user=by, action="create alert rule", subject=rule.name, detail=said(rule), remote_address=remote_address)
-        _changed()
+        save_rule(rule, values.notifiers)
+        record(
+            user=by,
+            action="create alert rule",
+            subject=rule.name,
+            detail=summary_of(rule),
+            remote_address=remote_address,
+        )
+        broadcast_after_commit()
     return selectors.rule(rule.pk)
 
 
@@ -69,16 +75,16 @@ def change_rule(*, rule_id: int, values: RuleChange, by: User, remote_address: s
     """Change what is set in ``values``. Raises PermissionDenied, Http404, or ValidationError naming the field."""
     require(by, Permission.ALERT)
     rule = selectors.rule(rule_id)
-    before = said(rule)
+    before = summary_of(rule)
     for name, value in values.dict(exclude_unset=True, exclude={"notifiers"}).items():
         setattr(rule, name, value)
-    _checked(rule)
+    checked_rule(rule)
     with transaction.atomic():
-        _save_rule(rule, values.notifiers if "notifiers" in values.model_fields_set else None)
-        after, changed = said(rule), ", ".join(sorted(values.model_fields_set))
+        save_rule(rule, values.notifiers if "notifiers" in values.model_fields_set else None)
+        after, changed = summary_of(rule), ", ".join(sorted(values.model_fields_set))
         detail = f"{before} → {after}" if after != before else changed
         record(user=by, action="change alert rule", subject=rule.name, detail=detail, remote_address=remote_address)
-        _changed()
+        broadcast_after_commit()
     return selectors.rule(rule_id)
 
 
@@ -87,19 +93,30 @@ def delete_rule(*, rule_id: int, by: User, remote_address: str) -> None:
     require(by, Permission.ALERT)
     rule = selectors.rule(rule_id)
     with transaction.atomic():
-        firing = list(rule.alerts.filter(state=Alert.State.FIRING).values_list("pk", flat=True))
-        Alert.objects.filter(pk__in=firing).update(
-            state=Alert.State.RESOLVED,
-            resolved_at=timezone.now(),
-            resolution=Alert.Resolution.RULE,
-            resolved_by=by.username,
+        remove_rule(rule, by)
+        record(
+            user=by,
+            action="delete alert rule",
+            subject=rule.name,
+            detail=summary_of(rule),
+            remote_address=remote_address,
         )
-        rule.delete()
-        record(user=by, action="delete alert rule", subject=rule.name, detail=said(rule), remote_address=remote_address)
-        _changed(*firing)
 
 
-def said(rule: Rule) -> str:
+def remove_rule(rule: Rule, by: User) -> None:
+    """Delete the rule and resolve its alerts that fire, without an audit entry."""
+    firing = list(rule.alerts.filter(state=Alert.State.FIRING).values_list("pk", flat=True))
+    Alert.objects.filter(pk__in=firing).update(
+        state=Alert.State.RESOLVED,
+        resolved_at=timezone.now(),
+        resolution=Alert.Resolution.RULE,
+        resolved_by=by.username,
+    )
+    rule.delete()
+    broadcast_after_commit(*firing)
+
+
+def summary_of(rule: Rule) -> str:
     """The rule in one line, for the audit trail."""
     what = rule.metric if rule.watched.is_flag else f"{rule.metric} {rule.comparison} {rule.threshold:g}"
     where: str = {
@@ -112,15 +129,16 @@ def said(rule: Rule) -> str:
     return f"{rule.severity}: {of} {what} for {rule.hold_s} s{'' if rule.enabled else ', disabled'}"
 
 
-def _checked(rule: Rule) -> Rule:
+def checked_rule(rule: Rule) -> Rule:
+    """Return the rule with the values that do not apply to its scope reset. Raises ValidationError naming the field."""
     rule.name = rule.name.strip()
     if not rule.name:
-        raise ValidationError({"name": "a rule needs one"})
+        raise ValidationError({"name": "a rule needs a name"})
     metric = METRICS.get((rule.scope, rule.metric))
     if metric is None:
-        whose = f"{'the' if rule.scope == Rule.Scope.ARCHIVE else 'a'} {rule.scope}'s"
+        subject = f"{'the' if rule.scope == Rule.Scope.ARCHIVE else 'a'} {rule.scope}"
         raise ValidationError(
-            {"metric": f"{rule.metric!r} is none of {whose}; there are {', '.join(names_of(rule.scope))}"}
+            {"metric": f"{subject} has no metric {rule.metric!r}; it has {', '.join(names_of(rule.scope))}"}
         )
     if metric.is_flag:
         rule.comparison, rule.threshold = Rule.Comparison.ABOVE, 0.0
@@ -137,10 +155,10 @@ def _checked(rule: Rule) -> Rule:
 def _check_patterns(**patterns: str) -> None:
     for field, pattern in patterns.items():
         if pattern and not is_pattern(pattern):
-            raise ValidationError({field: f"{pattern!r} is no glob of names, such as orders.*"})
+            raise ValidationError({field: f"{pattern!r} is not a glob of names, such as orders.*"})
 
 
-def _save_rule(rule: Rule, names: Sequence[str] | None) -> None:
+def save_rule(rule: Rule, names: Sequence[str] | None) -> None:
     """Save the rule with the notifiers of these names; None keeps its notifiers."""
     try:
         with transaction.atomic():
@@ -150,7 +168,7 @@ def _save_rule(rule: Rule, names: Sequence[str] | None) -> None:
     if names is not None:
         found = {notifier.name: notifier for notifier in Notifier.objects.filter(name__in=names)}
         if unknown := [name for name in names if name not in found]:
-            raise ValidationError({"notifiers": f"there is no {unknown[0]!r}"})
+            raise ValidationError({"notifiers": f"there is no notifier {unknown[0]!r}"})
         rule.notifiers.set(found.values())
 
 
@@ -160,7 +178,7 @@ def _save_rule(rule: Rule, names: Sequence[str] | None) -> None:
 def create_notifier(*, values: NotifierIn, by: User, remote_address: str) -> Notifier:
     """Create a notifier. Raises PermissionDenied, or ValidationError naming the field."""
     require(by, Permission.ALERT)
-    notifier = _saved(Notifier(**values.dict(), created_by=by.username))
+    notifier = save_notifier(Notifier(**values.dict(), created_by=by.username))
     _record_notifier("create notifier", notifier, by, remote_address)
     return selectors.notifier(notifier.pk)
 
@@ -172,7 +190,7 @@ def change_notifier(*, notifier_id: int, values: NotifierChange, by: User, remot
     changed = sorted(values.model_fields_set)
     for name in changed:
         setattr(notifier, name, getattr(values, name))
-    _saved(notifier, only=changed)
+    save_notifier(notifier, only=changed)
     _record_notifier("change notifier", notifier, by, remote_address, detail=", ".join(changed))
     return selectors.notifier(notifier_id)
 
@@ -208,13 +226,14 @@ def test_notifier(*, notifier_id: int, by: User, remote_address: str) -> str:
 
 def _record_notifier(action: str, notifier: Notifier, by: User, remote_address: str, detail: str = "") -> None:
     record(user=by, action=action, subject=notifier.name, detail=detail, remote_address=remote_address)
-    _changed()
+    broadcast_after_commit()
 
 
-def _saved(notifier: Notifier, only: Sequence[str] | None = None) -> Notifier:
+def save_notifier(notifier: Notifier, only: Sequence[str] | None = None) -> Notifier:
+    """Check and save the notifier, all its fields or ``only`` these. Raises ValidationError naming the field."""
     notifier.name = notifier.name.strip()
     if not notifier.name:
-        raise ValidationError({"name": "a notifier needs one"})
+        raise ValidationError({"name": "a notifier needs a name"})
     if notifier.kind == Notifier.Kind.WEBHOOK:
         try:
             URLValidator(schemes=["http", "https"])(notifier.url)
@@ -241,8 +260,8 @@ def _saved(notifier: Notifier, only: Sequence[str] | None = None) -> Notifier:
 def _require_attending(by: User, *, topic: str, otherwise: str = "nodes") -> None:
     """Raise PermissionDenied unless ``by`` may attend to alerts of ``topic``.
 
-    An empty ``topic`` is for alerts and silences of ``otherwise``, which an operator with topic patterns may not act
-    on.
+    An empty ``topic`` stands for alerts without one, such as those of nodes: ``otherwise`` names their subjects. An
+    operator with topic patterns may not attend to these.
     """
     require(by, Permission.ATTEND, topic=topic or None)
     if not topic and limits_of(by):
@@ -251,11 +270,12 @@ def _require_attending(by: User, *, topic: str, otherwise: str = "nodes") -> Non
 
 def limits_of(user: User) -> list[str]:
     """The topic patterns that limit the user; empty: no limit."""
-    return list(user.topic_patterns) if user.role == Role.OPERATOR else []
+    return list(user.rights.topic_patterns) if user.rights.role == Role.OPERATOR else []
 
 
 def acknowledge(*, alert_id: int, note: str, by: User, remote_address: str) -> Alert:
-    """Acknowledge: no further notifications while it fires. Raises PermissionDenied, Http404 or NotFiring."""
+    """Acknowledge an alert: it sends no further notifications while it fires. Raises PermissionDenied, Http404 or
+    NotFiring."""
     alert = _attended(alert_id, by)
     return _written(
         alert,
@@ -267,7 +287,7 @@ def acknowledge(*, alert_id: int, note: str, by: User, remote_address: str) -> A
 
 
 def withdraw_acknowledgement(*, alert_id: int, by: User, remote_address: str) -> Alert:
-    """Remove the acknowledgement: notifications are repeated again. Raises PermissionDenied, Http404 or NotFiring."""
+    """Remove the acknowledgement: the alert notifies again. Raises PermissionDenied, Http404 or NotFiring."""
     alert = _attended(alert_id, by)
     return _written(
         alert,
@@ -316,7 +336,7 @@ def _written(alert: Alert, values: AlertUpdate, entry: tuple[str, str], by: User
             detail=detail,
             remote_address=remote_address,
         )
-        _changed(alert.pk)
+        broadcast_after_commit(alert.pk)
     alert.refresh_from_db()
     return alert
 
@@ -330,21 +350,9 @@ def create_silence(*, values: SilenceIn, by: User, remote_address: str) -> Silen
     require(by, Permission.ATTEND)
     ends_at = datetime.fromtimestamp(values.ends_at / 1000, UTC)
     silence = Silence(**values.dict() | {"ends_at": ends_at}, created_by=by.username, within=limits_of(by))
-    patterns = (silence.rule_id, silence.topic_pattern, silence.channel_pattern, silence.node_pattern)
-    if not any(patterns):
-        raise ValidationError("a silence needs a rule or a pattern; * as node_pattern or topic_pattern is all of them")
-    if ends_at <= timezone.now():
-        raise ValidationError({"ends_at": "this time is past"})
-    _check_patterns(topic_pattern=silence.topic_pattern, channel_pattern=silence.channel_pattern)
-    if silence.rule_id is not None:
-        selectors.rule(silence.rule_id)
-    if silence.node_pattern:
-        _require_attending(by, topic="")
-    elif silence.topic_pattern and not set("*?[") & set(silence.topic_pattern):
-        _require_attending(by, topic=silence.topic_pattern)
+    check_silence(silence, by)
     with transaction.atomic():
-        silence.save()
-        covered = _covered(silence)
+        save_silence(silence)
         record(
             user=by,
             action="silence alerts",
@@ -354,8 +362,30 @@ def create_silence(*, values: SilenceIn, by: User, remote_address: str) -> Silen
             detail=f"until {ends_at:%Y-%m-%d %H:%M} UTC: {silence.reason}",
             remote_address=remote_address,
         )
-        _changed(*covered)
     return silence
+
+
+def check_silence(silence: Silence, by: User) -> None:
+    """Check that ``by`` may create the silence. Raises PermissionDenied, Http404, or ValidationError naming the
+    field."""
+    patterns = (silence.rule_id, silence.topic_pattern, silence.channel_pattern, silence.node_pattern)
+    if not any(patterns):
+        raise ValidationError("a silence needs a rule or a pattern; the topic_pattern or node_pattern * matches all")
+    if silence.ends_at <= timezone.now():
+        raise ValidationError({"ends_at": "this time is past"})
+    _check_patterns(topic_pattern=silence.topic_pattern, channel_pattern=silence.channel_pattern)
+    if silence.rule_id is not None:
+        selectors.rule(silence.rule_id)
+    if silence.node_pattern:
+        _require_attending(by, topic="")
+    elif silence.topic_pattern and not set("*?[") & set(silence.topic_pattern):
+        _require_attending(by, topic=silence.topic_pattern)
+
+
+def save_silence(silence: Silence) -> None:
+    """Save a new silence and broadcast the alerts that it covers."""
+    silence.save()
+    broadcast_after_commit(*_covered(silence))
 
 
 def end_silence(*, silence_id: int, by: User, remote_address: str) -> Silence:
@@ -365,18 +395,28 @@ def end_silence(*, silence_id: int, by: User, remote_address: str) -> Silence:
     """
     require(by, Permission.ATTEND)
     silence = selectors.silence(silence_id)
+    require_ending(silence, by)
+    with transaction.atomic():
+        if close_silence(silence, by):
+            record(user=by, action="end silence", subject=described(silence), remote_address=remote_address)
+    silence.refresh_from_db()
+    return silence
+
+
+def require_ending(silence: Silence, by: User) -> None:
+    """Raise PermissionDenied unless ``by`` may end this silence. The caller has checked the permission ATTEND."""
     limits = limits_of(by)
     if limits and silence.created_by != by.username and not (silence.within and set(silence.within) <= set(limits)):
         raise PermissionDenied(f"you may act on topics {', '.join(limits)}; this silence covers others, too")
-    now = timezone.now()
-    covered = _covered(silence)
-    with transaction.atomic():
-        ending = Silence.objects.filter(pk=silence_id, ends_at__gt=now)
-        if ending.update(ends_at=now, ended_by=by.username):
-            record(user=by, action="end silence", subject=described(silence), remote_address=remote_address)
-            _changed(*covered)
-    silence.refresh_from_db()
-    return silence
+
+
+def close_silence(silence: Silence, by: User) -> bool:
+    """End the silence now and broadcast the alerts that it covered. Returns False if it had already ended."""
+    now, covered = timezone.now(), _covered(silence)
+    if not Silence.objects.filter(pk=silence.pk, ends_at__gt=now).update(ends_at=now, ended_by=by.username):
+        return False
+    broadcast_after_commit(*covered)
+    return True
 
 
 def _covered(silence: Silence) -> list[int]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from nsqwire.units import Seconds
+
 GAP_S = 30.0
-"""If the value of a subject is unknown for longer than this, its hold times start again."""
+"""If the value of a subject is unknown for longer than this, its hold time starts again."""
 
 
 class Event(Enum):
@@ -22,17 +24,17 @@ class SubjectState:
     """The state of a pending or firing subject. ``began``: when it went beyond the threshold. ``known``: time of the
     last known value. ``well_since``: when a firing subject came back within the threshold; None while it is beyond."""
 
-    began: float
-    known: float
+    began: Seconds
+    known: Seconds
     firing: bool = False
-    well_since: float | None = None
+    well_since: Seconds | None = None
 
 
 def step(
     state: SubjectState | None,
     beyond: bool | None,
     *,
-    now: float,
+    now: Seconds,
     hold_s: float,
     resolve_after_s: float,
     may_fire: bool = True,

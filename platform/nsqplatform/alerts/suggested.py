@@ -57,7 +57,7 @@ SUGGESTED: tuple[SuggestedRule, ...] = (
         "hold_s": 0,
     },
     {
-        "name": "Nobody finishes",
+        "name": "Old messages",
         "description": "The oldest message is five minutes old: check the channel's consumers, their messages in "
         "flight, and whether messages time out.",
         "severity": "critical",

@@ -14,7 +14,7 @@ from nsqplatform.alerts.engine import Fired, Resolved
 from nsqplatform.alerts.models import Alert, Rule, Silence
 
 CLOSED_WITHIN = timedelta(minutes=10)
-"""Age up to which the collector reads alerts that people closed."""
+"""The collector reads alerts that people closed within this time."""
 
 
 def rules() -> list[Rule]:

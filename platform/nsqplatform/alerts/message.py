@@ -11,7 +11,8 @@ from ninja import Schema
 
 from nsqplatform.alerts.models import Alert
 from nsqplatform.alerts.schemas import AlertOut, alert_detail
-from nsqplatform.numerals import number
+from nsqplatform.clusters import current
+from nsqplatform.number_format import number
 from nsqplatform.outbound import address_of
 
 Event = Literal["firing", "still firing", "resolved", "test"]
@@ -25,9 +26,10 @@ RESOLUTIONS: dict[str, str] = {
 
 
 class Fields(Schema):
-    """A notification for programs. ``alerts`` are at most MAX_NAMED of ``total``."""
+    """The fields of a notification for programs. ``alerts`` has at most MAX_NAMED of the ``total`` alerts."""
 
     event: Event
+    cluster: str
     total: int
     alerts: list[AlertOut]
 
@@ -45,7 +47,9 @@ def message_of(event: Event, alerts: Sequence[Alert]) -> Message:
     """One message for all alerts, critical ones first."""
     ordered = sorted(alerts, key=lambda alert: (alert.severity != "critical", alert.rule_name, alert.subject))
     first, more = ordered[0], len(ordered) - 1
-    title = f"[{first.severity}] {event}: {first.rule_name}: {first.subject}{f' and {more} more' if more else ''}"
+    title = current.with_title(
+        f"[{first.severity}] {event}: {first.rule_name}: {first.subject}{f' and {more} more' if more else ''}"
+    )
     named = ordered[:MAX_NAMED]
     lines = [line_of(alert) for alert in named]
     if len(ordered) > len(named):
@@ -56,16 +60,21 @@ def message_of(event: Event, alerts: Sequence[Alert]) -> Message:
     return Message(
         title=title,
         text="\n".join([title, *lines, address_of("/alerts")]),
-        fields=Fields(event=event, total=len(ordered), alerts=[alert_detail(alert, None) for alert in named]),
+        fields=Fields(
+            event=event,
+            cluster=current.name(),
+            total=len(ordered),
+            alerts=[alert_detail(alert, None) for alert in named],
+        ),
     )
 
 
 def test_message(by: str) -> Message:
-    title = "[test] NSQ alerts are delivered here"
+    title = current.with_title("[test] NSQ alerts are delivered here")
     return Message(
         title=title,
         text="\n".join([title, f"Sent by {by} to test this notifier.", address_of("/alerts")]),
-        fields=Fields(event="test", total=0, alerts=[]),
+        fields=Fields(event="test", cluster=current.name(), total=0, alerts=[]),
     )
 
 
