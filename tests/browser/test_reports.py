@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from playwright.sync_api import expect
 
+from tests.browser.clicks import Clicks
 from tests.harness.waiting import wait_until
 
 SPARK_MS = 240_000
@@ -18,7 +19,8 @@ SPARK_MS = 240_000
 @pytest.mark.spark
 @pytest.mark.timeout(400)
 def test_a_report_runs_while_one_watches_and_is_downloaded(live, stack, tmp_path):
-    """The progress is updated live, then the page shows a table of percentiles and offers it as CSV."""
+    """Two clicks start it. The progress is updated live, then the page shows a table of percentiles and offers it as
+    CSV and Parquet."""
     stack.publish("measured")
     tail = ("nsq", "tail", "--topic", "measured", "--channel", "probe", "--n", "1")
     assert "message 0" in stack.manage(*tail, "--nsqd-tcp-address", stack.addresses["--nsqd-tcp-address"])
@@ -31,7 +33,9 @@ def test_a_report_runs_while_one_watches_and_is_downloaded(live, stack, tmp_path
         return False
 
     wait_until(archived, "the collector has written what happened to the archive")
-    page = live("/reports")
+    page = live("/")
+    clicks = Clicks(page)
+    page.get_by_role("navigation", name="Main").get_by_role("link", name="Reports").click()
     page.get_by_label("Window").select_option("5m")
     page.get_by_label("Period").fill("1h")
     page.get_by_label("Topic", exact=True).fill("measured")  # the archive has those of other tests, too
@@ -42,6 +46,7 @@ def test_a_report_runs_while_one_watches_and_is_downloaded(live, stack, tmp_path
     expect(page.get_by_text("succeeded", exact=True)).to_be_visible(timeout=SPARK_MS)
     rows = page.get_by_role("table", name="Result").get_by_role("row")
     expect(rows.filter(has_text="measured").first).to_be_visible()
+    assert clicks.count == 2
     assert page.evaluate("window.notReloaded") is True
     with page.expect_download() as download:
         page.get_by_role("link", name="Download CSV").click()
@@ -57,7 +62,7 @@ def test_a_report_runs_while_one_watches_and_is_downloaded(live, stack, tmp_path
     expect(rows.filter(has_text="measured").first.get_by_text("withheld")).to_be_visible()
     expect(page.get_by_role("img", name="Latency percentiles")).to_be_visible()
     expect(page.get_by_role("group", name="p99 by hour and day")).to_be_visible()
-    page.get_by_role("link", name="Same again…").click()
+    page.get_by_role("link", name="Run again…").click()
     expect(page.get_by_label("Window")).to_have_value("5m")
     expect(page.get_by_label("Period")).to_have_value("1h")
     assert next(line["channel"] for line in table if line["topic"] == "measured") == "probe"
@@ -71,7 +76,7 @@ def test_a_running_report_is_cancelled_from_its_page(live, stack):
     expect(page.get_by_label("Period")).to_have_value("30m")
     page.get_by_role("button", name="Run now", exact=True).click()
     expect(page.get_by_role("progressbar")).to_be_visible(timeout=SPARK_MS)
-    expect(page.get_by_role("list", name="Stages")).to_contain_text("start Spark", timeout=SPARK_MS)
+    expect(page.get_by_role("list", name="Stages")).to_contain_text("starting Spark", timeout=SPARK_MS)
     page.get_by_role("button", name="Cancel run").click()
     expect(page.get_by_text("cancelled", exact=True)).to_be_visible()
     expect(page.get_by_text("The run was cancelled")).to_be_visible()
@@ -105,7 +110,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 import pyarrow as pa, pyarrow.parquet as pq
 from django.conf import settings
-from nsqplatform.reports.models import ReportRun, now
+from django.utils.timezone import now
+from nsqplatform.reports.models import ReportRun
 windows = [datetime(2026, 3, 14, tzinfo=UTC) + timedelta(minutes=5 * (n // 2)) for n in range(12_000)]
 names = {"topic": ["orders"] * 12_000, "channel": ["billing", "shipping"] * 6_000}
 figures = {name: [float(n) for n in range(12_000)] for name in ("p50_ms", "p90_ms", "p95_ms", "p99_ms", "p999_ms")}
@@ -128,6 +134,9 @@ def test_the_newest_rows_of_a_large_result_are_found_drawn_and_counted(live, sta
     chart = page.get_by_role("img", name="Latency percentiles")
     expect(chart).to_contain_text("3 Apr")  # the legend shows the latest point
     expect(page.get_by_text("6,000 windows in")).to_be_visible()
+    worst = page.get_by_role("columnheader", name="p99", exact=True)
+    expect(worst).to_have_attribute("aria-sort", "descending")
+    expect(rows.nth(1)).to_contain_text("3 Apr 2026, 19:55:00")  # with the largest latency
     pages = page.get_by_role("navigation", name="Pages of the result")
     expect(pages).to_contain_text("Rows 1–500 of 12,000")
     pages.get_by_role("button", name="Next").click()
@@ -151,7 +160,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 import pyarrow as pa, pyarrow.parquet as pq
 from django.conf import settings
-from nsqplatform.reports.models import ReportRun, now
+from django.utils.timezone import now
+from nsqplatform.reports.models import ReportRun
 windows = [datetime(2026, 3, 14, 12, n, tzinfo=UTC) for n in range(1, 10)]
 quarter_hours = [900_000.0 + 10_000 * n for n in range(9)]
 figures = {name: quarter_hours for name in ("p50_ms", "p90_ms", "p95_ms", "p99_ms", "p999_ms")}
@@ -196,7 +206,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 import pyarrow as pa, pyarrow.parquet as pq
 from django.conf import settings
-from nsqplatform.reports.models import ReportRun, now
+from django.utils.timezone import now
+from nsqplatform.reports.models import ReportRun
 times = pa.array([datetime(2026, 3, 14, tzinfo=UTC)], pa.timestamp("us", tz="UTC"))
 words = {"topic": ["orders"], "channel": ["billing"], "objective": ["latency"], "target": [2000.0]}
 counts = {"message_count": [1000], "held_count": [900], "missed_count": [100]}
@@ -226,7 +237,8 @@ def test_an_objective_is_shown_in_units_and_with_whole_times_on_a_phone(live, st
 
 
 RAN = """
-from nsqplatform.reports.models import Report, now
+from django.utils.timezone import now
+from nsqplatform.reports.models import Report
 print("updated", Report.objects.update(last_run_at=now()))
 """
 
@@ -249,6 +261,39 @@ def test_an_operator_runs_reports_and_schedules_none(live):
     kept_up = page.get_by_role("row").filter(has_text="Roll up the archive")
     expect(kept_up.get_by_role("button")).to_have_text(["Run now"])
     expect(page.get_by_role("button", name="New schedule")).to_have_count(0)
+
+
+def test_the_form_completes_names_and_offers_periods(live, stack, axe):
+    """Topics, the channels of the chosen topic, and presets such as yesterday, which a schedule does not have."""
+    for topic, channel in (("formed", "billing"), ("formless", "shipping")):
+        stack.command("/topic/create", topic=topic)
+        stack.command("/channel/create", topic=topic, channel=channel)
+    page = live("/reports", user="ada", timezone_id="Asia/Tokyo")
+
+    def offered(label: str) -> list[str]:
+        field = page.get_by_label(label, exact=True)
+        field.blur()
+        field.focus()
+        names: list[str] = field.evaluate("input => [...input.list.options].map((option) => option.value)")
+        return names
+
+    wait_until(lambda: {"formed", "formless"} <= {*offered("Topic")}, "the topics")
+    page.get_by_label("Topic", exact=True).fill("formed")
+    wait_until(lambda: offered("Channel") == ["billing"], "the topic's channels")
+    presets = page.get_by_role("group", name="Time presets")
+    presets.get_by_role("button", name="Last 7 days").click()
+    expect(page.get_by_label("Period")).to_have_value("7d")
+    yesterday = presets.get_by_role("button", name="Yesterday")
+    yesterday.click()
+    expect(yesterday).to_have_attribute("aria-pressed", "true")
+    expect(page.get_by_label("Period")).to_have_value("24h")
+    expect(page.get_by_label("Until")).to_have_value(re.compile(r"T00:00$"))
+    expect(page.get_by_label("Topic", exact=True)).to_have_value("formed")
+    assert axe(page) == []
+    page.get_by_role("button", name="New schedule").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("button", name="Last 7 days")).to_be_visible()
+    expect(dialog.get_by_role("button", name="Yesterday")).to_have_count(0)
 
 
 def test_an_invalid_parameter_is_reported_and_nothing_runs(live):

@@ -21,7 +21,9 @@ CHANNELS = ("billing", "search", "shipping")
 @pytest.fixture
 def run_id(caller, tmp_path: Path) -> int:
     """A latency run of 15,000 rows: three channels in windows of five minutes, the oldest first."""
-    from nsqplatform.reports.models import ReportRun, now
+    from django.utils.timezone import now
+
+    from nsqplatform.reports.models import ReportRun
 
     run = ReportRun.objects.create(job="latency", state="succeeded", finished_at=now(), rows=WINDOWS * len(CHANNELS))
     windows = [MIDNIGHT + timedelta(minutes=5 * n) for n in range(WINDOWS) for _ in CHANNELS]
@@ -99,7 +101,7 @@ def test_a_chart_is_of_all_rows_in_as_many_points_as_it_asks_for(caller, run_id:
         ("result/calendar?objective=joy", 422, "objective"),
     ],
 )
-def test_a_question_that_makes_no_sense_is_refused_by_name(caller, run_id: int, path: str, status: int, complaint: str):
+def test_an_invalid_parameter_is_refused_by_name(caller, run_id: int, path: str, status: int, complaint: str):
     answer = caller("viewer")("GET", f"reports/runs/{run_id}/{path}")
     assert (answer[0], answer[1]["message"][: len(complaint)]) == (status, complaint)
     assert caller("operator")("GET", f"reports/runs/{run_id + 1}/result/groups")[0] == 404

@@ -25,6 +25,7 @@ import pytest
 
 from tests.database import url_of
 from tests.harness.waiting import wait_until
+from tests.platform.live_messages import messages_sent
 
 pytestmark = [pytest.mark.database, pytest.mark.timeout(900)]
 
@@ -115,29 +116,8 @@ def sink() -> Iterator[tuple[str, list[Any]]]:
 @pytest.fixture
 def sent_runs(redis) -> Iterator[list[dict[str, Any]]]:
     """Every run message that the websocket's group receives."""
-    from nsqplatform.cluster.live.broadcast import unpacked
-    from nsqplatform.cluster.store import LIVE
-
-    heard: list[dict[str, Any]] = []
-    over = threading.Event()
-    subscription = redis.pubsub(ignore_subscribe_messages=False)
-    subscription.subscribe(LIVE)
-    assert subscription.get_message(timeout=10)["type"] == "subscribe"
-
-    def listen() -> None:
-        while not over.is_set():
-            message = subscription.get_message(timeout=0.3)
-            for each in unpacked(message["data"]) if message else ():
-                message = json.loads(each.text)
-                if each.group == "cluster" and message["type"] == "run":
-                    heard.append(message["run"])
-
-    listener = threading.Thread(target=listen, daemon=True)
-    listener.start()
-    yield heard
-    over.set()
-    listener.join(10)
-    subscription.close()
+    with messages_sent(redis, "run") as runs:
+        yield runs
 
 
 @pytest.mark.spark
@@ -164,7 +144,7 @@ def test_run_now_shows_progress_and_then_the_percentiles(caller, worker, sent_ru
     progress = [each["progress"] for each in sent_runs]
     assert progress == sorted(progress)
     assert {each["state"] for each in sent_runs} == {"queued", "running", "succeeded"}
-    assert any(each["stage"].startswith("merge histograms") for each in sent_runs)
+    assert any(each["stage"].startswith("merging histograms") for each in sent_runs)
 
     status, result = operator("GET", f"{path}/result")
     assert (status, result["total"], len(result["rows"])) == (200, 1, 1)
@@ -185,8 +165,8 @@ def test_run_now_shows_progress_and_then_the_percentiles(caller, worker, sent_ru
     )
     status, answer = operator("GET", f"{path}/result?columns=p98_ms")
     assert (status, answer["message"][:47]) == (422, "columns: there is no column 'p98_ms'; there are")
-    assert next(each["name"] for each in run["stages"]) == "start Spark"
-    assert "merge histograms" in [each["name"] for each in run["stages"]]
+    assert next(each["name"] for each in run["stages"]) == "starting Spark"
+    assert "merging histograms" in [each["name"] for each in run["stages"]]
 
     whole = operator.raw("GET", f"{path}/result.parquet")
     assert whole["Content-Disposition"] == f'attachment; filename="latency-{run["id"]}.parquet"'
@@ -340,8 +320,10 @@ def test_beat_queues_due_reports(caller, worker, redis):
 
 def test_due_tasks_run_while_reports_occupy_all_threads(caller, worker, redis, archive, sink, tmp_path: Path):
     """Two endless reports occupy the worker; a schedule, a notification and the cleanup do not wait for them."""
+    from django.utils.timezone import now
+
     from nsqplatform.reports import tasks
-    from nsqplatform.reports.models import ReportRun, now
+    from nsqplatform.reports.models import ReportRun
 
     operator = caller("operator")
     long = [operator("POST", "reports/runs", REQUEST)[1]["id"] for _ in range(2)]
@@ -405,7 +387,9 @@ def test_due_times_that_waited_for_a_dispatcher_make_one_run(caller, worker, red
 
 def test_a_run_whose_worker_was_killed_is_closed_without_a_worker(caller, worker, redis, tmp_path: Path):
     """Beat notices that the process is gone, and removes the run's incomplete result."""
-    from nsqplatform.reports.models import ReportRun, now
+    from django.utils.timezone import now
+
+    from nsqplatform.reports.models import ReportRun
 
     with subprocess.Popen([sys.executable, "-c", "pass"]) as gone:
         gone.wait()
@@ -477,8 +461,10 @@ def test_a_failed_scheduled_run_is_retried_later_and_then_notified(caller, redis
     """Each delay is twice the previous one; the webhook receives only the last failure, as text and as fields."""
     from datetime import timedelta
 
+    from django.utils.timezone import now
+
     from nsqplatform.reports import tasks
-    from nsqplatform.reports.models import ReportRun, now
+    from nsqplatform.reports.models import ReportRun
 
     settings.NSQ_SITE = "https://nsq.example.org"
     url, posted = sink
@@ -511,7 +497,7 @@ def test_a_failed_scheduled_run_is_retried_later_and_then_notified(caller, redis
     ]
 
 
-def test_a_webhook_that_refuses_keeps_no_letter_back(caller, redis, sink, mailoutbox):
+def test_a_webhook_that_refuses_delays_no_e_mail(caller, redis, sink, mailoutbox):
     """E-mail and webhook are independent; the webhook's answer is stored, cut if it is long."""
     from nsqplatform.outbound import Undelivered
     from nsqplatform.reports import tasks
@@ -548,12 +534,15 @@ def test_a_schedules_address_gets_an_email(caller, redis, mailoutbox):
     assert "there is no archive" in letter.body
 
 
-def test_results_go_when_they_were_kept_long_enough(caller, redis, tmp_path: Path):
-    """The run stays and says so; newer results stay, those left by a dead job do not."""
+def test_results_are_removed_after_their_retention(caller, redis, tmp_path: Path):
+    """The run stays and says so; newer results stay, and those of clusters that are not declared; those left by a
+    crashed job do not."""
     from datetime import timedelta
 
+    from django.utils.timezone import now
+
     from nsqplatform.reports import tasks
-    from nsqplatform.reports.models import ReportRun, now
+    from nsqplatform.reports.models import ReportRun
 
     def run(state: str, days: int) -> int:
         made = ReportRun.objects.create(
@@ -564,13 +553,17 @@ def test_results_go_when_they_were_kept_long_enough(caller, redis, tmp_path: Pat
 
     old, young, failed = run("succeeded", 8), run("succeeded", 6), run("failed", 1)
     running = ReportRun.objects.create(job="latency", state="running")
+    undeclared = ReportRun.everywhere.create(
+        job="latency", state="succeeded", keep_days=7, finished_at=now() - timedelta(days=8), cluster="elsewhere"
+    )
+    (tmp_path / "reports" / str(undeclared.pk)).mkdir()
     orphans = [f"{old}.0badcafe.writing", f"{young}.0badcafe.writing.old", f"{running.pk + 1}.0badcafe.writing"]
     for name in (*orphans, f"{running.pk}.0badcafe.writing"):
         (tmp_path / "reports" / name).mkdir()
     tasks.drop_expired_results()
 
     left = {folder.name for folder in (tmp_path / "reports").iterdir()}
-    assert left == {str(young), f"{running.pk}.0badcafe.writing"}
+    assert left == {str(young), str(undeclared.pk), f"{running.pk}.0badcafe.writing"}
     viewer = caller("viewer")
     assert viewer("GET", f"reports/runs/{old}")[1]["result_dropped_at"] is not None
     status, answer = viewer("GET", f"reports/runs/{old}/result")
@@ -585,7 +578,9 @@ def test_a_run_has_an_estimate_of_its_remaining_time(caller, redis):
     """It is based on the current stage of the last run with the same parameters; without one, on its own progress."""
     from datetime import timedelta
 
-    from nsqplatform.reports.models import ReportRun, now
+    from django.utils.timezone import now
+
+    from nsqplatform.reports.models import ReportRun
     from nsqplatform.reports.time_left import earlier_run, seconds_left
 
     began = now().replace(microsecond=0)
@@ -609,11 +604,11 @@ def test_a_run_has_an_estimate_of_its_remaining_time(caller, redis):
         state="succeeded",
         started_at=began,
         finished_at=began + timedelta(seconds=300),
-        stages=stages(("start Spark", 0), ("order readings", 20), ("merge histograms", 200)),
+        stages=stages(("starting Spark", 0), ("reading 7 days", 20), ("merging histograms", 200)),
     )
     ReportRun.objects.create(job="latency", parameters={}, state="succeeded", finished_at=began)
     run.pk = None
-    run.stages = stages(("start Spark", 0), ("order readings", 25))
+    run.stages = stages(("starting Spark", 0), ("reading 7 days", 25))
     run.save()
     assert seconds_left(run, earlier_run(run), at=at) == 280 - 5
     assert seconds_left(run, earlier_run(run), at=began + timedelta(seconds=900)) == 100  # a long stage before the last
@@ -623,15 +618,17 @@ def test_a_run_has_an_estimate_of_its_remaining_time(caller, redis):
     assert run.left_s is None
 
 
-def test_a_clock_that_is_set_back_during_a_run_leaves_an_estimate_that_can_be_stored(caller, redis):
+def test_a_run_has_an_estimate_although_the_clock_is_set_back(caller, redis):
     """Based on its own progress, and on an earlier run during which the clock was set back."""
     from datetime import timedelta
 
-    from nsqplatform.reports.models import ReportRun, now
+    from django.utils.timezone import now
+
+    from nsqplatform.reports.models import ReportRun
     from nsqplatform.reports.time_left import seconds_left
 
     began = now()
-    stage = {"name": "start Spark", "started_at": int(began.timestamp() * 1000), "fraction": 0}
+    stage = {"name": "starting Spark", "started_at": int(began.timestamp() * 1000), "fraction": 0}
     run = ReportRun(job="latency", state="running", started_at=began, progress=0.25, stages=[stage])
     earlier = ReportRun(job="latency", state="succeeded", finished_at=began - timedelta(hours=1), stages=[stage])
     for other in (None, earlier):
@@ -650,7 +647,7 @@ def test_a_clock_that_is_set_back_during_a_run_leaves_an_estimate_that_can_be_st
         ({"parameters": {}}, "job: Field required"),
     ],
 )
-def test_a_run_that_makes_no_sense_is_refused_by_name(caller, body: dict[str, Any], complaint: str):
+def test_an_invalid_run_is_refused_by_name(caller, body: dict[str, Any], complaint: str):
     """With 422, and no run is created."""
     operator = caller("operator")
 

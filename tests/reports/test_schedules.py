@@ -87,7 +87,7 @@ def test_a_schedule_changes_from_cron_to_interval_is_paused_and_deleted(caller):
         ({"time_zone": "../etc/passwd"}, "time_zone: '../etc/passwd' is not a time zone"),
         ({"job": "latencies"}, "there is no job 'latencies'"),
         ({"parameters": {"window": "7m"}}, "window: '7m' is not one of"),
-        ({"name": "   "}, "name: a schedule needs one"),
+        ({"name": "   "}, "name: a schedule needs a name"),
         ({"colour": "red"}, "colour"),
         ({"overlap": "pile up"}, "overlap"),
         ({"retries": 99}, "retries"),
@@ -209,7 +209,7 @@ def test_a_schedule_keeps_its_rhythm_where_clocks_change(caller, line: str, sinc
     assert found == due, began
 
 
-def test_changing_a_schedule_or_switching_it_on_again_runs_nothing_that_lies_behind(caller):
+def test_a_changed_or_enabled_schedule_makes_up_for_no_past_due_times(caller):
     """Due times before the change, or while it was disabled, are not made up for."""
     from datetime import timedelta
 

@@ -14,11 +14,11 @@ from nsqplatform.accounts.auth import caller, needs
 from nsqplatform.accounts.roles import Permission
 from nsqplatform.accounts.schemas import InvalidRequest, Message
 from nsqplatform.reports import selectors, services
-from nsqplatform.reports.models import Report, WrongState
+from nsqplatform.reports.models import Report
 from nsqplatform.reports.schedule import check, next_runs
 from nsqplatform.reports.schemas import (
-    JobsOut,
     NextRunsOut,
+    ReportJobsOut,
     RunIn,
     RunOut,
     RunsOut,
@@ -32,13 +32,14 @@ from nsqplatform.reports.schemas import (
     schedule_detail,
     unix_ms,
 )
+from nsqplatform.worker_task import WrongState
 
 router = Router(tags=["reports"])
 REFUSALS: dict[int, Any] = {401: Message, 403: Message, 404: Message, 422: InvalidRequest}
 
 
 class JobForm(TypedDict):
-    """A JobOut, without the fields that a parameter does not have."""
+    """A ReportJobOut. A parameter omits the fields that do not apply to it."""
 
     name: str
     title: str
@@ -48,12 +49,12 @@ class JobForm(TypedDict):
 
 
 class Jobs(TypedDict):
-    """A JobsOut."""
+    """A ReportJobsOut."""
 
     jobs: list[JobForm]
 
 
-@router.get("jobs", auth=needs(Permission.VIEW), response={200: JobsOut, **REFUSALS}, exclude_unset=True)
+@router.get("jobs", auth=needs(Permission.VIEW), response={200: ReportJobsOut, **REFUSALS}, exclude_unset=True)
 def jobs(request: HttpRequest) -> Jobs:
     """The jobs and their parameters."""
     described: list[JobForm] = [

@@ -47,18 +47,19 @@ class CronSchedule(BaseSchedule):
 
 
 class Entry(ModelEntry):
-    """A row of beat's table. A report's task gets the time of the request, so that late ones can be recognised."""
+    """A row of beat's table. The task of a report is sent with the time of the request, so that late requests can be
+    recognised."""
 
     def __init__(self, model: PeriodicTask, app: Any = None) -> None:
         super().__init__(model, app=app)
         if model.task == TASK:
-            self.kwargs: dict[str, Any] = {**self.kwargs, "asked_at": BeatLazyFunc(time.time)}
+            self.kwargs: dict[str, object] = {**self.kwargs, "asked_at": BeatLazyFunc(time.time)}
             if model.crontab is not None and (report := getattr(model, "report", None)) is not None and report.cron:
                 self.schedule = CronSchedule(report.cron, ZoneInfo(report.time_zone), app=self.app)
 
 
 class Scheduler(DatabaseScheduler):
-    """django-celery-beat's scheduler with these entries."""
+    """django-celery-beat's scheduler, with the entries of this module."""
 
     Entry = Entry
 

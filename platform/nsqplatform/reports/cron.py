@@ -28,7 +28,7 @@ MACROS = {
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _LONGEST_WAIT_DAYS = 366 * 41
-"""Within this time, 29 February occurs on each day of the week."""
+"""Within this time, 29 February falls on each day of the week."""
 
 
 class BadCron(ValueError):

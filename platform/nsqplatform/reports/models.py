@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from datetime import datetime, timedelta
 from typing import ClassVar
 
 from django.db import models
-from django.utils import timezone
 from django_celery_beat.models import PeriodicTask
 
+from nsqplatform.clusters.rows import ClusterRow
+from nsqplatform.worker_task import WorkerTask
+
 LOG_TAIL_CHARACTERS = 16_384
-ABANDONED_AFTER = timedelta(seconds=45)
-"""A worker updates its run every few seconds; without an update for this time it counts as dead."""
-
-
 TIME_LIMIT = timedelta(hours=2)
 """Default time limit of a run; a run that takes longer is stopped."""
 KEEP_DAYS = 90
 """Default time for which a result is kept; the run itself is kept longer."""
 
 
-class WrongState(Exception):
-    """The run's state does not permit the change; the message has the state."""
-
-
-class Report(models.Model):
+class Report(ClusterRow):
     """A scheduled report: a job with parameters, and ``cron`` or ``every_seconds``."""
 
     class Overlap(models.TextChoices):
@@ -41,7 +33,7 @@ class Report(models.Model):
         FAILURE = "failure"
         COMPLETION = "completion"
 
-    name = models.CharField(max_length=100, unique=True)
+    name = models.CharField(max_length=100)
     job = models.CharField(max_length=64)
     parameters = models.JSONField(default=dict)
     cron = models.CharField(max_length=200, null=True)
@@ -72,9 +64,10 @@ class Report(models.Model):
     class Meta:
         ordering: ClassVar[list[str]] = ["name"]
         constraints: ClassVar = [
+            models.UniqueConstraint(name="one_schedule_of_a_name", fields=["cluster", "name"]),
             models.CheckConstraint(
                 name="cron_or_interval", condition=models.Q(cron__isnull=True) ^ models.Q(every_seconds__isnull=True)
-            )
+            ),
         ]
 
     def skip(self, *, reason: str, at: datetime) -> None:
@@ -83,8 +76,10 @@ class Report(models.Model):
         self.last_skipped_at, self.last_skip_reason = at, reason
 
 
-class ReportRun(models.Model):
+class ReportRun(ClusterRow, WorkerTask):
     """One run of a job. The methods change its state; callers lock and save the row."""
+
+    NAME: ClassVar = "run"
 
     class State(models.TextChoices):
         QUEUED = "queued"
@@ -92,8 +87,6 @@ class ReportRun(models.Model):
         SUCCEEDED = "succeeded"
         FAILED = "failed"
         CANCELLED = "cancelled"
-
-    UNFINISHED: ClassVar = (State.QUEUED, State.RUNNING)
 
     report = models.ForeignKey(Report, on_delete=models.SET_NULL, null=True, related_name="runs")
     job = models.CharField(max_length=64)
@@ -118,18 +111,10 @@ class ReportRun(models.Model):
     rows = models.PositiveBigIntegerField(null=True)
     error = models.TextField(null=True)
     log_tail = models.TextField(default="")
-    cancel_requested = models.BooleanField(default=False)
-    # host:pid of its worker, and the time of the worker's last update.
-    worker = models.CharField(max_length=300, default="")
-    worker_seen_at = models.DateTimeField(null=True)
 
     class Meta:
         ordering: ClassVar[list[str]] = ["-id"]
         indexes: ClassVar = [models.Index(fields=["state"])]
-
-    @property
-    def is_unfinished(self) -> bool:
-        return self.state in self.UNFINISHED
 
     @property
     def result_kept_until(self) -> datetime | None:
@@ -150,13 +135,13 @@ class ReportRun(models.Model):
 
     def start(self, *, at: datetime) -> None:
         """Set the state to running in this process. Raises WrongState unless it is queued."""
-        self._be(self.State.QUEUED, to="start")
+        self.require(self.State.QUEUED, to="start")
         self.state, self.started_at = self.State.RUNNING, at
-        self.worker, self.worker_seen_at = this_worker(), at
+        self.assign(at=at)
 
     def advance(self, *, progress: float, stage: str, log_tail: str, at: datetime) -> None:
         """Store the job's progress. Raises WrongState unless it is running."""
-        self._be(self.State.RUNNING, to="advance")
+        self.require(self.State.RUNNING, to="advance")
         self.progress, self.stage, self.worker_seen_at = progress, stage[:200], at
         name = stage.partition(" (")[0][:200]  # without the counts of tasks
         if name and (not self.stages or self.stages[-1]["name"] != name):
@@ -164,19 +149,19 @@ class ReportRun(models.Model):
         self.log_tail = log_tail[-LOG_TAIL_CHARACTERS:]
 
     def succeed(self, *, rows: int, at: datetime) -> None:
-        self._be(self.State.RUNNING, to="succeed")
+        self.require(self.State.RUNNING, to="succeed")
         self._finish(self.State.SUCCEEDED, at)
         self.rows, self.progress, self.stage = rows, 1.0, ""
 
     def fail(self, *, error: str, at: datetime) -> None:
         """Set the state to failed. Raises WrongState if the run has ended."""
-        self._be(*self.UNFINISHED, to="fail")
+        self.require(*self.UNFINISHED, to="fail")
         self._finish(self.State.FAILED, at)
         self.error = error
 
     def request_cancel(self, *, at: datetime) -> None:
         """Cancel a queued run; ask the worker to stop a running one. Raises WrongState."""
-        self._be(*self.UNFINISHED, to="be cancelled")
+        self.require(*self.UNFINISHED, to="be cancelled")
         self.cancel_requested = True
         if self.state == self.State.QUEUED:
             self._finish(self.State.CANCELLED, at)
@@ -185,39 +170,8 @@ class ReportRun(models.Model):
 
     def cancelled(self, *, at: datetime) -> None:
         """Set the state to cancelled, after its worker has stopped it."""
-        self._be(self.State.RUNNING, to="be cancelled")
+        self.require(self.State.RUNNING, to="be cancelled")
         self._finish(self.State.CANCELLED, at)
-
-    def is_abandoned(self, *, at: datetime) -> bool:
-        """Return whether its worker died: its process on this machine has ended, or its last update is too old."""
-        if self.state != self.State.RUNNING:
-            return False
-        host, _, pid = self.worker.rpartition(":")
-        if host == socket.gethostname() and not _is_alive(int(pid)):
-            return True
-        return self.worker_seen_at is None or at - self.worker_seen_at > ABANDONED_AFTER
-
-    def _be(self, *states: str, to: str) -> None:
-        if self.state not in states:
-            raise WrongState(f"run {self.pk} is {self.state} and cannot {to}")
 
     def _finish(self, state: str, at: datetime) -> None:
         self.state, self.finished_at, self.left_s = state, at, None
-
-
-def this_worker() -> str:
-    return f"{socket.gethostname()}:{os.getpid()}"
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def now() -> datetime:
-    return timezone.now()

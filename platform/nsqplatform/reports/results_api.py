@@ -17,6 +17,7 @@ from nsqanalytics.parameters import BadParameter
 from nsqanalytics.results import ResultColumn, Selection
 from nsqanalytics.series import MAX_POINTS, Series, calendar, groups, series
 from nsqplatform.accounts.auth import needs
+from nsqplatform.accounts.ranges import check_range
 from nsqplatform.accounts.roles import Permission
 from nsqplatform.reports import selectors
 from nsqplatform.reports.api import REFUSALS
@@ -31,12 +32,13 @@ from nsqplatform.reports.schemas import (
     SeriesOut,
 )
 from nsqplatform.reports.selectors import NoResult
+from nsqwire.units import Milliseconds
 
 router = Router(tags=["reports"])
 
 
 class Page(TypedDict):
-    """A ResultPage, which is checked once, in the response: it may have 10,000 rows."""
+    """A ResultPage. It is validated only once, as the response, because it may have 10,000 rows."""
 
     columns: list[ResultColumn]
     rows: list[list[str | int | float | None]]
@@ -57,7 +59,7 @@ def result(
 ) -> Page:
     """A page of the matching rows, each a list in the order of ``columns``."""
     with _refusals():
-        found, selection = selectors.result(run_id), _selection(rows)
+        selection, found = _selection(rows), selectors.result(run_id)
         wanted = columns.split(",") if columns else [column.name for column in found.columns]
         page = found.page(offset, limit, selection, sort=sort, columns=wanted)
         matching = found.count(selection)
@@ -85,23 +87,27 @@ def result_series(
     run_id: int,
     rows: Query[RowsIn],
     figures: str = Query(..., max_length=1000, description="names of columns, separated by commas"),
-    points: int = Query(1000, ge=1, le=MAX_POINTS, description="at most so many"),
+    points: int = Query(1000, ge=1, le=MAX_POINTS, description="maximum number of points"),
 ) -> Series:
-    """Figures over time, of all the rows that match, for a chart; neighbouring windows share a point if need be."""
+    """Figures over time of all matching rows, for a chart. If there are more windows than ``points``, adjacent windows
+    share a point."""
     with _refusals():
-        found = series(selectors.result(run_id), _selection(rows), figures.split(","), points)
+        selection = _selection(rows)
+        found = series(selectors.result(run_id), selection, figures.split(","), points)
     return found
 
 
 @router.get("runs/{int:run_id}/result/calendar", auth=needs(Permission.VIEW), response={200: CalendarOut, **REFUSALS})
 def result_calendar(request: HttpRequest, run_id: int, rows: Query[RowsIn], objective: ObjectiveName) -> CalendarOut:
-    """For each UTC day, how much of the objective was met, over all matching topics and channels."""
+    """For each UTC day, the number of messages whose windows met the target, over all matching topics and channels."""
     with _refusals():
-        days = calendar(selectors.result(run_id), objective, _selection(rows))
+        selection = _selection(rows)
+        days = calendar(selectors.result(run_id), objective, selection)
     return CalendarOut(days=[CalendarDay(at=at, held=held, total=total) for at, held, total in days])
 
 
 def _selection(rows: RowsIn) -> Selection:
+    check_range(rows.since, rows.until)
     return Selection(
         topic=rows.topic,
         channel=rows.channel,
@@ -111,7 +117,7 @@ def _selection(rows: RowsIn) -> Selection:
     )
 
 
-def _moment(name: str, at: int | None) -> datetime | None:
+def _moment(name: str, at: Milliseconds | None) -> datetime | None:
     try:
         return None if at is None else datetime.fromtimestamp(at / 1000, UTC)
     except (ValueError, OverflowError, OSError):

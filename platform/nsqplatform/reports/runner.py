@@ -20,16 +20,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from django.conf import settings
 from django.db import transaction
+from django.utils import timezone
 
 import nsqanalytics
 import nsqwire
-from nsqplatform.reports.live import announce
-from nsqplatform.reports.models import LOG_TAIL_CHARACTERS, ReportRun, WrongState, now
+from nsqanalytics.events import Event
+from nsqplatform.clusters import current
+from nsqplatform.clusters.rows import in_cluster_of
+from nsqplatform.reports.live import broadcast_run
+from nsqplatform.reports.models import LOG_TAIL_CHARACTERS, ReportRun
 from nsqplatform.reports.time_left import earlier_run, seconds_left
+from nsqplatform.worker_task import WrongState
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +44,7 @@ HEARTBEAT_S = 5.0
 KILL_AFTER_S = 5.0
 
 stopping = threading.Event()
-"""Set when this worker has to stop, which ends its runs; they can be requested again."""
+"""Set when this worker has to stop. Its runs then fail; people can request them again."""
 
 
 def result_folder(run_id: int) -> str:
@@ -49,12 +54,12 @@ def result_folder(run_id: int) -> str:
 
 @contextmanager
 def changing(run_id: int) -> Iterator[ReportRun]:
-    """The locked run, which is saved and announced at the end. Raises ReportRun.DoesNotExist."""
+    """The locked run, which is saved and broadcast at the end. Raises ReportRun.DoesNotExist."""
     with transaction.atomic():
         run = ReportRun.objects.select_for_update().get(pk=run_id)
         yield run
         run.save()
-    announce(run)
+    broadcast_run(run)
 
 
 def execute(run_id: int) -> ReportRun | None:
@@ -65,9 +70,9 @@ def execute(run_id: int) -> ReportRun | None:
     """
     try:
         with changing(run_id) as run:
-            if run.must_wait(at=now()):
+            if run.must_wait(at=timezone.now()):
                 raise WrongState(f"run {run_id} must wait")
-            run.start(at=now())
+            run.start(at=timezone.now())
     except (WrongState, ReportRun.DoesNotExist) as error:
         logger.info("run not started", extra={"run": run_id, "reason": str(error)})
         return None
@@ -75,26 +80,26 @@ def execute(run_id: int) -> ReportRun | None:
         process = JobProcess(run)
     except OSError as refused:
         message = f"the job could not be started: {refused}"
-        return _end(run_id, lambda run: run.fail(error=message, at=now()))
+        return _end(run_id, lambda run: run.fail(error=message, at=timezone.now()))
     try:
         end = _watch(run_id, process, timedelta(seconds=run.time_limit_s))
     except BaseException:
         process.kill()
-        _end(run_id, lambda run: run.fail(error="the worker failed; its log has the reason", at=now()))
+        _end(run_id, lambda run: run.fail(error="the worker failed; its log has the reason", at=timezone.now()))
         raise
     return _end(run_id, end)
 
 
 def fail_abandoned() -> list[ReportRun]:
-    """Close the runs whose worker has died, and return them."""
+    """Close the runs of the current cluster whose worker has died, and return them."""
     closed = []
     for run_id in ReportRun.objects.filter(state=ReportRun.State.RUNNING).values_list("pk", flat=True):
         try:
             with changing(run_id) as run:
-                if not run.is_abandoned(at=now()):
+                if not run.is_abandoned(at=timezone.now()):
                     raise WrongState("its worker is alive")
-                run.fail(error="the worker died during the run", at=now())
-                _tidy(run_id, keep_result=False)  # before its end is announced
+                run.fail(error="the worker died during the run", at=timezone.now())
+                _tidy(run_id, keep_result=False)  # before its end is broadcast
         except (WrongState, ReportRun.DoesNotExist):
             continue
         closed.append(run)
@@ -103,22 +108,25 @@ def fail_abandoned() -> list[ReportRun]:
 
 def drop_expired_results() -> list[int]:
     """Remove expired results, files of runs without a result, and files that no run is writing any more; return the ids
-    of the runs whose results were removed."""
+    of the runs whose results were removed. The folder has the results of all clusters."""
     dropped = []
-    for run in ReportRun.objects.filter(state=ReportRun.State.SUCCEEDED, result_dropped_at=None).iterator():
+    for run in ReportRun.everywhere.filter(state=ReportRun.State.SUCCEEDED, result_dropped_at=None).iterator():
         kept_until = run.result_kept_until
-        if kept_until is not None and kept_until < now():
-            shutil.rmtree(result_folder(run.pk), ignore_errors=True)
-            with changing(run.pk) as gone:
-                gone.result_dropped_at = now()
+        if kept_until is not None and kept_until < timezone.now():
+            with in_cluster_of(ReportRun, run.pk) as found:
+                if not found:
+                    continue
+                shutil.rmtree(result_folder(run.pk), ignore_errors=True)
+                with changing(run.pk) as gone:
+                    gone.result_dropped_at = timezone.now()
             dropped.append(run.pk)
     root = Path(settings.NSQ_REPORTS)
     left = {int(folder.name): folder for folder in root.glob("[0-9]*") if folder.name.isdecimal()}
     resultless = (ReportRun.State.FAILED, ReportRun.State.CANCELLED)
-    for run_id in ReportRun.objects.filter(pk__in=left, state__in=resultless).values_list("pk", flat=True):
+    for run_id in ReportRun.everywhere.filter(pk__in=left, state__in=resultless).values_list("pk", flat=True):
         shutil.rmtree(left[run_id], ignore_errors=True)
     # A job that outlived its worker may have written after its run was closed.
-    unfinished = {*ReportRun.objects.filter(state__in=ReportRun.UNFINISHED).values_list("pk", flat=True)}
+    unfinished = {*ReportRun.everywhere.filter(state__in=ReportRun.UNFINISHED).values_list("pk", flat=True)}
     for aside in root.glob("[0-9]*.writing*"):
         number = aside.name.partition(".")[0]
         if number.isdecimal() and int(number) not in unfinished:
@@ -130,37 +138,39 @@ End = Callable[[ReportRun], None]
 
 
 def _watch(run_id: int, process: JobProcess, time_limit: timedelta) -> End:
-    """Watch the process until it ends or must be stopped, and return the function that ends the run."""
+    """Watch the process until it ends or must be stopped. Return a function that sets the run's final state."""
     deadline = time.monotonic() + time_limit.total_seconds()
     saved_at, output_lines = time.monotonic(), process.output_lines
     earlier = earlier_run(ReportRun.objects.get(pk=run_id))
-    while not process.is_over(within=SAVE_EVERY_S):
+    while not process.is_over(within_s=SAVE_EVERY_S):
         moment = time.monotonic()
         if ReportRun.objects.filter(pk=run_id, cancel_requested=True).exists():
             process.kill()
-            return lambda run: run.cancelled(at=now())
+            return lambda run: run.cancelled(at=timezone.now())
         if stopping.is_set():
             process.kill()
-            return lambda run: run.fail(error="the worker was stopped during the run", at=now())
+            return lambda run: run.fail(error="the worker was stopped during the run", at=timezone.now())
         if moment > deadline:
             process.kill()
             return lambda run: run.fail(
-                error=f"the run took longer than its limit of {time_limit.total_seconds():g} s", at=now()
+                error=f"the run took longer than its limit of {time_limit.total_seconds():g} s", at=timezone.now()
             )
         if process.output_lines != output_lines or moment - saved_at > HEARTBEAT_S:
             saved_at, output_lines = moment, process.output_lines
             with changing(run_id) as run:
                 if not run.cancel_requested:  # "cancelling" stays on the page until the end
-                    run.advance(progress=process.progress, stage=process.stage, log_tail=process.log_tail(), at=now())
-                    run.left_s = seconds_left(run, earlier, at=now())
+                    run.advance(
+                        progress=process.progress, stage=process.stage, log_tail=process.log_tail(), at=timezone.now()
+                    )
+                    run.left_s = seconds_left(run, earlier, at=timezone.now())
     rows, error, log_tail = process.rows, process.error, process.log_tail()
 
     def end(run: ReportRun) -> None:
-        run.advance(progress=process.progress, stage=process.stage, log_tail=log_tail, at=now())
+        run.advance(progress=process.progress, stage=process.stage, log_tail=log_tail, at=timezone.now())
         if rows is not None and error is None:
-            run.succeed(rows=rows, at=now())
+            run.succeed(rows=rows, at=timezone.now())
         else:
-            run.fail(error=error or "the job ended without a result; see its log", at=now())
+            run.fail(error=error or "the job ended without a result; see its log", at=timezone.now())
 
     return end
 
@@ -170,7 +180,7 @@ def _end(run_id: int, end: End) -> ReportRun | None:
     try:
         with changing(run_id) as run:
             end(run)
-            _tidy(run_id, keep_result=run.state == ReportRun.State.SUCCEEDED)  # before its end is announced
+            _tidy(run_id, keep_result=run.state == ReportRun.State.SUCCEEDED)  # before its end is broadcast
     except WrongState as error:  # closed as abandoned, after a long pause of this worker
         logger.warning("a run ended after it was closed as abandoned", extra={"run": run_id, "reason": str(error)})
         _tidy(run_id, keep_result=run.state == ReportRun.State.SUCCEEDED)
@@ -202,7 +212,7 @@ class JobProcess:
         self._process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "nsqanalytics", "run", run.job, "--exit-with-parent"),
-                *("--archive", settings.NSQ_ARCHIVE, "--output", result_folder(run.pk)),
+                *("--archive", current.archive(), "--output", result_folder(run.pk)),
                 *(part for name, value in run.parameters.items() for part in ("--parameter", f"{name}={value}")),
             ],
             stdin=subprocess.PIPE,
@@ -222,10 +232,10 @@ class JobProcess:
         for reader in self._readers:
             reader.start()
 
-    def is_over(self, *, within: float) -> bool:
-        """Wait up to ``within`` seconds for its end, and return whether it ended; its output has then been read."""
+    def is_over(self, *, within_s: float) -> bool:
+        """Wait up to ``within_s`` for its end, and return whether it ended; its output has then been read."""
         try:
-            status = self._process.wait(within)
+            status = self._process.wait(within_s)
         except subprocess.TimeoutExpired:
             return False
         for reader in self._readers:
@@ -233,8 +243,8 @@ class JobProcess:
         self._close()
         if status != 0 and self.error is None:
             reason = f"signal {-status}" if status < 0 else f"status {status}"
-            said = next((line for line in reversed(self._log) if line.strip()), "").strip()
-            self.error = f"the job ended with {reason}: {said}" if said else f"the job ended with {reason}"
+            last = next((line for line in reversed(self._log) if line.strip()), "").strip()
+            self.error = f"the job ended with {reason}: {last}" if last else f"the job ended with {reason}"
         return True
 
     def log_tail(self) -> str:
@@ -265,14 +275,15 @@ class JobProcess:
                 self._log.append(line)
             self.output_lines += 1
 
-    def _take(self, event: dict[str, Any]) -> None:
-        match event["event"]:
-            case "progress":
-                self.progress, self.stage = float(event["fraction"]), str(event["stage"])
-            case "done":
-                self.rows = int(event["rows"])
-            case "failed":
-                self.error = str(event["message"])
+    def _take(self, event: Event) -> None:
+        """Store an event. Raises ValueError, KeyError or TypeError if it is not one: libraries print to standard output
+        too."""
+        if event["event"] == "progress":
+            self.progress, self.stage = float(event["fraction"]), str(event["stage"])
+        elif event["event"] == "done":
+            self.rows = int(event["rows"])
+        elif event["event"] == "failed":
+            self.error = str(event["message"])
 
     def _read_log(self, stream: IO[str]) -> None:
         for line in stream:

@@ -13,13 +13,18 @@ from django.utils import timezone
 from django_celery_beat.models import CrontabSchedule, IntervalSchedule, PeriodicTask
 
 from nsqplatform.reports.cron import BadCron, Cron
-from nsqplatform.reports.models import Report
+from nsqplatform.reports.models import Report, ReportRun
 
 TASK = "reports.run_scheduled"
+MAINTENANCE = {
+    "compact": ("Compact the archive", "5 * * * *"),
+    "rollup": ("Roll up the archive", "20 * * * *"),
+    "retain": ("Remove expired data", "40 2 * * *"),
+}
 
 
 def check(*, cron: str | None, every_seconds: int | None, time_zone: str) -> None:
-    """Check when a schedule is due. Raises ValidationError, with the field."""
+    """Check a schedule's times. Raises ValidationError naming the field."""
     if (cron is None) == (every_seconds is None):
         raise ValidationError("a schedule has either cron or every_seconds")
     try:
@@ -34,7 +39,7 @@ def check(*, cron: str | None, every_seconds: int | None, time_zone: str) -> Non
 
 
 def check_notification(*, on: str, webhook: str, email: str) -> None:
-    """Check a schedule's notification settings. Raises ValidationError, with the field."""
+    """Check a schedule's notification settings. Raises ValidationError naming the field."""
     if webhook:
         try:
             URLValidator(schemes=["http", "https"])(webhook)
@@ -91,6 +96,18 @@ def apply(report: Report) -> None:
     report.periodic_task = task
 
 
+def schedule_maintenance() -> None:
+    """Schedule the maintenance of the current cluster's archive, unless the cluster has a schedule or a run. The
+    migrations do this for the default cluster."""
+    if Report.objects.exists() or ReportRun.objects.exists():
+        return
+    for job, (name, cron) in MAINTENANCE.items():
+        report = Report.objects.create(name=name, job=job, cron=cron, keep_days=7, created_by="nsq")
+        apply(report)
+        report.save()
+
+
 def _row(table: Any, **values: Any) -> Any:
-    """The row with these values. Several schedules share a row, and the table may contain duplicates."""
+    """The row with these values, which is created if it does not exist. Schedules share rows, and the table may contain
+    duplicates."""
     return table.objects.filter(**values).first() or table.objects.create(**values)

@@ -9,8 +9,10 @@ from urllib.parse import urlsplit
 from ninja import Schema
 from pydantic import ConfigDict, Field
 
+from nsqplatform.accounts.schemas import Line
 from nsqplatform.reports.models import Report, ReportRun
 from nsqplatform.reports.schedule import next_runs
+from nsqwire.units import Milliseconds
 
 ParameterValue = Annotated[str, Field(max_length=500)] | int | float | None
 Parameters = dict[str, ParameterValue]
@@ -29,7 +31,7 @@ class ParameterOut(Schema):
     maximum: float | None = None
 
 
-class JobOut(Schema):
+class ReportJobOut(Schema):
     name: str
     title: str
     description: str
@@ -37,8 +39,8 @@ class JobOut(Schema):
     parameters: dict[str, ParameterOut]
 
 
-class JobsOut(Schema):
-    jobs: list[JobOut]
+class ReportJobsOut(Schema):
+    jobs: list[ReportJobOut]
 
 
 class RunIn(Schema):
@@ -52,7 +54,7 @@ class RunIn(Schema):
 
 class StageOut(Schema):
     name: str
-    started_at: int
+    started_at: Milliseconds
     fraction: float = Field(description="fraction of the run at the start of the stage")
 
 
@@ -68,14 +70,14 @@ class RunOut(Schema):
     requested_by: str
     schedule_id: int | None = Field(description="id of its schedule; null without one")
     attempt: int
-    not_before: int | None = Field(description="earliest start of a retry")
+    not_before: Milliseconds | None = Field(description="earliest start of a retry")
     time_limit_s: int
     keep_days: int
-    result_kept_until: int | None = Field(description="null without a result")
-    result_dropped_at: int | None
-    created_at: int
-    started_at: int | None
-    finished_at: int | None
+    result_kept_until: Milliseconds | None = Field(description="null without a result")
+    result_dropped_at: Milliseconds | None
+    created_at: Milliseconds
+    started_at: Milliseconds | None
+    finished_at: Milliseconds | None
     rows: int | None
     error: str | None
     log_tail: str
@@ -95,7 +97,7 @@ class RunsOut(Schema):
 class ScheduleIn(Schema):
     model_config = ConfigDict(extra="forbid")
 
-    name: str = Field(min_length=1, max_length=100)
+    name: Line = Field(min_length=1, max_length=100)
     job: str = Field(max_length=100)
     parameters: Parameters = {}
     cron: str | None = Field(
@@ -114,16 +116,16 @@ class ScheduleIn(Schema):
     time_limit_s: int = Field(7200, ge=10, le=7 * 86_400)
     keep_days: int = Field(90, ge=1, le=3650, description="how long results are kept")
     notify_on: NotifyOn = "never"
-    notify_webhook: str = Field(
+    notify_webhook: Line = Field(
         "", max_length=500, description="an http or https URL; only administrators can read it in full"
     )
-    notify_email: str = Field("", max_length=500, description="addresses, separated by commas")
+    notify_email: Line = Field("", max_length=500, description="addresses, separated by commas")
 
 
 class ScheduleChange(ScheduleIn):
     """Only given fields are changed; setting one of ``cron`` and ``every_seconds`` clears the other."""
 
-    name: str = Field("", min_length=1, max_length=100)
+    name: Line = Field("", min_length=1, max_length=100)
     job: str = Field("", max_length=100)
     parameters: Parameters = {}
     cron: str | None = Field(None, max_length=200)
@@ -149,10 +151,10 @@ class ScheduleOut(Schema):
     notify_on: NotifyOn
     notify_webhook: str = Field(description="the host only, except for administrators")
     notify_email: str
-    last_run_at: int | None = Field(description="when the schedule last created a run")
-    next_run_at: int | None
+    last_run_at: Milliseconds | None = Field(description="when the schedule last created a run")
+    next_run_at: Milliseconds | None
     skipped_count: int = Field(description="number of times that it was due and created no run")
-    last_skipped_at: int | None
+    last_skipped_at: Milliseconds | None
     last_skip_reason: str
     created_by: str
 
@@ -184,8 +186,8 @@ class RowsIn(Schema):
 
     topic: str | None = Field(None, max_length=100)
     channel: str | None = Field(None, max_length=100, description="empty: rows of topics, without a channel")
-    since: int | None = Field(None, description="earliest beginning of a row's window, unix milliseconds")
-    until: int | None = Field(None, description="end of the beginnings of windows, not included, unix milliseconds")
+    since: Milliseconds | None = Field(None, description="earliest start of a row's window, unix milliseconds")
+    until: Milliseconds | None = Field(None, description="latest start of a row's window, exclusive, unix milliseconds")
     words: str = Field("", max_length=200, description="each must occur in one of the row's texts; case-insensitive")
 
 
@@ -218,7 +220,7 @@ ObjectiveName = Literal["latency", "backlog"]
 
 
 class CalendarDay(Schema):
-    at: int
+    at: Milliseconds
     held: int
     total: int
 

@@ -1,4 +1,4 @@
-"""People's actions on reports: running, cancelling, scheduling. Each checks permissions and values."""
+"""The actions of people on reports: running, cancelling, scheduling. Each checks permissions and values."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from functools import partial
 
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
+from django.utils import timezone
 from kombu.exceptions import OperationalError as QueueUnreachable
 
 from nsqanalytics.jobs import Job, find_job
@@ -15,8 +16,8 @@ from nsqplatform.accounts.models import User
 from nsqplatform.accounts.rights import require
 from nsqplatform.accounts.roles import Permission
 from nsqplatform.reports import schedule, selectors, tasks
-from nsqplatform.reports.live import announce
-from nsqplatform.reports.models import Report, ReportRun, now
+from nsqplatform.reports.live import broadcast_run
+from nsqplatform.reports.models import Report, ReportRun
 from nsqplatform.reports.runner import changing
 from nsqplatform.reports.schemas import Parameters, ScheduleChange, ScheduleIn
 
@@ -72,9 +73,9 @@ def _enqueue(run_id: int) -> None:
         tasks.run_report.delay(run_id)
     except (QueueUnreachable, OSError) as error:
         with changing(run_id) as run:
-            run.fail(error=f"cannot queue the run: {error}", at=now())
+            run.fail(error=f"cannot queue the run: {error}", at=timezone.now())
         return
-    announce(selectors.run(run_id))
+    broadcast_run(selectors.run(run_id))
 
 
 def cancel_run(*, run_id: int, by: User, remote_address: str = "") -> ReportRun:
@@ -82,17 +83,17 @@ def cancel_run(*, run_id: int, by: User, remote_address: str = "") -> ReportRun:
     require(by, Permission.REPORT)
     selectors.run(run_id)
     with changing(run_id) as run:
-        run.request_cancel(at=now())
+        run.request_cancel(at=timezone.now())
         record(user=by, action="cancel report", subject=f"{run.job}, run {run_id}", remote_address=remote_address)
     if run.report_id is not None and not run.is_unfinished:
-        tasks.start_next(run.report_id)
+        tasks.queue_next_run(run.report_id)
     return run
 
 
 def create_schedule(*, values: ScheduleIn, by: User, remote_address: str = "") -> Report:
     """Schedule a report. Raises PermissionDenied or ValidationError, and then changes nothing."""
     require(by, Permission.SCHEDULE)
-    report = _saved(Report(created_by=by.username, **values.dict()))
+    report = save_schedule(Report(created_by=by.username, **values.dict()))
     record(user=by, action="create schedule", subject=report.name, remote_address=remote_address)
     return report
 
@@ -110,7 +111,7 @@ def change_schedule(*, report_id: int, values: ScheduleChange, by: User, remote_
         changed["cron"] = None
     for name, value in changed.items():
         setattr(report, name, value)
-    report = _saved(report)
+    report = save_schedule(report)
     detail = ", ".join(sorted(changed))
     record(user=by, action="change schedule", subject=report.name, detail=detail, remote_address=remote_address)
     return report
@@ -121,19 +122,31 @@ def delete_schedule(*, report_id: int, by: User, remote_address: str = "") -> No
     require(by, Permission.SCHEDULE)
     report = selectors.schedule(report_id)
     with transaction.atomic():
-        if report.periodic_task is not None:
-            report.periodic_task.delete()
-        report.delete()
+        remove_schedule(report)
         record(user=by, action="delete schedule", subject=report.name, remote_address=remote_address)
 
 
-def _saved(report: Report) -> Report:
+def remove_schedule(report: Report) -> None:
+    """Delete the schedule and Celery beat's entry, without an audit entry."""
+    if report.periodic_task is not None:
+        report.periodic_task.delete()
+    report.delete()
+
+
+def checked_schedule(report: Report) -> Report:
+    """Return the schedule without empty parameters. Raises ValidationError naming the field."""
     report.name = report.name.strip()
     if not report.name:
-        raise ValidationError({"name": "a schedule needs one"})
+        raise ValidationError({"name": "a schedule needs a name"})
     report.parameters = _checked(report.job, report.parameters)
     schedule.check(cron=report.cron, every_seconds=report.every_seconds, time_zone=report.time_zone)
     schedule.check_notification(on=report.notify_on, webhook=report.notify_webhook, email=report.notify_email)
+    return report
+
+
+def save_schedule(report: Report) -> Report:
+    """Check and save the schedule with Celery beat's entry. Raises ValidationError naming the field."""
+    checked_schedule(report)
     try:
         with transaction.atomic():
             report.save()

@@ -17,18 +17,25 @@ from celery import shared_task
 from celery.signals import beat_init, worker_ready, worker_shutting_down
 from django.conf import settings
 from django.db import connection, transaction
+from django.utils import timezone
 
+from nsqplatform.clusters import current
+from nsqplatform.clusters.current import in_every_cluster
+from nsqplatform.clusters.declaration import DEFAULT
+from nsqplatform.clusters.rows import in_cluster_of
 from nsqplatform.console.celery import app
 from nsqplatform.outbound import Undelivered
-from nsqplatform.reports import notice, runner
-from nsqplatform.reports.live import announce
-from nsqplatform.reports.models import Report, ReportRun, WrongState, now
+from nsqplatform.reports import notifications, runner, schedule
+from nsqplatform.reports.live import broadcast_run
+from nsqplatform.reports.models import Report, ReportRun
+from nsqplatform.worker_task import WrongState
+from nsqwire.units import Seconds
 
 logger = logging.getLogger(__name__)
 
 app.conf.beat_schedule = {
     **(app.conf.beat_schedule or {}),
-    "reports: drop results that were kept long enough": {"task": "reports.drop_expired_results", "schedule": 3600.0},
+    "reports: drop expired results": {"task": "reports.drop_expired_results", "schedule": 3600.0},
 }
 REPORTS_QUEUE = settings.CELERY_TASK_ROUTES["reports.run_report"]["queue"]
 ABANDONED_CHECK_S = 5.0
@@ -38,42 +45,49 @@ MAX_WAITING = 10
 
 @shared_task(name="reports.run_report")
 def run_report(run_id: int) -> None:
-    """Execute a run, then retry, notify and start the next run as needed."""
-    run = runner.execute(run_id)
-    if run is not None:
-        run_over(run)
+    """Execute a run. Afterwards create a retry or notify, and start the next waiting run of its schedule."""
+    with in_cluster_of(ReportRun, run_id) as found:
+        run = runner.execute(run_id) if found else None
+        if run is not None:
+            finish_run(run)
 
 
 @shared_task(name="reports.run_scheduled")
-def run_scheduled(report_id: int, asked_at: float | None = None) -> None:
-    """Create a run of a due report, or skip it by its overlap policy if the previous run has not finished.
+def run_scheduled(report_id: int, asked_at: Seconds | None = None) -> None:
+    """Create a run of a due report, or skip it if its overlap policy says so and the previous run has not finished.
 
     ``asked_at`` (unix seconds) is the time of beat's request. Of several requests that waited for a dispatcher, only
     one creates a run.
     """
+    with in_cluster_of(Report, report_id) as found:
+        if found:
+            _run_scheduled(report_id, asked_at)
+
+
+def _run_scheduled(report_id: int, asked_at: Seconds | None) -> None:
     with transaction.atomic():
         report = Report.objects.select_for_update().filter(pk=report_id, enabled=True).first()
         if report is None:
             return
         unfinished = list(report.runs.filter(state__in=ReportRun.UNFINISHED).values_list("pk", flat=True))
         if reason := _reason_to_skip(report, len(unfinished), asked_at):
-            report.skip(reason=reason, at=now() if asked_at is None else datetime.fromtimestamp(asked_at, UTC))
+            report.skip(reason=reason, at=timezone.now() if asked_at is None else datetime.fromtimestamp(asked_at, UTC))
             report.save()
             logger.warning("skipped", extra={"report": report.name, "reason": reason})
             return
         run = run_of(report, requested_by=f"schedule {report.name}")
         run.save()
-        report.last_run_at = now()
+        report.last_run_at = timezone.now()
         report.save()
         transaction.on_commit(lambda: run_report.delay(run.pk))
-    announce(run)
+    broadcast_run(run)
     if report.overlap == Report.Overlap.CANCEL:
         for previous in unfinished:
             with suppress(WrongState), runner.changing(previous) as older:
-                older.request_cancel(at=now())
+                older.request_cancel(at=timezone.now())
 
 
-def _reason_to_skip(report: Report, unfinished: int, asked_at: float | None) -> str:
+def _reason_to_skip(report: Report, unfinished: int, asked_at: Seconds | None) -> str:
     """The reason to create no run, or an empty string."""
     if asked_at is not None and report.last_run_at is not None and asked_at < report.last_run_at.timestamp():
         return "it waited for the dispatcher, and a later run replaces it"
@@ -94,7 +108,7 @@ def run_of(report: Report, *, requested_by: str) -> ReportRun:
     )
 
 
-def run_over(run: ReportRun) -> None:
+def finish_run(run: ReportRun) -> None:
     """Handle a run's end: create a retry or send notifications, and start the next waiting run."""
     report = run.report
     if report is None:
@@ -102,25 +116,25 @@ def run_over(run: ReportRun) -> None:
     if run.state == ReportRun.State.FAILED and run.attempt <= report.retries:
         wait = timedelta(seconds=report.retry_after_s * 2 ** (run.attempt - 1))
         again = run_of(report, requested_by=run.requested_by)
-        again.parameters, again.attempt, again.not_before = run.parameters, run.attempt + 1, now() + wait
+        again.parameters, again.attempt, again.not_before = run.parameters, run.attempt + 1, timezone.now() + wait
         again.save()
-        announce(again)
+        broadcast_run(again)
         run_report.apply_async((again.pk,), eta=again.not_before)
     elif notifies_of(report, run):
-        for way in notice.ways(report):
+        for way in notifications.ways(report):
             notify.delay(run.pk, way)
-    start_next(report.pk)
+    queue_next_run(report.pk)
 
 
-def start_next(report_id: int) -> None:
+def queue_next_run(report_id: int) -> None:
     """Queue the schedule's oldest waiting run, if it may start now."""
     waiting = ReportRun.objects.filter(report=report_id, state=ReportRun.State.QUEUED).order_by("pk").first()
-    if waiting is not None and not waiting.must_wait(at=now()):
+    if waiting is not None and not waiting.must_wait(at=timezone.now()):
         run_report.delay(waiting.pk)
 
 
 def notifies_of(report: Report, run: ReportRun) -> bool:
-    """Whether the schedule notifies of the end of this run; it never does of a cancelled one."""
+    """Whether the schedule notifies of the end of this run. It never notifies of a cancelled run."""
     states = {
         Report.NotifyOn.NEVER: (),
         Report.NotifyOn.FAILURE: (ReportRun.State.FAILED,),
@@ -130,11 +144,12 @@ def notifies_of(report: Report, run: ReportRun) -> bool:
 
 
 @shared_task(name="reports.notify", autoretry_for=(Undelivered,), retry_backoff=5, max_retries=5)
-def notify(run_id: int, way: notice.Way) -> None:
+def notify(run_id: int, way: notifications.Way) -> None:
     """Send a notification of a run's end, with retries for some minutes."""
-    run = ReportRun.objects.select_related("report").filter(pk=run_id).first()
-    if run is not None and run.report is not None:
-        notice.send(run.report, run, way)
+    with in_cluster_of(ReportRun, run_id):
+        run = ReportRun.objects.select_related("report").filter(pk=run_id).first()
+        if run is not None and run.report is not None:
+            notifications.send(run.report, run, way)
 
 
 @shared_task(name="reports.drop_expired_results")
@@ -144,11 +159,12 @@ def drop_expired_results() -> None:
         logger.info("removed an expired result", extra={"run": run_id})
 
 
+@in_every_cluster
 def close_abandoned() -> None:
     """Close the runs whose worker has died."""
     for run in runner.fail_abandoned():
         logger.warning("closed a run whose worker died", extra={"run": run.pk})
-        run_over(run)
+        finish_run(run)
 
 
 @worker_ready.connect
@@ -159,8 +175,17 @@ def recover_runs(sender: Any, **_: Any) -> None:
         return
     close_abandoned()
     # A run that is also in the queue still starts only once: the second delivery finds that its state is not queued.
-    for run in ReportRun.objects.filter(state=ReportRun.State.QUEUED):
+    for run in ReportRun.everywhere.filter(state=ReportRun.State.QUEUED):
         run_report.apply_async((run.pk,), eta=run.not_before)
+
+
+@beat_init.connect
+def maintain_new_archives(**_: Any) -> None:
+    """Schedule the maintenance of the archives of clusters that are declared for the first time."""
+    for cluster in current.names():
+        if cluster != DEFAULT:
+            with current.entered(cluster), transaction.atomic():
+                schedule.schedule_maintenance()
 
 
 @beat_init.connect

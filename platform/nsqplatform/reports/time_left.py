@@ -7,7 +7,7 @@ from datetime import datetime
 from nsqplatform.reports.models import ReportRun
 
 SURE_FROM = 0.2
-"""Progress from which the estimate uses it. Before that, most of the time was the start of Java."""
+"""The estimate uses the progress from this value on. Before it, most of the elapsed time was spent starting Java."""
 
 
 def earlier_run(run: ReportRun) -> ReportRun | None:
@@ -18,8 +18,8 @@ def earlier_run(run: ReportRun) -> ReportRun | None:
 
 
 def seconds_left(run: ReportRun, earlier: ReportRun | None, *, at: datetime) -> int | None:
-    """The estimated remaining seconds; None if unknown. An estimate from an earlier run is at most the time that it
-    took from the same stage on."""
+    """The estimated remaining seconds; None if unknown. An estimate from an earlier run never exceeds the time that
+    this run took from the start of the same stage."""
     if run.started_at is None:
         return None
     if earlier is not None and (left := _by_stages(run, earlier, at)) is not None:
@@ -31,14 +31,14 @@ def seconds_left(run: ReportRun, earlier: ReportRun | None, *, at: datetime) -> 
 
 
 def _by_stages(run: ReportRun, earlier: ReportRun, at: datetime) -> float | None:
-    """The earlier run's time from the start of this stage on, less this run's time in the stage, but at least the
-    earlier run's time after this stage. In seconds; None if the earlier run did not have the stage."""
+    """The time, in seconds, that the earlier run took from the start of the present stage, minus the time that this run
+    has spent in it. At least the time that the earlier run took after the stage. None if it did not have the stage."""
     if not run.stages or not earlier.stages or earlier.finished_at is None:
         return None
     current, end_ms = run.stages[-1], earlier.finished_at.timestamp() * 1000
     starts = [(stage["name"], stage["started_at"]) for stage in earlier.stages]
     for (name, started_at), (_, next_at) in zip(starts, [*starts[1:], ("", end_ms)], strict=True):
         if name == current["name"]:
-            been_at_it_ms = at.timestamp() * 1000 - current["started_at"]
-            return max(end_ms - next_at, end_ms - started_at - been_at_it_ms) / 1000
+            spent_ms = at.timestamp() * 1000 - current["started_at"]
+            return max(end_ms - next_at, end_ms - started_at - spent_ms) / 1000
     return None

@@ -12,7 +12,7 @@ from django.db import migrations
 SCHEDULES = {
     "compact": ("Compact the archive", "5 * * * *"),
     "rollup": ("Roll up the archive", "20 * * * *"),
-    "retain": ("Drop what is old", "40 2 * * *"),
+    "retain": ("Remove expired data", "40 2 * * *"),
 }
 KEEP_DAYS = 7
 

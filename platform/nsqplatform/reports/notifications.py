@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from nsqplatform import outbound
+from nsqplatform.clusters import current
 from nsqplatform.reports.models import Report, ReportRun
 from nsqplatform.reports.schedule import recipients
 from nsqplatform.reports.schemas import unix_ms
@@ -13,7 +14,8 @@ Way = Literal["webhook", "email"]
 
 
 def ways(report: Report) -> list[Way]:
-    """The ways of notification of a schedule. Each is sent by its own task, so that a failing one delays no other."""
+    """The ways in which a schedule notifies. Each has a task of its own, so that a failing one does not delay the
+    other."""
     found: list[Way] = ["webhook"] if report.notify_webhook else []
     return [*found, "email"] if recipients(report.notify_email) else found
 
@@ -31,6 +33,7 @@ def fields_of(report: Report, run: ReportRun) -> dict[str, object]:
     """The JSON fields for webhooks, in addition to the text; times are unix milliseconds."""
     return {
         "schedule": report.name,
+        "cluster": current.name(),
         "run": run.pk,
         "job": run.job,
         "parameters": run.parameters,
@@ -45,7 +48,7 @@ def fields_of(report: Report, run: ReportRun) -> dict[str, object]:
 
 
 def title_of(report: Report, run: ReportRun) -> str:
-    return f"Report {report.name} {run.state}"
+    return current.with_title(f"Report {report.name} {run.state}")
 
 
 def text_of(report: Report, run: ReportRun) -> str:
