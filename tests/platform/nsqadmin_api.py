@@ -19,12 +19,13 @@ class NsqadminApi:
         from django.core.asgi import get_asgi_application
 
         from nsqplatform.accounts.forwarded import Forwarded
-        from nsqplatform.nsqadmin.asgi import NsqadminFirst
+        from nsqplatform.clusters.asgi import OfCluster
+        from nsqplatform.nsqadmin.asgi import NsqadminEndpoints
 
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self.application = Forwarded(NsqadminFirst(get_asgi_application()))
+        self.application = Forwarded(OfCluster(NsqadminEndpoints(get_asgi_application())))
 
     def request(
         self, method: str, path: str, body: Any = None, *, peer: str = "127.0.0.1", **headers: str

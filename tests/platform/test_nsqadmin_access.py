@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
 from django.test import Client
 
-from nsqplatform.accounts.models import User
+from nsqplatform.accounts.models import AuditEntry, User
 from nsqplatform.accounts.tokens import create_token
 from tests.harness.waiting import wait_until
 
@@ -52,7 +53,7 @@ def test_the_script_role_opens_just_so_far(go_cluster, locked_api, nsqadmin_sett
     assert locked_api.request("PUT", "/config/log_level", "info").status_code == configure
 
 
-def test_scripts_from_elsewhere_are_not_let_in(go_cluster, api, nsqadmin_settings):
+def test_scripts_from_elsewhere_are_refused(go_cluster, api, nsqadmin_settings):
     """Only this machine's are, unless a network is given."""
     assert api.get("/api/topics", peer="10.0.0.9").status_code == 401
     nsqadmin_settings(script_cidr=("10.0.0.0/8",))
@@ -124,6 +125,31 @@ def test_a_session_reads_and_needs_its_csrf_token_to_act(go_cluster, locked_api,
     assert attempt(locked_api, Cookie=f"{cookie}; csrftoken={secret}", X_CSRFToken=secret) == 200
 
 
+def test_each_action_of_a_session_needs_its_csrf_token(go_cluster, locked_api, callers, account):
+    """An earlier request with the token does not admit one without it, although the account is cached for a second.
+    The refusal names the account, as at the API."""
+    operator = callers("operator").headers
+    cookie = {"Cookie": operator["Cookie"]}
+    assert attempt(locked_api, **operator) == 200
+    assert attempt(locked_api, **cookie) == 403
+    assert locked_api.post("/api/v1/actions", {"action": "pause", "topic": "fresh"}, **cookie).status_code == 403
+    kept = AuditEntry.objects.filter(outcome="refused").values_list("user", "topic", "subject")
+    assert sorted(kept) == [
+        ("operator", "fresh", "POST /api/topics"),
+        ("operator", "fresh", "POST /api/v1/actions"),
+    ]
+
+
+@pytest.mark.parametrize("path", ["/api/topics", "/api/v1/actions"])
+def test_a_body_above_the_limit_is_refused_at_every_door(go_cluster, locked_api, callers, settings, path):
+    """The limit is the platform's."""
+    operator = callers("operator").headers
+    body = {"topic": "fresh", "action": "create", "ignored": "x" * settings.DATA_UPLOAD_MAX_MEMORY_SIZE}
+    assert locked_api.post(path, body, **operator).status_code == 413
+    body["ignored"] = "x" * (settings.DATA_UPLOAD_MAX_MEMORY_SIZE // 2)
+    assert locked_api.post(path, body, **operator).status_code == 200
+
+
 # ---- users that a proxy names
 
 
@@ -142,7 +168,7 @@ def test_users_that_a_trusted_proxy_names_have_their_roles(
         assert changed.json() == {"message": "FORBIDDEN"}
 
 
-def test_the_header_is_not_believed_from_elsewhere(go_cluster, locked_api, sso, caplog):
+def test_the_header_is_not_trusted_from_elsewhere(go_cluster, locked_api, sso, caplog):
     """A caller that bypasses the proxy is anonymous, and the attempt is logged."""
     for peer in ("127.0.0.1", "10.0.0.2", "::1"):
         assert locked_api.get("/api/topics", peer=peer, X_Forwarded_User="alice").status_code == 401
@@ -164,7 +190,33 @@ def test_a_proxied_request_without_a_user_is_anonymous(go_cluster, locked_api, s
     assert locked_api.get("/api/topics", peer="10.0.0.1", X_Forwarded_User="").status_code == 401
 
 
-def test_other_users_can_be_turned_away(go_cluster, locked_api, sso, nsqadmin_settings):
+@pytest.mark.parametrize("door", [("DELETE", "/api/topics/orders"), ("POST", "/api/v1/actions")], ids=" ".join)
+def test_of_several_credentials_the_same_one_counts_at_every_door(door, locked_api, sso, callers, caplog):
+    """The token; without one, the name that a trusted proxy sends; without both, the session. An invalid token is
+    refused, whatever is beside it. All of these are viewers, whose refused request names the account."""
+    method, path = door
+    caplog.set_level(logging.WARNING, logger="nsqplatform.accounts.audit")
+    session = callers("viewer").headers
+    proxy = {"X_Forwarded_User": "bob"}
+    tom = User.objects.create(username="tom", role="viewer")
+    token = {"Authorization": f"Bearer {create_token(user=tom, name='script')}"}
+    for headers, status, name in (
+        (session | proxy | token, 403, "tom"),
+        (session | token, 403, "tom"),
+        (proxy | token, 403, "tom"),
+        (session | proxy, 403, "bob"),
+        (session, 403, "viewer"),
+        (session | proxy | {"Authorization": "Bearer nsq_none"}, 401, None),
+    ):
+        caplog.clear()
+        answer = locked_api.request(method, path, {}, peer="10.0.0.1", **headers)
+        assert answer.status_code == status, (headers, answer.text)
+        assert "token" in answer.text or status == 403
+        (refused,) = (record for record in caplog.records if record.message == "refused")
+        assert name in (None, refused.user), headers
+
+
+def test_other_users_can_be_refused(go_cluster, locked_api, sso, nsqadmin_settings):
     nsqadmin_settings(header_role="none")
     assert locked_api.get("/api/topics", peer="10.0.0.1", X_Forwarded_User="bob").status_code == 401
 
@@ -230,7 +282,7 @@ def test_settings_are_read_by_their_file_keys(go_cluster, api, nsqadmin_settings
 
 
 @pytest.mark.parametrize("option", ["admin_user", "nope", "config", "version"])
-def test_an_option_that_there_is_not_is_invalid(api, option):
+def test_an_unknown_option_is_invalid(api, option):
     for answer in (api.get(f"/config/{option}"), api.request("PUT", f"/config/{option}", "x")):
         assert (answer.status_code, answer.json()) == (400, {"message": "INVALID_OPTION"})
 

@@ -18,6 +18,7 @@ import httpx
 import pytest
 
 from nsqdaemon.settings import markdown
+from nsqplatform.accounts.models import AuditEntry
 from nsqplatform.nsqadmin.graphite import Graphite
 from nsqplatform.nsqadmin.settings import AdminSettings, from_environment
 from tests.harness.waiting import DEADLINE_S, wait_until
@@ -107,7 +108,8 @@ def test_it_serves_a_cluster_below_its_base_path_and_ends_cleanly(go_cluster, tm
 
         site = f"http://{wait_until(address, 'it listens', within_s=90)}"
         assert "INFO: nsqadmin v1.3.0" in log.read_text()
-        assert re.search(rf"sign in, once, as admin: {site}/nsq/signin/\S+", log.read_text())
+        link = rf"sign in, once, as admin: {site}/nsq/signin/\S+"
+        wait_until(lambda: re.search(link, log.read_text()), "it prints a link to sign in")
         with httpx.Client(trust_env=False, timeout=DEADLINE_S) as client:
             assert client.get(f"{site}/nsq/ping").text == "OK"
             assert client.get(f"{site}/nsq/api/topics").json() == {"topics": ["orders"], "message": ""}
@@ -208,7 +210,7 @@ def test_a_rate_of_nothing_is_refused(graphite, api, query, code):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_render_is_handed_on_with_credentials_and_the_peer(graphite, api):
+def test_render_is_forwarded_with_credentials_and_the_peer(graphite, api):
     """Below graphite's own path; refused to callers who may not look."""
     answer = api.get("/render?target=a&width=1")
     assert (answer.status_code, answer.headers["Content-Type"]) == (200, "image/png")
@@ -220,7 +222,16 @@ def test_render_is_handed_on_with_credentials_and_the_peer(graphite, api):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_render_keeps_headers_of_ours_to_itself(graphite, api, browser, account):
+def test_a_refusal_of_graphite_is_passed_on(graphite, api):
+    """It is graphite's, not the platform's, so it is not in the audit trail."""
+    graphite.answer = (403, b"<html>Forbidden</html>")
+    answer = api.get("/render?target=a")
+    assert (answer.status_code, answer.text) == (403, "<html>Forbidden</html>")
+    assert not AuditEntry.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_render_forwards_no_headers_of_ours(graphite, api, browser, account):
     """Neither the session nor other headers of the browser are sent to graphite, and only the content type is
     returned."""
     account("viewer")

@@ -261,7 +261,7 @@ def test_without_percentiles_there_are_null(mode, go_cluster, api):
     assert api.get("/api/topics/orders/billing").json()["e2e_processing_latency"]["percentiles"] is None
 
 
-def test_missing_fields_of_a_node_cost_their_default(mode, go_cluster, api):
+def test_missing_fields_of_a_node_have_their_default(mode, go_cluster, api):
     """No latencies, no lists: the answer does not fail."""
     alpha = go_cluster.nodes[0]
     alpha.topic("orders")
@@ -314,7 +314,7 @@ def test_a_node_that_two_registries_list_is_one(go_cluster, api, settings):
     assert [len(node["remote_addresses"]) for node in nodes] == [2, 1]
 
 
-def test_a_registry_without_tombstones_costs_nothing(go_cluster, api):
+def test_a_registry_without_tombstones_is_no_failure(go_cluster, api):
     """Older registries send none."""
     go_cluster.nodes[0].topic("orders")
     original = go_cluster.registry.get
@@ -432,7 +432,7 @@ def test_a_dead_node_makes_a_warning(mode, go_cluster, api, path):
         assert f"dial tcp {dead.address}: connect: connection refused" in answer.json()["message"]
 
 
-def test_a_frozen_node_costs_the_request_timeout_and_a_warning(mode, go_cluster, api):
+def test_a_frozen_node_takes_the_request_timeout_and_makes_a_warning(mode, go_cluster, api):
     alpha, beta = go_cluster.nodes
     alpha.channel("orders", "billing")
     beta.channel("orders", "billing")
@@ -445,7 +445,7 @@ def test_a_frozen_node_costs_the_request_timeout_and_a_warning(mode, go_cluster,
 
 
 @pytest.mark.parametrize("nonsense", [b"{", b"[]", b'{"topics":[{"depth":1}]}', b'{"topics":7}', b""])
-def test_a_node_that_talks_nonsense_makes_a_warning(mode, go_cluster, api, nonsense):
+def test_a_node_with_an_invalid_answer_makes_a_warning(mode, go_cluster, api, nonsense):
     alpha, beta = go_cluster.nodes
     alpha.channel("orders", "billing")
     beta.channel("orders", "billing")
@@ -680,7 +680,7 @@ def test_a_new_topic_is_listed_at_once(go_cluster, api, collect, snapshot):
     wait_until(lambda: len((snapshot() or {"topics": []})["topics"]) == 1, "the snapshot")
     assert api.get("/api/topics").json()["topics"] == ["orders"]
     assert api.post("/api/topics", {"topic": "fresh"}).status_code == 200
-    wait_until(lambda: api.get("/api/topics").json()["topics"] == ["fresh", "orders"], "the new topic", within_s=2)
+    assert api.get("/api/topics").json()["topics"] == ["fresh", "orders"]
 
 
 def test_the_snapshot_does_not_hide_servers_that_do_not_answer(go_cluster, api, collect, snapshot):

@@ -119,7 +119,7 @@ def test_deleting_goes_to_registries_and_producers(go_cluster, api, channel):
     assert all((node.topics == {}) is not bool(channel) for node in go_cluster.nodes)
 
 
-def test_a_tombstone_marks_the_node_and_takes_the_topic_off_it(go_cluster, api):
+def test_a_tombstone_marks_the_node_and_removes_the_topic_from_it(go_cluster, api):
     """The other producer keeps it."""
     alpha, beta = go_cluster.nodes
     alpha.topic("orders")
@@ -273,7 +273,7 @@ def test_with_all_registries_down_the_snapshot_is_not_used(go_cluster, api, watc
     assert alpha.posts == []
 
 
-def test_a_topic_is_not_made_again_on_a_node_that_lost_it(go_cluster, api, watches):
+def test_a_topic_is_not_created_again_on_a_node_that_lost_it(go_cluster, api, watches):
     """Creating a topic calls only the registries, whatever node had it before."""
     alpha = go_cluster.nodes[0]
     alpha.topic("orders")
@@ -348,7 +348,7 @@ def test_a_registry_that_does_not_know_the_topic_makes_a_warning(go_cluster, sec
         ('{"topic":"t","channel":"a/b"}', "INVALID_CHANNEL"),
     ],
 )
-def test_a_body_that_makes_no_sense_is_refused(go_cluster, api, body, message):
+def test_an_invalid_body_is_refused(go_cluster, api, body, message):
     """With the text of Go's decoder, or the error code of the name; nothing is sent anywhere."""
     refused(api.post("/api/topics", body), 400, message)
     assert all(upstream.posts == [] for upstream in go_cluster.everything)
@@ -380,7 +380,7 @@ def test_other_faults_of_json_are_refused_alike(go_cluster, api, body):
 @pytest.mark.parametrize(
     ("body", "message"), [("", "EOF"), ("{}", "INVALID_ACTION"), ('{"action":"explode"}', "INVALID_ACTION")]
 )
-def test_an_action_that_there_is_not_is_refused(go_cluster, api, path, body, message):
+def test_an_unknown_action_is_refused(go_cluster, api, path, body, message):
     refused(api.post(path, body), 400, message)
 
 
@@ -412,8 +412,9 @@ def test_a_channel_that_no_node_has_is_not_found(go_cluster, api):
     refused(api.post("/api/topics/orders/nowhere", {"action": "pause"}), 404, "CHANNEL_NOT_FOUND")
 
 
-def test_a_body_beyond_a_mebibyte_is_refused(go_cluster, api):
-    refused(api.post("/api/topics", b"x" * (1 << 20) + b"x"), 413, "BODY_TOO_BIG")
+def test_a_body_beyond_the_platforms_limit_is_refused(go_cluster, api, settings):
+    """Before it is read as JSON."""
+    refused(api.post("/api/topics", b"x" * settings.DATA_UPLOAD_MAX_MEMORY_SIZE + b"x"), 413, "BODY_TOO_BIG")
 
 
 # ---- who does not answer
@@ -563,7 +564,7 @@ def test_every_action_has_its_name(go_cluster, api, endpoint):
     assert "channel" not in endpoint.got[0]
 
 
-def test_an_endpoint_that_is_not_there_harms_nothing(go_cluster, api, nsqadmin_settings):
+def test_an_unreachable_notification_endpoint_fails_no_request(go_cluster, api, nsqadmin_settings):
     nsqadmin_settings(notification_http_endpoint="http://127.0.0.1:1/hook")
     for _ in range(3):
         assert api.post("/api/topics", {"topic": "orders"}).status_code == 200

@@ -1,23 +1,24 @@
 """Authentication and authorization of requests to nsqadmin's endpoints.
 
 Credentials are tried in this order: a bearer token, the header of a trusted proxy, a session. Without any, the request
-has the role of ``--script-role``, by default none. A request without a token must name one of ALLOWED_HOSTS as its host
-and, if it changes something, must not come from a page of another site, because browsers send the other credentials by
-themselves.
+has the role of ``--script-role``, by default none. A request without a token must name one of ALLOWED_HOSTS as its
+host. As for the API, ``accounts.access`` checks the permission, and that no other site's page can have sent the
+request; scripts, which know no CSRF token, need none.
 """
 
 from __future__ import annotations
 
 import time
+from functools import cache
 from io import BytesIO
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
+from django.core.exceptions import PermissionDenied
 from django.core.handlers.asgi import ASGIRequest
-from ninja.utils import check_csrf
 
 from nsqdaemon.http import HTTPError
-from nsqplatform.accounts.audit import SAFE
+from nsqplatform.accounts.access import MaybeForged, admit
 from nsqplatform.accounts.connection import HTTPScope, bearer, header
 from nsqplatform.accounts.credentials import user_of_scope
 from nsqplatform.accounts.forwarded import client_of_scope, peer_of_scope
@@ -26,6 +27,8 @@ from nsqplatform.accounts.networks import within
 from nsqplatform.accounts.origins import is_own_host, is_own_page
 from nsqplatform.accounts.roles import Permission, Role
 from nsqplatform.accounts.tokens import TokenRefused
+from nsqplatform.clusters import current
+from nsqplatform.clusters.declaration import DEFAULT
 
 REMEMBERED_S = 1.0
 """Time for which the account of some credentials is cached."""
@@ -36,7 +39,7 @@ SCRIPT = "script"
 
 
 class Access:
-    """Finds callers, with a short cache, so that a script's frequent requests do not burden the database."""
+    """Finds callers, with a short cache, so that a script's frequent requests do not load the database."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, ...], tuple[float, User | None]] = {}
@@ -46,25 +49,31 @@ class Access:
 
         Raises HTTPError: 401 without an account, 403 without the permission, 400 for another host name.
         """
-        by_token = bearer(scope) is not None
-        if not by_token and not is_own_host(scope):
+        if bearer(scope) is None and not is_own_host(scope):
             raise HTTPError(400, "INVALID_HOST")
         user = await self._caller(scope)
         if user is None:
             raise HTTPError(401, "UNAUTHORIZED")
         scope["caller"] = user
-        if not user.may(permission):
-            raise HTTPError(403, "FORBIDDEN")
-        if not by_token and scope["method"] not in SAFE:
-            forbid_other_sites(scope)
-        return user
+        try:
+            return admit(
+                user,
+                permission,
+                method=scope["method"],
+                request=lambda: ASGIRequest(scope, BytesIO()),
+                is_own=lambda: is_from_no_other_site(scope),
+            )
+        except MaybeForged:
+            raise HTTPError(403, "CSRF_FAILED") from None
+        except PermissionDenied:
+            raise HTTPError(403, "FORBIDDEN") from None
 
     async def _caller(self, scope: HTTPScope) -> User | None:
         named = settings.NSQADMIN.acl_http_header.lower().encode("latin-1")
         credentials = [header(scope, name) for name in (b"authorization", b"cookie", named)]
         if not any(credentials):
             return script(client_of_scope(scope))
-        key = (*credentials, client_of_scope(scope), peer_of_scope(scope), scope["method"])
+        key = (current.name(), *credentials, client_of_scope(scope), peer_of_scope(scope))
         now = time.monotonic()
         found = self._known.get(key)
         if found is None or now - found[0] > REMEMBERED_S:
@@ -75,32 +84,30 @@ class Access:
 
 
 def signed_in(scope: HTTPScope) -> User | None:
-    """The account of the request's credentials. Raises HTTPError: 401 for an invalid token, 403 for a session without
-    its CSRF token."""
+    """The account of the request's credentials. Raises HTTPError 401 for an invalid token."""
     try:
-        user = user_of_scope(scope)
+        return user_of_scope(scope) or script(client_of_scope(scope))
     except TokenRefused as error:  # even if --script-role would permit the request without a token
         raise HTTPError(401, f"UNAUTHORIZED: {error}") from None
-    if user is None:
-        return script(client_of_scope(scope))
-    if user.via == "session" and scope["method"] not in SAFE and check_csrf(ASGIRequest(scope, BytesIO())) is not None:
-        raise HTTPError(403, "CSRF_FAILED")
-    return user
 
 
 def script(client: str) -> User | None:
-    """The account for a request without sign-in, if the settings permit it."""
+    """The account for a request without sign-in to the default cluster, if the settings permit it."""
     nsqadmin = settings.NSQADMIN
-    if nsqadmin.script_role == "none" or not within(client, nsqadmin.script_networks):
+    if current.name() != DEFAULT or nsqadmin.script_role == "none" or not within(client, nsqadmin.script_networks):
         return None
-    user = User(username=SCRIPT, role=Role(nsqadmin.script_role))
+    return _script_of(Role(nsqadmin.script_role))
+
+
+@cache
+def _script_of(role: Role) -> User:
+    user = User(username=SCRIPT, role=role)
     user.via = SCRIPT
     return user
 
 
-def forbid_other_sites(scope: HTTPScope) -> None:
-    """Refuse requests from pages of other sites, by the headers that browsers add."""
+def is_from_no_other_site(scope: HTTPScope) -> bool:
+    """Whether the headers that browsers add name no other site as that of the page."""
     if header(scope, b"sec-fetch-site") not in ("", "none", "same-origin"):
-        raise HTTPError(403, "FORBIDDEN")
-    if header(scope, b"origin") and not is_own_page(scope):
-        raise HTTPError(403, "FORBIDDEN")
+        return False
+    return not header(scope, b"origin") or is_own_page(scope)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
 
 from django.conf import settings
 from django.core.exceptions import PermissionDenied
@@ -18,6 +17,8 @@ from nsqplatform.accounts.networks import within
 from nsqplatform.accounts.roles import Permission
 from nsqplatform.cluster import node_client
 from nsqplatform.cluster.actions.notification import Origin
+from nsqplatform.clusters import current
+from nsqplatform.clusters.current import PerCluster
 from nsqplatform.nsqadmin import configuration, sources
 from nsqplatform.nsqadmin.access import Access
 from nsqplatform.nsqadmin.failures import UpstreamFailed, nobody_answered
@@ -26,8 +27,8 @@ from nsqplatform.nsqadmin.reads import Reads
 from nsqplatform.nsqadmin.snapshot_answers import SnapshotAnswers
 from nsqplatform.nsqadmin.writes import AllFailed, Writes
 
-Body = dict[str, Any]
-MAX_BODY_BYTES = 1 << 20
+Body = Mapping[str, object]
+"""A JSON object: one of the TypedDicts of the reads and writes."""
 
 
 class ScopedRequest(Request):
@@ -41,9 +42,9 @@ class Endpoints:
 
     def __init__(self) -> None:
         self.access = Access()
-        self.answers = SnapshotAnswers()
+        self.answers = PerCluster(SnapshotAnswers)
         self.router = Router()
-        self._client: Client | None = None
+        self._clients = PerCluster(node_client.client)
         add = self.router.add
         add("GET", "/ping", lambda request: text_response("OK", nsq=False))
         add("GET", "/api/topics", self._topics)
@@ -69,10 +70,8 @@ class Endpoints:
 
     @property
     def client(self) -> Client:
-        """The client of all requests, so that connections to nodes stay open."""
-        if self._client is None:
-            self._client = node_client.client()
-        return self._client
+        """The client of all requests to the current cluster, so that connections to nodes stay open."""
+        return self._clients()
 
     # ---- reads
 
@@ -80,11 +79,11 @@ class Endpoints:
         await self._viewer(request)
         if request.params.get("inactive") == "true":
             return await self._asked(Reads.inactive_topics)
-        return await self.answers.topics() or await self._asked(Reads.topics)
+        return await self.answers().topics() or await self._asked(Reads.topics)
 
     async def _counter(self, request: Request) -> Response:
         await self._viewer(request)
-        return await self.answers.counter() or await self._asked(Reads.counter)
+        return await self.answers().counter() or await self._asked(Reads.counter)
 
     def _read(self, question: Callable[[Reads, Request], Awaitable[Body]]) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
@@ -124,6 +123,8 @@ class Endpoints:
                 return json_response(error.body, 502)
             except (UpstreamFailed, NobodyAnswered) as error:
                 return upstream_error(error)
+            finally:
+                self.answers().acted()
 
         return answer
 
@@ -140,7 +141,10 @@ class Endpoints:
     async def _change_config(self, request: Request) -> Response:
         self._within_cidr(request)
         await self.access.require(scope_of(request), Permission.ADMINISTER)
-        return await configuration.change(settings.NSQADMIN, request.path_value, request.body)
+        try:
+            return await configuration.change(settings.NSQADMIN, request.path_value, request.body)
+        finally:
+            self.answers().acted()
 
     def _within_cidr(self, request: Request) -> None:
         allowed = settings.NSQADMIN.config_networks
@@ -171,5 +175,5 @@ def topic_and(request: Request) -> tuple[str, str | None]:
 def origin(request: Request, user: User) -> Origin:
     headers = {name.decode("latin-1").title(): value.decode("latin-1") for name, value in request.headers}
     scope = scope_of(request)
-    url = f"{scope.get('scheme', 'http')}://{headers.get('Host', '')}{request.target.decode('latin-1')}"
-    return Origin(user=user, peer=request.remote_address, url=url, headers=headers)
+    url = f"{scope.get('scheme', 'http')}://{headers.get('Host', '')}{current.path()}{request.target.decode('latin-1')}"
+    return Origin.of(user=user, peer=request.remote_address, url=url, headers=headers)

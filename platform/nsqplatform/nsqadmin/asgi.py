@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import logging
 import time
-import zlib
 from collections.abc import Awaitable
 from functools import lru_cache
 from typing import cast
@@ -24,10 +22,13 @@ from nsqplatform.accounts.connection import (
     Scope,
     Send,
     header,
+    read_body,
     send_response,
 )
 from nsqplatform.accounts.forwarded import client_of_scope
-from nsqplatform.nsqadmin.api import MAX_BODY_BYTES, Endpoints, ScopedRequest
+from nsqplatform.clusters import current
+from nsqplatform.compression import coding_of, packed
+from nsqplatform.nsqadmin.api import Endpoints, ScopedRequest
 from nsqwire.addresses import address_text
 
 logger = logging.getLogger("nsqadmin")
@@ -36,7 +37,7 @@ OURS = frozenset({"api", "config", "ping", "render"})
 """First segments of nsqadmin's paths other than pages; ``api/v1`` is the platform's own."""
 
 
-class NsqadminFirst:
+class NsqadminEndpoints:
     """Answers nsqadmin's paths and passes the rest to ``django``, below the base path if there is one."""
 
     def __init__(self, django: HTTPApplication) -> None:
@@ -66,20 +67,16 @@ class NsqadminFirst:
         )
         request.scope = scope
         if scope["method"] != "GET":
-            await read_body(request, receive)
+            body = await read_body(receive)
+            request.body, request.oversized = body or b"", body is None
         answer = self.endpoints.router.answer(request)
         response = answer if isinstance(answer, Response) else await cast(Awaitable[Response], answer)
-        if base and (300 <= response.status < 400):
-            response = below(base, response)
+        outside = base + current.path()
+        if outside and (300 <= response.status < 400):
+            response = below(outside, response)
         await respond(send, response, scope)
-        if response.status in (401, 403):
-            await sync_to_async(audit.refused)(
-                user=scope.get("caller"),
-                subject=f"{request.method} {path}",
-                detail=json.loads(response.body)["message"],
-                remote_address=client_of_scope(scope),
-                attempted=request.method != "GET" or bool(header(scope, b"authorization")),
-            )
+        if (detail := refusal_of(response)) is not None:
+            await record_refusal(scope, path, request.body, detail)
         # No log line for each poll of a script.
         level = logging.INFO if scope["method"] != "GET" or response.status >= 400 else logging.DEBUG
         if logger.isEnabledFor(level):
@@ -95,6 +92,29 @@ class NsqadminFirst:
                     "ms": round(elapsed_ms, 1),
                 },
             )
+
+
+def refusal_of(response: Response) -> str | None:
+    """The message of a refusal; None for another response, and for one of graphite."""
+    if response.status not in audit.REFUSALS:
+        return None
+    try:
+        return str(json.loads(response.body)["message"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+async def record_refusal(scope: HTTPScope, path: str, body: bytes, detail: str) -> None:
+    """Record a refused request, as ``audit.RefusalRecorder`` does for Django's."""
+    await sync_to_async(audit.refused_request)(
+        user=scope.get("caller"),
+        method=scope["method"],
+        path=path,
+        body=body,
+        detail=detail,
+        remote_address=client_of_scope(scope),
+        is_signed=bool(header(scope, b"authorization")),
+    )
 
 
 def unbased(websockets: Application) -> Application:
@@ -114,25 +134,8 @@ def is_ours(path: str) -> bool:
     return head in OURS and not (head == "api" and segments[2:3] == ["v1"])
 
 
-async def read_body(request: ScopedRequest, receive: Receive) -> None:
-    pieces: list[bytes] = []
-    size, more = 0, True
-    while more:
-        message = await receive()
-        if message["type"] != "http.request":
-            return
-        more = message.get("more_body", False)
-        size += len(message.get("body", b""))
-        if size > MAX_BODY_BYTES:
-            request.oversized = True
-            pieces.clear()
-        else:
-            pieces.append(message.get("body", b""))
-    request.body = b"".join(pieces)
-
-
 def below(base: str, response: Response) -> Response:
-    """Add the base path to a redirect of the router."""
+    """Add the base path, with the cluster's, to a redirect of the router."""
     old = next(line for line in response.head.split(b"\r\n") if line.startswith(b"Location: "))
     location = base.encode() + old.removeprefix(b"Location: ")
     return Response(response.status, b"", ((b"Location", location),))
@@ -144,28 +147,16 @@ def header_list(head: bytes) -> list[tuple[bytes, bytes]]:
     return [(name, value) for name, _, value in pairs]
 
 
-@lru_cache(maxsize=8)
-def packed(body: bytes, how: str) -> bytes:
-    """Compress ``body`` as ``gzip``, or as ``deflate`` without the zlib header, as nsqadmin does. The cache compresses
-    a snapshot's answer once."""
-    if how == "gzip":
-        return gzip.compress(body, 1)
-    squeezer = zlib.compressobj(1, wbits=-15)
-    return squeezer.compress(body) + squeezer.flush()
-
-
-def wanted_packing(scope: HTTPScope) -> str:
-    """The first of ``gzip`` and ``deflate`` in ``Accept-Encoding``; empty if it has neither."""
-    codings = (part.partition(";")[0].strip().lower() for part in header(scope, b"accept-encoding").split(","))
-    return next((coding for coding in codings if coding in ("gzip", "deflate")), "")
+packed_once = lru_cache(maxsize=8)(packed)
+"""Compresses a snapshot's answer for the first of many scripts that request it."""
 
 
 async def respond(send: Send, response: Response, scope: HTTPScope) -> None:
     headers = header_list(response.head)
     body = response.body
-    how = wanted_packing(scope) if body else ""
+    how = coding_of(header(scope, b"accept-encoding")) if body else ""
     if how:
-        body = packed(body, how)
+        body = packed_once(body, how)
         headers = [pair for pair in headers if pair[0] != b"Content-Length"]
         headers += [
             (b"Content-Encoding", how.encode()),

@@ -17,7 +17,8 @@ from nsqwire.durations import nanoseconds
 
 LOOKUPD = "nsqlookupd_http_addresses"
 LEVEL = "log_level"
-MAX_BODY_BYTES = 1 << 20
+MAX_VALUE_BYTES = 1 << 20
+"""nsqadmin's limit."""
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ async def value(settings: AdminSettings, option: str) -> Response:
 async def change(settings: AdminSettings, option: str, body: bytes) -> Response:
     """Change a setting. Raises HTTPError: 413 for a body that is empty or too long, 400 for another setting or an
     invalid value."""
-    if not body or len(body) > MAX_BODY_BYTES:
+    if not body or len(body) > MAX_VALUE_BYTES:
         raise HTTPError(413, "INVALID_VALUE")
     if option == LOOKUPD:
         await sources.change_lookupd(addresses(body))

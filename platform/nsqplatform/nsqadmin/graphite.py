@@ -10,6 +10,7 @@ from urllib.parse import urlencode, urlsplit
 import httpx
 
 from nsqdaemon.http import HTTPError, Response
+from nsqplatform.clusters import current
 from nsqplatform.nsqadmin.settings import AdminSettings
 
 PATIENCE_S = 10.0
@@ -85,7 +86,8 @@ class Graphite:
         The URL is that of our proxy if it is enabled, because browsers may not reach graphite. It does not contain our
         credentials for graphite.
         """
-        at = self.settings.base if self.settings.proxy_graphite else without_credentials(self.settings.graphite_url)
+        ours = f"{self.settings.base}{current.path()}"
+        at = ours if self.settings.proxy_graphite else without_credentials(self.settings.graphite_url)
         if not self.settings.graphite_url:
             return
         if key not in GAUGES:

@@ -8,14 +8,35 @@ platform's own snapshot merges histograms instead. A percentile's keys are sorte
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from nsqcluster.stats import Latency, Percentile
 
 
-def of_node(latency: Latency | None) -> dict[str, Any]:
-    count, held = _counted(latency)
-    percentiles = [
+class PercentileShape(TypedDict):
+    """Values are in nanoseconds."""
+
+    average: float
+    count: int
+    max: float
+    min: float
+    quantile: float
+    value: NotRequired[float]
+    """Only of one node."""
+
+
+class LatencyShape(TypedDict):
+    count: int
+    percentiles: list[PercentileShape] | None
+    topic: str
+    channel: str
+    host: str
+    """Empty for one node, ``*`` for several."""
+
+
+def of_node(latency: Latency | None) -> LatencyShape:
+    count, found = _counted(latency)
+    percentiles: list[PercentileShape] = [
         {
             "average": each.value,
             "count": count,
@@ -24,21 +45,21 @@ def of_node(latency: Latency | None) -> dict[str, Any]:
             "quantile": each.quantile,
             "value": each.value,
         }
-        for each in held
+        for each in found
     ]
     return {"count": count, "percentiles": percentiles or None, "topic": "", "channel": "", "host": ""}
 
 
-def of_all(latencies: Sequence[Latency | None], *, topic: str, channel: str) -> dict[str, Any]:
+def of_all(latencies: Sequence[Latency | None], *, topic: str, channel: str) -> LatencyShape:
     """The percentiles of several nodes; quantiles in the nodes' order. ``min`` and ``max`` ignore nodes without
     samples, unless no node has samples."""
-    held: dict[float, list[tuple[float, int]]] = {}
+    by_quantile: dict[float, list[tuple[float, int]]] = {}
     for latency in latencies:
         count, found = _counted(latency)
         for each in found:
-            held.setdefault(each.quantile, []).append((each.value, count))
-    percentiles = []
-    for quantile, pairs in held.items():
+            by_quantile.setdefault(each.quantile, []).append((each.value, count))
+    percentiles: list[PercentileShape] = []
+    for quantile, pairs in by_quantile.items():
         count = sum(n for _, n in pairs)
         values = [value for value, n in pairs if n or not count]
         percentiles.append(

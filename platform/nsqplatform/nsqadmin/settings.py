@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
+from nsqcluster.addresses import base_url
+from nsqcluster.tls import UnusableFile, tls_context
 from nsqdaemon.logs import LogLevel
 from nsqdaemon.node_http import HTTPTimeouts, NodeTLSSettings
-from nsqdaemon.settings import load, setting, variables
+from nsqdaemon.settings import of_environment, setting, variables
+from nsqdaemon.variable import InvalidVariable
 from nsqplatform.accounts.networks import Network, networks
 from nsqplatform.destinations import Destinations
 from nsqwire.durations import format_duration, nanoseconds
-from nsqwire.version import version_text
 
 PROGRAM = "nsqadmin"
 ROLES = ("none", "viewer", "operator", "admin")
@@ -105,7 +108,7 @@ class AdminSettings(HTTPTimeouts, NodeTLSSettings, env="NSQADMIN_"):
         return "" if clean.strip("/") == "" else "/" + clean.strip("/")
 
     @property
-    def believes_header(self) -> bool:
+    def trusts_header(self) -> bool:
         return self.header_sign_in or bool(self.admin_user or self.operator_user)
 
     @property
@@ -136,12 +139,40 @@ class AdminSettings(HTTPTimeouts, NodeTLSSettings, env="NSQADMIN_"):
 
 
 def from_environment(environ: Mapping[str, str] = os.environ) -> AdminSettings:
-    """The settings of a web process or collector. Exits 2 for an invalid variable; raises ValueError for an invalid
-    network or timeout."""
-    settings = load(AdminSettings, prog=PROGRAM, argv=[], environ=environ, version_text=version_text(PROGRAM))
-    settings.check_timeouts()
-    check_networks(settings)
+    """The settings of a process of the platform. Raises InvalidVariable."""
+    for variable in variables(AdminSettings):
+        if not is_utf_8(environ.get(variable, "")):
+            raise InvalidVariable(variable, f"{environ[variable]!r} is not UTF-8")
+    settings = of_environment(AdminSettings, environ)
+    try:
+        check(settings)
+    except ValueError as error:
+        raise _of_variables(str(error)) from None
     return settings
+
+
+_FLAG = re.compile(r"--([a-z][a-z-]+)")
+
+
+def _of_variables(text: str) -> InvalidVariable:
+    """The error for a value that is not accepted, with the variables in place of the flags that ``text`` names."""
+    first = next(_FLAG.finditer(text))
+    in_variables = _FLAG.sub(_variable_of, text)
+    name = _variable_of(first)
+    return InvalidVariable(name, in_variables.removeprefix(name).lstrip(": "))
+
+
+def _variable_of(flag: re.Match[str]) -> str:
+    return AdminSettings.ENV_PREFIX + flag[1].upper().replace("-", "_")
+
+
+def is_utf_8(text: str) -> bool:
+    """Whether a variable's bytes were UTF-8: Python represents others as lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def as_text(value: object) -> str:
@@ -156,7 +187,66 @@ def as_text(value: object) -> str:
     return str(value)
 
 
-def check_networks(settings: AdminSettings) -> None:
-    """Parse each network once, so that an invalid one is an error at startup. Raises ValueError."""
+def check(settings: AdminSettings) -> None:
+    """Check the values that have a form, so that an invalid one is an error at startup.
+
+    Raises ValueError whose text names the flag: ``--graphite-url: 'x' is not an http:// or https:// URL``.
+    """
+    settings.check_timeouts()
+    check_tls_files(settings)
+    check_urls(settings)
+    check_addresses(settings)
+    if settings.dev_static_dir and not os.path.isdir(settings.dev_static_dir):
+        raise ValueError(f"--dev-static-dir ({settings.dev_static_dir}) is not a directory")
+    if _HEADER.fullmatch(settings.acl_http_header) is None:
+        raise ValueError(f"--acl-http-header: {settings.acl_http_header!r} is not the name of a header")
     _ = settings.config_networks, settings.proxy_networks, settings.script_networks
     _ = settings.allowed_webhooks, settings.denied_webhooks
+
+
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+
+
+def check_urls(settings: AdminSettings) -> None:
+    for flag, url in (
+        ("graphite-url", settings.graphite_url),
+        ("notification-http-endpoint", settings.notification_http_endpoint),
+    ):
+        if url and not is_http_url(url):
+            raise ValueError(f"--{flag}: {url!r} is not an http:// or https:// URL")
+    page = settings.header_sign_out_url
+    if page and not page.startswith("/") and not is_http_url(page):
+        raise ValueError(f"--header-sign-out-url: {page!r} is neither a path nor an http:// or https:// URL")
+
+
+def is_http_url(text: str) -> bool:
+    try:
+        return bool(base_url(text)) and text.startswith(("http://", "https://"))
+    except ValueError:
+        return False
+
+
+def check_addresses(settings: AdminSettings) -> None:
+    for flag, addresses in (
+        ("lookupd-http-address", settings.lookupd_http_address),
+        ("nsqd-http-address", settings.nsqd_http_address),
+    ):
+        for address in addresses:
+            try:
+                base_url(address)
+            except ValueError as error:
+                raise ValueError(f"--{flag}: {error}") from None
+
+
+def check_tls_files(settings: AdminSettings) -> None:
+    """Read the files of ``--http-client-tls-*``."""
+    settings.check_tls()
+    if settings.http_client_tls_root_ca_file or settings.http_client_tls_cert:
+        try:
+            tls_context(
+                root_ca_file=settings.http_client_tls_root_ca_file,
+                cert=settings.http_client_tls_cert,
+                key=settings.http_client_tls_key,
+            )
+        except UnusableFile as error:
+            raise ValueError(f"--http-client-tls-{error.kind}: {error}") from None

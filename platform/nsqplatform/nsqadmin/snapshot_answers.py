@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 
 import orjson
-from django.conf import settings
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
@@ -22,12 +22,13 @@ from nsqdaemon.http.messages import JSON_HEADER, NSQ_HEADER
 from nsqplatform.cluster import store
 from nsqplatform.cluster.snapshots.rows import Columns
 from nsqplatform.cluster.snapshots.table import SHARES
+from nsqplatform.clusters import current
 from nsqplatform.nsqadmin.reads import count_shape, sorted_by_key
 from nsqwire.gojson import encode_without_floats
 
 FRESH_MS = 2_000
 """Two polls, because a snapshot's time is the beginning of its poll."""
-LOOKED_AT_EVERY_S = 0.2
+CHECK_INTERVAL_S = 0.2
 
 Text = bytes | str | None
 
@@ -41,7 +42,7 @@ class State:
     topics: str
     """Digest of the topics' names."""
     all_up: bool
-    sound: bool
+    is_complete: bool
     """Whether all registries answered, all nodes have answered at least once, and the snapshot includes all actions."""
     by_registries: bool
     """Whether registries are configured (mode L)."""
@@ -52,13 +53,19 @@ class SnapshotAnswers:
 
     def __init__(self) -> None:
         self._state: State | None = None
-        self._looked_at = -LOOKED_AT_EVERY_S
-        self._looking = asyncio.Lock()
+        self._checked_at = -math.inf
+        self._action_count = 0
+        self._checking = asyncio.Lock()
         self._redis: Redis | None = None
         self._topics_of: str | None = None
         self._topics: Response | None = None
         self._counter_of: int | None = None
         self._counter: Response | None = None
+
+    def acted(self) -> None:
+        """Read the state again for the next answer, because this process has performed an action."""
+        self._checked_at = -math.inf
+        self._action_count += 1
 
     async def topics(self) -> Response | None:
         """The answer of ``/api/topics``; None also if a server to query is down (without registries: a node)."""
@@ -66,7 +73,7 @@ class SnapshotAnswers:
         if state is None or not (state.by_registries or state.all_up):
             return None
         if self._topics_of != state.topics:
-            kept = await self._get(store.TOPICS)
+            kept = await self._get(store.TOPICS())
             if kept is None:
                 return None
             self._topics = json_response({"topics": json.loads(kept) or None, "message": ""})
@@ -79,7 +86,7 @@ class SnapshotAnswers:
         if state is None or not state.all_up:
             return None
         if self._counter_of != state.version:
-            kept = await self._get(store.SNAPSHOT)
+            kept = await self._get(store.SNAPSHOT())
             if kept is None:
                 return None
             self._counter = counter_answer(orjson.loads(kept)["channels"])
@@ -88,17 +95,19 @@ class SnapshotAnswers:
 
     async def _current(self) -> State | None:
         """The state of the newest snapshot, if it is complete and fresh."""
-        if time.monotonic() - self._looked_at >= LOOKED_AT_EVERY_S:
-            async with self._looking:  # one request reads it, and concurrent ones wait for the result
-                if time.monotonic() - self._looked_at >= LOOKED_AT_EVERY_S:
+        if time.monotonic() - self._checked_at >= CHECK_INTERVAL_S:
+            async with self._checking:  # one request reads it, and concurrent ones wait for the result
+                if time.monotonic() - self._checked_at >= CHECK_INTERVAL_S:
+                    action_count = self._action_count
                     try:
-                        self._state = state_of(*await self._mget(store.STATE, store.CHANGED, store.LOOKUPD))
+                        self._state = state_of(*await self._mget(store.STATE(), store.CHANGED(), store.LOOKUPD()))
                     except (RedisError, OSError, ValueError, KeyError, TypeError):
                         self._state = None  # the cluster is queried then
-                    self._looked_at = time.monotonic()
+                    if action_count == self._action_count:  # none was performed meanwhile
+                        self._checked_at = time.monotonic()
         state = self._state
-        sound = state is not None and state.sound and time.time() * 1000 - state.taken_at <= FRESH_MS
-        return state if sound else None
+        is_usable = state is not None and state.is_complete and time.time() * 1000 - state.taken_at <= FRESH_MS
+        return state if is_usable else None
 
     async def _get(self, key: str) -> Text:
         with suppress(RedisError, OSError):
@@ -118,13 +127,13 @@ def state_of(kept: Text, changed: Text, lookupd: Text) -> State | None:
     stored = json.loads(kept)
     in_force = store.lookupd_in_force(lookupd)
     answered = [address for address, error in stored["registries"].items() if error is None]
-    asked_all = sorted(answered) == sorted(in_force) and bool(in_force or settings.NSQD_HTTP_ADDRESSES)
+    asked_all = sorted(answered) == sorted(in_force) and bool(in_force or current.nsqd_http_addresses())
     return State(
         version=stored["version"],
         taken_at=stored["taken_at"],
         topics=stored["topics"],
         all_up=stored["all_up"],
-        sound=changed is None and asked_all and stored["has_all"],
+        is_complete=changed is None and asked_all and stored["has_all"],
         by_registries=bool(in_force),
     )
 

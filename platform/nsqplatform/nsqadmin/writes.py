@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TypedDict
 
 from asgiref.sync import sync_to_async
 
@@ -19,6 +19,13 @@ from nsqwire.names import is_valid_name
 VERBS = {"pause": Action.PAUSE, "unpause": Action.UNPAUSE, "empty": Action.EMPTY}
 
 
+class Performed(TypedDict):
+    """The body of the answers. ``message`` names the servers that failed; ``results`` are those of every server."""
+
+    message: str
+    results: Sequence[Result]
+
+
 class Writes:
     """The writes of one request, on behalf of its caller."""
 
@@ -26,7 +33,7 @@ class Writes:
         self.user = user
         self.origin = origin
 
-    async def create(self, raw: bytes) -> dict[str, Any]:
+    async def create(self, raw: bytes) -> Performed:
         given = body.read(raw, "topic", "channel")
         topic, channel = given["topic"], given["channel"] or None
         if not is_valid_name(topic):
@@ -35,16 +42,16 @@ class Writes:
             raise HTTPError(400, "INVALID_CHANNEL")
         return await self._act(Action.CREATE, topic, channel)
 
-    async def act(self, raw: bytes, topic: str, channel: str | None) -> dict[str, Any]:
+    async def act(self, raw: bytes, topic: str, channel: str | None) -> Performed:
         action = VERBS.get(body.read(raw, "action")["action"])
         if action is None:
             raise HTTPError(400, "INVALID_ACTION")
         return await self._act(action, topic, channel)
 
-    async def delete(self, topic: str, channel: str | None) -> dict[str, Any]:
+    async def delete(self, topic: str, channel: str | None) -> Performed:
         return await self._act(Action.DELETE, topic, channel)
 
-    async def tombstone(self, raw: bytes, name: str, asking: Reads) -> dict[str, Any]:
+    async def tombstone(self, raw: bytes, name: str, asking: Reads) -> Performed:
         """Tombstone a topic on a node. Raises as ``Reads.address_of``, so that no request can make us call an arbitrary
         address."""
         try:
@@ -66,7 +73,7 @@ class Writes:
         notify(self.origin, "tombstone_topic_producer", topic, node=name)
         return response_of(entry)
 
-    async def _act(self, action: Action, topic: str, channel: str | None) -> dict[str, Any]:
+    async def _act(self, action: Action, topic: str, channel: str | None) -> Performed:
         if not is_valid_name(topic):  # it cannot exist; nodes would return errors
             raise HTTPError(404, "TOPIC_NOT_FOUND")
         if channel is not None and not is_valid_name(channel):
@@ -90,12 +97,12 @@ class Writes:
 class AllFailed(Exception):
     """No server performed the action; ``body`` has each server's error."""
 
-    def __init__(self, body: dict[str, Any]) -> None:
+    def __init__(self, body: Performed) -> None:
         super().__init__(body["message"])
         self.body = body
 
 
-def response_of(entry: AuditEntry) -> dict[str, Any]:
+def response_of(entry: AuditEntry) -> Performed:
     """nsqadmin's ``message``, and the outcome on each node. Raises AllFailed."""
     results: Sequence[Result] = entry.results
     failures = [f"{each['target']} {each['node']}: {each['detail']}" for each in results if each["outcome"] != "done"]
