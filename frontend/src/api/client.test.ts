@@ -17,10 +17,10 @@ const failure = (call: Promise<unknown>): Promise<unknown> => call.then(() => nu
 
 test('names are escaped in paths and queries', async () => {
   const asked = answering(200, '{}');
-  await wholeMessage('a&b', 'c#ephemeral', 'ready', { id: '0/1', node: 'n:1', place: 2 } as Parameters<typeof wholeMessage>[3]);
+  await wholeMessage('a&b', 'c#ephemeral', { id: '0/1', node: 'n:1' });
   const { pathname, searchParams } = new URL(asked[0]?.url ?? '');
   expect(pathname).toBe('/api/v1/messages/0%2F1');
-  expect(Object.fromEntries(searchParams)).toEqual({ topic: 'a&b', channel: 'c#ephemeral', state: 'ready', node: 'n:1', place: '2' });
+  expect(Object.fromEntries(searchParams)).toEqual({ topic: 'a&b', channel: 'c#ephemeral', node: 'n:1' });
   expect(resultCsv(7)).toBe('/api/v1/reports/runs/7/result.csv');
 });
 
@@ -38,7 +38,7 @@ test('an answer without a body is no failure', async () => {
   expect(await changePassword('a', 'b')).toBeUndefined();
 });
 
-test('a refused request rejects with status, words and errors by field', async () => {
+test('a refused request rejects with status, message and errors by field', async () => {
   answering(422, JSON.stringify({ message: 'new_password: too short', field_errors: [{ field: 'new_password', message: 'too short' }] }));
   const error = await failure(changePassword('a', 'b'));
   expect(error).toBeInstanceOf(ApiError);
@@ -55,14 +55,14 @@ test('the end of a session is reported, a wrong password is not', async () => {
   expect(ended).toHaveBeenCalledOnce();
 });
 
-test('no answer, or one of another server, is reported in words', async () => {
+test('no answer, or one of another server, is reported as a sentence', async () => {
   answering(200, '<html>');
   expect(await failure(auditFacets())).toMatchObject({ status: 0, message: expect.stringContaining('not JSON') });
   vi.stubGlobal('fetch', () => Promise.reject(new TypeError('Failed to fetch')));
   expect(await failure(auditFacets())).toMatchObject({ status: 0, message: expect.stringContaining('does not answer') });
 });
 
-test('a refusal is shown in the API’s own words, as a sentence', () => {
+test('a refusal is shown with the API’s message, as a sentence', () => {
   expect(refusal(401, 'Unauthorized', { message: 'incorrect user name or password' })).toBe(
     'Incorrect user name or password.',
   );
@@ -83,6 +83,6 @@ test('errors by field are taken from the API’s answers, and from no other body
 });
 
 test('the live feed connects to the page’s host, with TLS if the page uses it', () => {
-  expect(socketUrl({ protocol: 'http:', host: '127.0.0.1:4171' })).toBe('ws://127.0.0.1:4171/ws/cluster');
-  expect(socketUrl({ protocol: 'https:', host: 'nsq.example' })).toBe('wss://nsq.example/ws/cluster');
+  expect(socketUrl({ protocol: 'http:', host: '127.0.0.1:4171' }, '/ws/cluster')).toBe('ws://127.0.0.1:4171/ws/cluster');
+  expect(socketUrl({ protocol: 'https:', host: 'nsq.example' }, '/ws/cluster')).toBe('wss://nsq.example/ws/cluster');
 });

@@ -21,6 +21,7 @@ import type {
   BulkTarget,
   ClientOrder,
   ClusterEvent,
+  DefinitionReview,
   Delivery,
   Diagnosis,
   EventScope,
@@ -30,8 +31,16 @@ import type {
   HistoryScope,
   HourKept,
   Job,
+  MatchingMessages,
+  MessageAction,
+  MessagesActed,
+  MessagesActionRequest,
+  JobSubject,
   Me,
   NewToken,
+  Mask,
+  MaskPreview,
+  MaskRequest,
   Notifier,
   NotifierRequest,
   Objective,
@@ -39,6 +48,9 @@ import type {
   Parameters,
   Peeked,
   PeekedMessage,
+  MessageType,
+  MessageTypeRequest,
+  PeekOrder,
   PeekState,
   PendingList,
   Person,
@@ -48,6 +60,7 @@ import type {
   PublishRequest,
   RecentHistory,
   Registry,
+  ReportJob,
   Result,
   ResultDay,
   ResultGroup,
@@ -56,18 +69,23 @@ import type {
   RewindRequest,
   RulePreview,
   Run,
+  SavedView,
+  SavedViewRequest,
   Schedule,
   ScheduleRequest,
   Severity,
   SignInLink,
   Silence,
   SilenceRequest,
-  TargetOutcome,
   Token,
   TokenRequest,
   ViewOf,
 } from './types';
 import { withVisibleText } from './visible';
+import { textsOf, type Criteria } from './criteria';
+
+/** A message's place: its id is unique on its node. */
+export type MessageKey = Pick<PeekedMessage, 'id' | 'node'>;
 
 export class ApiError extends Error {
   /** `status` is the HTTP status, or 0 when no answer came; `fieldErrors` are a 422's errors of the request's fields. */
@@ -198,16 +216,62 @@ export const previewRewind = (since: RewindRequest): Promise<RewindPreview> =>
 export const publish = (message: PublishRequest): Promise<Published> => answered(api.POST('/api/v1/messages', { body: message }));
 
 /** The messages of a channel, without side effects. */
-export const peek = async (topic: string, channel: string, state: PeekState, limit: number, offset: number): Promise<Peeked> =>
-  withVisibleText(await answered(api.GET('/api/v1/messages', { params: { query: { topic, channel, state, limit, offset } } })));
+export const peek = async (topic: string, channel: string, state: PeekState, order: PeekOrder, limit: number, offset: number): Promise<Peeked> =>
+  withVisibleText(await answered(api.GET('/api/v1/messages', { params: { query: { topic, channel, state, order, limit, offset } } })));
 
-/** One message, with as much of its body as the broker returns. */
-export const wholeMessage = async (topic: string, channel: string, state: PeekState, { id, node, place }: PeekedMessage): Promise<PeekedMessage> =>
-  withVisibleText(await answered(api.GET('/api/v1/messages/{id}', { params: { path: { id }, query: { topic, channel, state, node, place } } })));
+/** One message, with up to 64 KiB of its body. */
+export const wholeMessage = async (topic: string, channel: string, { id, node }: MessageKey): Promise<PeekedMessage> =>
+  withVisibleText(await answered(api.GET('/api/v1/messages/{id}', { params: { path: { id }, query: { topic, channel, node } } })));
 
-/** At most 50 targets at a time; the outcomes are in their order. */
-export const actOnMany = async (action: BulkAction, targets: readonly BulkTarget[]): Promise<TargetOutcome[]> =>
-  (await answered(api.POST('/api/v1/actions/bulk', { body: { action, targets: [...targets] } }))).outcomes;
+const ofType = (id: number) => ({ params: { path: { type_id: id } } });
+/** The Protocol Buffers message types of topics, by pattern. */
+export const messageTypes = async (): Promise<MessageType[]> => (await answered(api.GET('/api/v1/message-types'))).types;
+export const createMessageType = (type: MessageTypeRequest): Promise<MessageType> => answered(api.POST('/api/v1/message-types', { body: type }));
+export const deleteMessageType = (id: number): Promise<void> => done(api.DELETE('/api/v1/message-types/{type_id}', ofType(id)));
+/** The FileDescriptorSet of a message type. */
+export const descriptorsOf = async (id: number): Promise<Uint8Array> =>
+  new Uint8Array(await answered<ArrayBuffer>(api.GET('/api/v1/message-types/{type_id}/descriptors', { ...ofType(id), parseAs: 'arrayBuffer' }) as never));
+
+/** The address of the download of a whole body. */
+export const bodyDownload = (topic: string, channel: string, { id, node }: MessageKey): string =>
+  `${based(('/api/v1/messages/{id}/body' satisfies keyof paths).replace('{id}', encodeURIComponent(id)))}?${new URLSearchParams({ topic, channel, node })}`;
+
+/** The address of the download of all messages that match. */
+export const messagesExport = (topic: string, channel: string, criteria: Criteria, format: 'ndjson' | 'csv'): string =>
+  `${based('/api/v1/messages/export' satisfies keyof paths)}?${new URLSearchParams({ topic, channel, format, ...textsOf(criteria) })}`;
+
+/** Search a channel's messages. The lines of the answer are NDJSON; closing the connection ends the search. */
+export async function searchMessages(topic: string, channel: string, criteria: Criteria, signal: AbortSignal): Promise<ReadableStream<Uint8Array>> {
+  const query = { topic, channel, ...criteria };
+  const answer = await api.GET('/api/v1/messages/search', { params: { query }, parseAs: 'stream', signal });
+  if (!answer.response.ok || !answer.data) throw refused(answer);
+  return answer.data;
+}
+
+/** Requeue, finish, copy or move messages of one node. */
+export const actOnMessages = (request: MessagesActionRequest): Promise<MessagesActed> => answered(api.POST('/api/v1/messages/actions', { body: request }));
+
+/** Count the messages of a channel that match; nothing is changed. */
+export const countMatches = async (topic: string, channel: string, criteria: Criteria): Promise<MatchingMessages> =>
+  withVisibleText(await answered(api.GET('/api/v1/messages/count', { params: { query: { topic, channel, ...criteria } } })));
+
+type MatchesRequest = { action: MessageAction; topic: string; channel: string; criteria: Criteria; as_of: number; target: string | null };
+
+/** Start an action on all messages of a channel that match and were published until `as_of`. */
+export const actOnMatches = ({ criteria, ...request }: MatchesRequest): Promise<Job> =>
+  answered(api.POST('/api/v1/jobs/messages', { body: { ...request, criteria: { id: '', text: '', match: 'text', ...criteria } } }));
+
+/** Start an action on many topics or channels. */
+export const startJob = (kind: BulkAction, subjects: readonly BulkTarget[]): Promise<Job> =>
+  answered(api.POST('/api/v1/jobs', { body: { kind, subjects: subjects.map((subject) => ({ node: '', ...subject })), parameters: {} } }));
+/** Newest first. */
+export const jobs = async (limit: number): Promise<Job[]> => (await answered(api.GET('/api/v1/jobs', { params: { query: { limit } } }))).jobs;
+export const cancelJob = (job_id: number): Promise<Job> => answered(api.POST('/api/v1/jobs/{job_id}/cancel', { params: { path: { job_id } } }));
+/** The first subjects that failed, or failed on some nodes. */
+export const jobFailures = async (job_id: number, limit: number): Promise<JobSubject[]> => {
+  const params = { path: { job_id }, query: { state: ['failed', 'partial'] as const, limit } };
+  return (await answered(api.GET('/api/v1/jobs/{job_id}/subjects', { params: { ...params, query: { ...params.query, state: [...params.query.state] } } }))).subjects;
+};
 
 /** The cluster's clients that contain every word of `query`. */
 export const clients = async ({ query, ...asked }: { query: string; order?: ClientOrder; descending?: boolean; limit: number }): Promise<FoundClients> =>
@@ -237,8 +301,8 @@ export const recentHistory = (view: ViewOf): Promise<RecentHistory> =>
 export const graphs = (of: { topic?: string; channel?: string; node?: string }): Promise<Graphs> =>
   answered(api.GET('/api/v1/graphs', { params: { query: of } }));
 
-/** Filters of the audit log; an empty text matches everything, times are unix milliseconds. */
-export type AuditFilters = { user?: string; action?: string; object?: string; outcome?: AuditOutcome; since?: number; until?: number };
+/** Filters of the audit trail; an empty text matches everything, times are unix milliseconds. */
+export type AuditFilters = { user?: string; action?: string; object?: string; outcome?: AuditOutcome; job?: number; since?: number; until?: number };
 
 function narrowing({ user, action, object, ...rest }: AuditFilters): AuditFilters {
   return { ...rest, ...(user && { user }), ...(action && { action }), ...(object && { object }) };
@@ -279,7 +343,7 @@ export const tokensOf = async (id: number): Promise<Token[]> =>
 export const revokeTokenOf = (person_id: number, token_id: number): Promise<void> =>
   done(api.DELETE('/api/v1/people/{person_id}/tokens/{token_id}', { params: { path: { person_id, token_id } } }));
 
-export const jobs = async (): Promise<Job[]> => (await answered(api.GET('/api/v1/reports/jobs'))).jobs;
+export const reportJobs = async (): Promise<ReportJob[]> => (await answered(api.GET('/api/v1/reports/jobs'))).jobs;
 
 const ofSchedule = (schedule_id: number) => ({ params: { path: { schedule_id } } });
 export const schedules = async (): Promise<Schedule[]> => (await answered(api.GET('/api/v1/reports/schedules'))).schedules;
@@ -355,6 +419,14 @@ export const deleteRule = (id: number): Promise<void> => done(api.DELETE('/api/v
 /** Evaluate a rule now, without saving it. */
 export const previewRule = (rule: AlertRuleRequest): Promise<RulePreview> => answered(api.POST('/api/v1/alerts/rules/preview', { body: rule }));
 
+const ofMask = (mask_id: number) => ({ params: { path: { mask_id } } });
+export const masks = async (): Promise<Mask[]> => (await answered(api.GET('/api/v1/masks'))).masks;
+export const createMask = (mask: MaskRequest): Promise<Mask> => answered(api.POST('/api/v1/masks', { body: mask }));
+export const changeMask = (id: number, change: MaskRequest): Promise<Mask> => answered(api.PATCH('/api/v1/masks/{mask_id}', { ...ofMask(id), body: change }));
+export const deleteMask = (id: number): Promise<void> => done(api.DELETE('/api/v1/masks/{mask_id}', ofMask(id)));
+/** What paths leave of a body; nothing is stored. */
+export const previewMask = (paths: string[], body: string): Promise<MaskPreview> => answered(api.POST('/api/v1/masks/preview', { body: { paths, body } }));
+
 const ofNotifier = (notifier_id: number) => ({ params: { path: { notifier_id } } });
 export const notifiers = async (): Promise<Notifier[]> => (await answered(api.GET('/api/v1/alerts/notifiers'))).notifiers;
 export const createNotifier = (notifier: NotifierRequest): Promise<Notifier> =>
@@ -370,3 +442,26 @@ export const silences = async (ended: boolean): Promise<Silence[]> =>
 export const silence = (asked: SilenceRequest): Promise<Silence> => answered(api.POST('/api/v1/alerts/silences', { body: asked }));
 export const endSilence = (silence_id: number): Promise<Silence> =>
   answered(api.DELETE('/api/v1/alerts/silences/{silence_id}', { params: { path: { silence_id } } }));
+
+/** The address of the definitions file; `secrets`: with webhook URLs in full. */
+export const definitionsFile = (secrets: boolean): string => based(`/api/v1/definitions${secrets ? '?secrets=true' : ''}`);
+
+/** Import a definitions file, or only compare it. `prune` also removes entries that the file's sections lack. */
+export const importDefinitions = (text: string, { dryRun, prune }: { dryRun: boolean; prune: boolean }): Promise<DefinitionReview> =>
+  answered(
+    api.POST('/api/v1/definitions', {
+      params: { query: { dry_run: dryRun, prune } },
+      body: text,
+      bodySerializer: (body) => body,
+      headers: { 'Content-Type': 'application/toml' },
+    }),
+  );
+
+const ofView = (view_id: number) => ({ params: { path: { view_id } } });
+/** The user's own views, and all shared ones, by name. */
+export const savedViews = async (): Promise<SavedView[]> => (await answered(api.GET('/api/v1/views'))).views;
+export const savedView = (id: number): Promise<SavedView> => answered(api.GET('/api/v1/views/{view_id}', ofView(id)));
+export const saveView = (view: SavedViewRequest): Promise<SavedView> => answered(api.POST('/api/v1/views', { body: view }));
+export const changeView = (id: number, change: Partial<SavedViewRequest>): Promise<SavedView> =>
+  answered(api.PATCH('/api/v1/views/{view_id}', { ...ofView(id), body: change }));
+export const deleteView = (id: number): Promise<void> => done(api.DELETE('/api/v1/views/{view_id}', ofView(id)));

@@ -10,6 +10,7 @@ export type Metric =
   | 'clients'
   | 'deferred'
   | 'depth'
+  | 'emptied_rate'
   | 'finish_rate'
   | 'in_flight'
   | 'oldest_age_ms'
@@ -17,4 +18,5 @@ export type Metric =
   | 'p99_ms'
   | 'publish_rate'
   | 'requeue_rate'
+  | 'rewound_rate'
   | 'timeout_rate';

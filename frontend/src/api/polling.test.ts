@@ -17,7 +17,7 @@ test('the next request is sent some time after the answer, not after the request
   expect(ask).toHaveBeenCalledTimes(2);
 });
 
-test('a stop during a request is known to it, and ends the requests', async () => {
+test('a stop during a request is signalled to it, and ends the requests', async () => {
   let answer = (): void => {};
   const seen: boolean[] = [];
   const ask = vi.fn(async (stopped: () => boolean) => {

@@ -12,19 +12,33 @@ export type SocketEvents = {
 export type Socket = { send(message: BrowserMessage): void; close(): void };
 export type Connect = (events: SocketEvents) => Socket;
 
-export function socketUrl(location: { protocol: string; host: string }): string {
-  return `${location.protocol === 'https:' ? 'wss' : 'ws'}://${location.host}${based('/ws/cluster')}`;
+const LONGEST_RETRY_MS = 10_000;
+
+/** Delay before connection attempt `attempts`, doubling from half a second. */
+export function retryDelayMs(attempts: number): number {
+  return Math.min(LONGEST_RETRY_MS, 500 * 2 ** Math.min(attempts, 10));
 }
 
-export const connectBrowser: Connect = (events) => {
-  const socket = new WebSocket(socketUrl(window.location));
+export function socketUrl(location: { protocol: string; host: string }, path: string): string {
+  return `${location.protocol === 'https:' ? 'wss' : 'ws'}://${location.host}${based(path)}`;
+}
+
+type Events<Message> = { opened(): void; message(message: Message): void; closed(code: number): void };
+
+/** Open a websocket below the cluster's path. Texts for which `read` returns null are ignored. */
+export function openSocket<Received, Sent>(
+  path: string,
+  read: (text: string) => Received | null,
+  events: Events<Received>,
+): { send(message: Sent): void; close(): void } {
+  const socket = new WebSocket(socketUrl(window.location, path));
   let wanted = true;
   socket.onopen = () => wanted && events.opened();
   socket.onmessage = (event: MessageEvent<string>) => {
-    const message = wanted ? received(event.data) : null;
+    const message = wanted ? read(event.data) : null;
     if (message !== null) events.message(message);
   };
-  socket.onclose = () => wanted && events.closed();
+  socket.onclose = (event) => wanted && events.closed(event.code);
   return {
     send: (message) => {
       if (socket.readyState === WebSocket.OPEN) socket.send(JSON.stringify(message));
@@ -34,4 +48,6 @@ export const connectBrowser: Connect = (events) => {
       socket.close();
     },
   };
-};
+}
+
+export const connectBrowser: Connect = (events) => openSocket('/ws/cluster', received, events);

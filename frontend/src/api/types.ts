@@ -2,6 +2,7 @@
  * The platform's types. Rows and bodies are generated from the API's OpenAPI document; the websocket's
  * messages are declared there too; those that contain tables are written here with rows. Times are unix milliseconds.
  */
+import type { Columns } from './columns';
 import type { components, paths } from './schema';
 
 type Schemas = components['schemas'];
@@ -26,13 +27,13 @@ export type ActionRequest = { action: ActionName; topic: string; channel?: strin
 export type ActionOutcome = Schemas['ActionOut'];
 export type NodeResult = Schemas['Result'];
 export type BulkTarget = { topic: string; channel?: string };
-export type BulkAction = Schemas['BulkIn']['action'];
-export type TargetOutcome = Schemas['TargetOutcome'];
+export type BulkAction = Exclude<ActionName, 'create'>;
 export type AuditEntry = Schemas['AuditEntryOut'];
 export type AuditFacets = Schemas['AuditFacetsOut'];
 export type AuditOutcome = AuditEntry['outcome'];
 
-export type Role = Me['role'];
+export type Role = Exclude<Me['role'], 'none'>;
+export type ClusterRole = Schemas['ClusterRole'];
 export type Token = Schemas['TokenOut'];
 export type NewToken = Schemas['NewTokenOut'];
 export type TokenRequest = Required<Schemas['TokenIn']>;
@@ -45,11 +46,15 @@ export type SignInLink = Schemas['LinkOut'];
 /** The error of a field of a request. A field within another follows a dot: `bodies.3`. */
 export type FieldError = Schemas['FieldError'];
 
-export type Job = Schemas['JobOut'];
+export type ReportJob = Schemas['ReportJobOut'];
 /** One parameter of a job; `default` is in the format of requests, null for none. */
 export type ParameterSpec = Schemas['ParameterOut'];
 export type Parameters = Schemas['RunOut']['parameters'];
 export type ParameterValue = Parameters[string];
+export type DefinitionChange = Schemas['ChangeOut'];
+export type DefinitionReview = Schemas['ReviewOut'];
+export type SavedView = Schemas['SavedViewOut'];
+export type SavedViewRequest = Schemas['SavedViewIn'];
 export type Schedule = Schemas['ScheduleOut'];
 export type ScheduleRequest = Required<Schemas['ScheduleIn']>;
 export type Run = Schemas['RunOut'];
@@ -60,6 +65,10 @@ export type Objective = Query<'/api/v1/reports/runs/{run_id}/result/calendar'>['
 export type ResultDay = Schemas['CalendarDay'];
 export type ResultColumn = Schemas['ColumnOut'];
 export type ResultCell = Result['rows'][number][number];
+
+/** An action on many subjects, which the platform carries out. */
+export type Job = Schemas['JobOut'];
+export type JobSubject = Schemas['SubjectOut'];
 
 export type Alert = Schemas['AlertOut'];
 export type AlertCounts = Schemas['CountsOut'];
@@ -72,6 +81,9 @@ export type AlertMetric = Schemas['MetricOut'];
 export type AlertRule = Schemas['RuleOut'];
 export type AlertRuleRequest = Required<Schemas['RuleIn']>;
 export type RulePreview = Schemas['PreviewOut'];
+export type Mask = Schemas['MaskOut'];
+export type MaskRequest = Required<Schemas['MaskValues']>;
+export type MaskPreview = Schemas['MaskPreviewOut'];
 export type Notifier = Schemas['NotifierOut'];
 export type NotifierRequest = Required<Schemas['NotifierIn']>;
 export type Delivery = Schemas['TestOut'];
@@ -99,7 +111,7 @@ export type ViewOf = Schemas['ViewFields'];
  * `put` has whole rows, `set` the changed numbers of others, `drop` keys. A key is a node's id, a topic's name, or a
  * channel's `topic/name`.
  */
-export type TableDelta<Row> = { put: Row[]; set: { keys: string[]; rows: Partial<Row>[] }; drop: string[] };
+export type TableDelta<Row> = { put: Row[]; set: { keys: string[]; columns: Columns<Row> }; drop: string[] };
 
 /** The changes from the snapshot of version `base` to that of `version`. */
 export type Delta = {
@@ -114,11 +126,19 @@ export type Delta = {
 export type Clients = Schemas['Clients'];
 
 export type PublishRequest = Schemas['PublishIn'];
+export type MessagesActionRequest = Schemas['MessagesActionIn'];
+export type MessageAction = MessagesActionRequest['action'];
+export type MessagesActed = Schemas['MessagesActionOut'];
+export type MatchingMessages = Schemas['MatchesOut'];
 export type RewindRequest = Schemas['RewindIn'];
 export type RewindPreview = Schemas['RewindPreviewOut'];
 export type Published = Schemas['PublishOut'];
 export type Peeked = Schemas['PeekOut'];
 export type PeekedMessage = Schemas['PeekedMessage'];
+export type SearchMessage = Schemas['SearchMessage'];
+export type PeekOrder = 'node' | 'oldest' | 'newest';
+export type MessageType = Schemas['MessageTypeOut'];
+export type MessageTypeRequest = Schemas['MessageTypeIn'];
 export type PeekState = 'ready' | 'in_flight' | 'deferred';
 
 /** Messages of `/ws/tail`. */
@@ -127,8 +147,19 @@ export type TailMessage = Schemas['TailMessage'];
 /** Changed alerts, in their current state. Versions increase by one; after a gap, all alerts must be requested. */
 export type AlertsMessage = Schemas['AlertsMessage'];
 
+/** Columns as they are sent: each share of a row is a list of its values. */
+export type WireColumns<Row> = Row extends { nodes: (infer Share)[] } ? Columns<Omit<Row, 'nodes'>> & { nodes?: Share[keyof Share][][][] } : Columns<Row>;
+/** As a delta, and as columns. */
+export type WireChanges<Wire> = { put: Wire; set: { keys?: string[] } & Wire; drop: string[] };
+
+/** A message whose tables have the columns of their rows, which the API's document does not say. */
+type Typed<Message, Nodes, Topics, Channels> = Omit<Message, 'nodes' | 'topics' | 'channels'> & { nodes: Nodes; topics: Topics; channels: Channels };
+
 /** Messages of `/ws/cluster` as they are sent: tables are columns. */
-export type WireMessage = Schemas['ClusterMessage'];
+export type WireMessage =
+  | Typed<Schemas['SnapshotMessage'], WireColumns<NodeRow>, WireColumns<TopicRow>, WireColumns<ChannelRow>>
+  | Typed<Schemas['Delta'], WireChanges<WireColumns<NodeRow>>, WireChanges<WireColumns<TopicRow>>, WireChanges<WireColumns<ChannelRow>>>
+  | Exclude<Schemas['ClusterMessage'], { type: 'snapshot' | 'delta' }>;
 
 /** Messages of `/ws/cluster` with rows. */
 export type ServerMessage =

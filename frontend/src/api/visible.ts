@@ -1,8 +1,8 @@
 /**
- * Text that clients choose, such as client ids and user agents, shown so that it cannot pretend to be something else.
+ * Text that clients choose, such as client ids and user agents, shown so that it cannot imitate other text.
  *
  * Control, bidirectional and zero-width characters become their code points, `\u{202E}`. Text with right-to-left letters
- * is isolated, so that it does not reorder what stands beside it.
+ * is isolated, so that it does not reorder the text beside it.
  */
 
 const INVISIBLE = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0\ufe00-\ufe0f]/gu;

@@ -1,12 +1,9 @@
-/** Converts the websocket's columns, which take a third of the space, to rows. */
+/** Reads the websocket's columns, which take a third of the space: whole rows become objects, changes stay columns. */
+import { fieldsOf, type Columns } from './columns';
 import { CHANNEL_SHARE, TOPIC_SHARE } from './figures';
 import { isObject, reader } from './message';
-import type { ChannelNode, ChannelRow, Delta, NodeRow, ServerMessage, Snapshot, TableDelta, TopicNode, TopicRow, ViewOf, WireMessage } from './types';
+import type { ChannelNode, ChannelRow, Delta, NodeRow, ServerMessage, Snapshot, TableDelta, TopicNode, TopicRow, ViewOf, WireChanges, WireColumns, WireMessage } from './types';
 import { withVisibleText } from './visible';
-
-type Cell = unknown;
-type Columns = Record<string, Cell[]>;
-type Changes = Extract<WireMessage, { type: 'delta' }>['nodes'];
 
 const hasColumns = (table: unknown): boolean => isObject(table) && Object.values(table).every(Array.isArray);
 const hasChanges = (table: unknown): boolean =>
@@ -19,7 +16,9 @@ const readMessage = reader<WireMessage>({
     typeof version === 'number' && typeof base === 'number' && [nodes, topics, channels].every(hasChanges),
   clients: ({ clients }) => Array.isArray(clients),
   run: ({ run }) => isObject(run),
+  job: ({ job }) => isObject(job),
   alerts: ({ version, counts, alerts }) => typeof version === 'number' && isObject(counts) && Array.isArray(alerts),
+  account: () => true,
   error: ({ message }) => typeof message === 'string',
 });
 
@@ -29,28 +28,39 @@ export function received(text: string): ServerMessage | null {
   return message && decoded(message);
 }
 
-function objectsOf(names: readonly string[], values: readonly Cell[][]): Record<string, Cell>[] {
-  const length = values[0]?.length ?? 0;
-  return Array.from({ length }, (_, row) => {
-    const made: Record<string, Cell> = {};
-    for (let column = 0; column < names.length; column++) made[names[column] as string] = values[column]?.[row];
-    return made;
+/** The shares of each row, from lists of their values. */
+function sharesOf<Share>(names: readonly (keyof Share)[], rows: readonly Share[keyof Share][][][]): Share[][] {
+  const named = (values: readonly Share[keyof Share][]): Share => {
+    const made: Partial<Share> = {};
+    for (let at = 0; at < names.length; at++) made[names[at] as keyof Share] = values[at];
+    return made as Share; // a share is always sent with all of its values
+  };
+  return rows.map((shares) => shares.map(named));
+}
+
+function topicColumns({ nodes, ...columns }: WireColumns<TopicRow>): Columns<TopicRow> {
+  return nodes === undefined ? columns : { ...columns, nodes: sharesOf<TopicNode>(TOPIC_SHARE, nodes) };
+}
+
+function channelColumns({ nodes, ...columns }: WireColumns<ChannelRow>): Columns<ChannelRow> {
+  return nodes === undefined ? columns : { ...columns, nodes: sharesOf<ChannelNode>(CHANNEL_SHARE, nodes) };
+}
+
+const nodeColumns = (columns: WireColumns<NodeRow>): Columns<NodeRow> => columns;
+
+function rowsOf<Row>(columns: Columns<Row>): Row[] {
+  const fields = fieldsOf(columns);
+  const values = fields.map((field): Row[keyof Row][] => columns[field] ?? []);
+  return Array.from({ length: values[0]?.length ?? 0 }, (_, row) => {
+    const made: Partial<Row> = {};
+    for (let at = 0; at < fields.length; at++) made[fields[at] as keyof Row] = values[at]?.[row];
+    return made as Row; // whole rows are sent with all of their fields
   });
 }
 
-function rowsOf<Row>(columns: Columns, share: readonly string[] = []): Row[] {
-  const rows = objectsOf(Object.keys(columns), Object.values(columns));
-  for (const row of rows) {
-    if (row.nodes !== undefined) {
-      row.nodes = (row.nodes as Cell[][]).map((values) => Object.fromEntries(share.map((name, at) => [name, values[at]])));
-    }
-  }
-  return rows as Row[];
-}
-
-function changesOf<Row>({ put, set, drop }: Changes, share: readonly string[] = []): TableDelta<Row> {
+function changesOf<Row, Wire>({ put, set, drop }: WireChanges<Wire>, columnsOf: (wire: Wire) => Columns<Row>): TableDelta<Row> {
   const { keys = [], ...columns } = set;
-  return { put: rowsOf<Row>(put, share), set: { keys: keys as string[], rows: rowsOf<Partial<Row>>(columns, share) }, drop };
+  return { put: rowsOf(columnsOf(put)), set: { keys, columns: columnsOf(columns as unknown as Wire) }, drop };
 }
 
 function decoded(message: WireMessage): ServerMessage {
@@ -58,18 +68,18 @@ function decoded(message: WireMessage): ServerMessage {
     const { nodes, topics, channels, ...rest } = message;
     return {
       ...rest,
-      nodes: withVisibleText(rowsOf<NodeRow>(nodes)),
-      topics: rowsOf<TopicRow>(topics, TOPIC_SHARE satisfies readonly (keyof TopicNode)[]),
-      channels: rowsOf<ChannelRow>(channels, CHANNEL_SHARE satisfies readonly (keyof ChannelNode)[]),
+      nodes: withVisibleText(rowsOf(nodeColumns(nodes))),
+      topics: rowsOf(topicColumns(topics)),
+      channels: rowsOf(channelColumns(channels)),
     } satisfies { type: 'snapshot'; view: ViewOf } & Snapshot;
   }
   if (message.type === 'delta') {
     const { nodes, topics, channels, ...rest } = message;
     return {
       ...rest,
-      nodes: withVisibleText(changesOf<NodeRow>(nodes)),
-      topics: changesOf<TopicRow>(topics, TOPIC_SHARE),
-      channels: changesOf<ChannelRow>(channels, CHANNEL_SHARE),
+      nodes: withVisibleText(changesOf(nodes, nodeColumns)),
+      topics: changesOf(topics, topicColumns),
+      channels: changesOf(channels, channelColumns),
     } satisfies { type: 'delta' } & Delta;
   }
   return message.type === 'clients' ? withVisibleText(message) : message;

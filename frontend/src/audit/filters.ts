@@ -1,4 +1,4 @@
-/** Filters of the audit log. */
+/** Filters of the audit trail. */
 import type { AuditFilters } from '../api/client';
 import type { AuditOutcome } from '../api/types';
 
@@ -13,7 +13,7 @@ function startOf(day: string, daysLater = 0): number | undefined {
   return new Date(year, month - 1, date + daysLater).getTime();
 }
 
-export const OUTCOMES: readonly AuditOutcome[] = ['done', 'partial', 'failed', 'refused'];
+export const OUTCOMES: readonly AuditOutcome[] = ['done', 'partial', 'failed', 'refused', 'running'];
 
 /** The request's filters. An unknown outcome, from an edited address, is ignored. */
 export function filtersOf({ user, action, object, outcome, from, to }: AuditForm): AuditFilters {

@@ -10,6 +10,8 @@ export type Panel = {
   axisFormat: (value: number) => string;
   /** Smallest maximum of the axis, so that its labels are whole numbers. */
   least?: number;
+  /** Shown only with a value above 0: what it draws rarely happens. */
+  rare?: boolean;
 };
 
 const perSecond = (value: number | null): string => `${rate(value)}/s`;
@@ -44,12 +46,21 @@ const LATENCY: Panel = {
 const IN_FLIGHT = { metric: 'in_flight', label: 'In flight', token: '--series-3', format: short } as const;
 const CLIENTS = { metric: 'clients', label: 'Clients', token: '--series-1', format: short } as const;
 
+const REMOVED: Panel = {
+  title: 'Emptied and rewound per second',
+  lines: [
+    { metric: 'emptied_rate', label: 'Emptied', token: '--series-5', format: perSecond },
+    { metric: 'rewound_rate', label: 'Rewound', token: '--series-2', format: perSecond, dash: [5, 3] },
+  ],
+  axisFormat: tick,
+  rare: true,
+};
 const CONSUMERS: Panel = { title: 'In flight and clients', lines: [IN_FLIGHT, CLIENTS], axisFormat: tick, least: 4 };
 
 export const PANELS: Readonly<Record<'cluster' | 'node' | 'topic' | 'channel', readonly Panel[]>> = {
   cluster: [DEPTH, RATES, CONSUMERS],
   node: [DEPTH, RATES],
-  topic: [DEPTH, RATES, OLDEST, CONSUMERS],
+  topic: [DEPTH, RATES, OLDEST, CONSUMERS, REMOVED],
   channel: [
     DEPTH,
     RATES,
@@ -69,8 +80,16 @@ export const PANELS: Readonly<Record<'cluster' | 'node' | 'topic' | 'channel', r
       ],
       axisFormat: tick,
     },
+    REMOVED,
   ],
 };
+
+/** The panels that have something to show. */
+export const shown = (panels: readonly Panel[], metrics: readonly Metric[], columns: Columns): readonly Panel[] =>
+  panels.filter((panel) => {
+    const [, ...values] = columnsOf(panel, metrics, columns);
+    return !panel.rare || values.some((column) => column.some((value) => (value ?? 0) > 0));
+  });
 
 /** The metrics that these charts draw, each once. */
 export const metricsOf = (panels: readonly Panel[]): Metric[] => [

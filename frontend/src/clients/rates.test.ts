@@ -4,7 +4,7 @@ import { ClientRates, shareInUse } from './rates';
 
 const client = (remote_address: string, finish_rate: number | null): WatchedClient => ({ node: 'n', remote_address, finish_rate }) as WatchedClient;
 
-test('a client has its rates in order, with a gap where none is known; who left is forgotten', () => {
+test('a client has its rates in order, with a gap where none is known; one that left is forgotten', () => {
   const rates = new ClientRates();
   rates.record([client('a', null), client('b', 1)]);
   rates.record([client('a', 2)]);

@@ -4,7 +4,7 @@
 export type Columns = [number[], ...(number | null)[][]];
 
 /**
- * `live`, before it `past`, and `past` too where `live` knows nothing because the page looked elsewhere meanwhile. Both
+ * `live`, before it `past`, and `past` also for times at which `live` has no values because the page showed another view. Both
  * are oldest first, with the same columns.
  */
 export function joined(past: Columns | null, live: Columns): Columns {

@@ -48,7 +48,7 @@ test('only the last polls are kept, for every series alike', () => {
   expect(history.columns(CLUSTER, ['depth'])[1]).toEqual([60, 70, 80]);
 });
 
-test('a deleted topic is forgotten; one created again starts afresh', () => {
+test('a deleted topic is forgotten; one created again starts without figures', () => {
   const history = new History(10);
   history.record(snapshot(1, { a: 1 }));
   history.record(snapshot(2, {}));
@@ -88,7 +88,7 @@ test('the records of the time before the first poll come first, a value for each
   expect(history.polls(topicSeries('gone'))).toBe(0);
 });
 
-test('what was missed while the page looked elsewhere is filled in, and what was seen stays', () => {
+test('figures missed while another page was shown are added, and those received stay', () => {
   const history = new History(3600);
   for (let second = 1; second <= 40; second++) {
     history.record(snapshot(second, { orders: second, other: 1 }), second > 10 && second <= 30 ? { topic: 'other' } : {});

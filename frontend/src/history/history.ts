@@ -1,27 +1,36 @@
 /** The last minutes of every row's figures, from the snapshots that this browser received. */
 import type { Metric } from '../api/figures';
-import type { ViewOf } from '../api/types';
-import { channelKey, backlogOf, totalsOf, within, type ClusterSnapshot } from '../snapshot/snapshot';
+import type { ChannelRow, NodeRow, TopicRow, ViewOf } from '../api/types';
+import { backlogOf, totalsOf, within, type ClusterSnapshot, type Totals } from '../snapshot/snapshot';
+import { Grid, type Placing, type RingView } from './grid';
 
-/** 32-bit floats take half the memory; seven digits are enough for charts. */
-type Cells = Float32Array | Float64Array;
+/** A rate of each topic, summed over its channels: null if none is known, 0 without channels. */
+class TopicRates {
+  #sums = new Map<string, number | null>();
+
+  add(topic: string, value: number | null): void {
+    const sum = this.#sums.get(topic) ?? null;
+    this.#sums.set(topic, value === null ? sum : (sum ?? 0) + value);
+  }
+
+  of(topic: string): number | null {
+    return this.#sums.get(topic) ?? (this.#sums.has(topic) ? null : 0);
+  }
+}
 
 /** A ring of the last `capacity` numbers; NaN is unknown. Grows as it fills. */
 export class Ring {
-  #values: Cells;
+  #values: Float64Array;
   #start = 0;
   length = 0;
 
-  constructor(
-    readonly capacity: number,
-    readonly cells: new (length: number) => Cells = Float32Array,
-  ) {
-    this.#values = new cells(Math.min(capacity, 64));
+  constructor(readonly capacity: number) {
+    this.#values = new Float64Array(Math.min(capacity, 64));
   }
 
   push(value: number): void {
     if (this.length === this.#values.length && this.length < this.capacity) {
-      const grown = new this.cells(Math.min(this.capacity, this.length * 2));
+      const grown = new Float64Array(Math.min(this.capacity, this.length * 2));
       grown.set(this.#values);
       this.#values = grown;
     }
@@ -57,15 +66,13 @@ export type RecentSeries = {
 };
 
 export type { Metric };
-type Values = Partial<Record<Metric, number | null>>;
-type Track = Map<Metric, Ring>;
 
 export const CLUSTER = 'cluster';
 export const topicSeries = (name: string): string => `topic ${name}`;
 export const channelSeries = (topic: string, name: string): string => `channel ${topic}/${name}`;
 export const nodeSeries = (id: string): string => `node ${id}`;
 
-/** Number of polls kept of each row, by the number of rows: an hour, ten minutes, or two. */
+/** Number of polls kept of each row, by the number of rows of its table: an hour, ten minutes, or two. */
 const KEPT: readonly [rows: number, polls: number][] = [
   [300, 3600],
   [1500, 600],
@@ -75,12 +82,72 @@ const KEPT: readonly [rows: number, polls: number][] = [
 /** Smallest number of values from which growth is computed. */
 const FEWEST_POLLS = 10;
 
+/** The number of the first poll; those that a fill puts before it have smaller ones. */
+const FIRST_POLL = 1 << 20;
+
+/** A topic with what its channels add up to. */
+type TopicSums = { topic: TopicRow; backlog: number; finished: number | null; emptied: number | null; rewound: number | null };
+
 export class History {
   #times: Ring;
-  #tracks = new Map<string, Track>();
+  /** The number of the latest poll. */
+  #poll = FIRST_POLL - 1;
+  #kept = (rows: number): number => Math.min(this.keep, KEPT.find(([most]) => rows <= most)?.[1] ?? this.keep);
+  #cluster = new Grid<Totals>(
+    {
+      depth: (totals) => totals.depth,
+      publish_rate: (totals) => totals.publishRate,
+      finish_rate: (totals) => totals.finishRate,
+      emptied_rate: (totals) => totals.emptiedRate,
+      rewound_rate: (totals) => totals.rewoundRate,
+      in_flight: (totals) => totals.inFlight,
+      clients: (totals) => totals.clients,
+    },
+    this.#kept,
+  );
+  #nodes = new Grid<NodeRow>(
+    {
+      depth: (node) => (node.state === 'down' ? null : node.depth),
+      publish_rate: (node) => node.publish_rate,
+      finish_rate: (node) => node.finish_rate,
+    },
+    this.#kept,
+  );
+  #topics = new Grid<TopicSums>(
+    {
+      depth: ({ backlog }) => backlog,
+      publish_rate: ({ topic }) => topic.publish_rate,
+      finish_rate: ({ finished }) => finished,
+      emptied_rate: ({ emptied }) => emptied,
+      rewound_rate: ({ rewound }) => rewound,
+      in_flight: ({ topic }) => topic.in_flight_count,
+      clients: ({ topic }) => topic.client_count,
+      oldest_age_ms: ({ topic }) => topic.oldest_age_ms,
+    },
+    this.#kept,
+  );
+  #channels = new Grid<ChannelRow>(
+    {
+      depth: (channel) => channel.depth,
+      publish_rate: (channel) => channel.publish_rate,
+      finish_rate: (channel) => channel.finish_rate,
+      in_flight: (channel) => channel.in_flight_count,
+      timeout_rate: (channel) => channel.timeout_rate,
+      requeue_rate: (channel) => channel.requeue_rate,
+      emptied_rate: (channel) => channel.emptied_rate,
+      rewound_rate: (channel) => channel.rewound_rate,
+      clients: (channel) => channel.client_count,
+      oldest_age_ms: (channel) => channel.oldest_age_ms,
+      deferred: (channel) => channel.deferred_count,
+      p50_ms: (channel) => channel.p50_ms,
+      p99_ms: (channel) => channel.p99_ms,
+    },
+    this.#kept,
+  );
+  #grids = { cluster: this.#cluster, node: this.#nodes, topic: this.#topics, channel: this.#channels };
 
   constructor(readonly keep = 3600) {
-    this.#times = new Ring(keep, Float64Array);
+    this.#times = new Ring(keep);
   }
 
   /**
@@ -89,91 +156,38 @@ export class History {
    */
   record(snapshot: ClusterSnapshot, view: ViewOf = {}): void {
     this.#times.push(snapshot.takenAt / 1000);
-    const seen = new Set<string>();
-    const put = (series: string, values: Values): void => {
-      seen.add(series);
-      this.#put(series, values);
-    };
-    const miss = (series: string): void => {
-      seen.add(series);
-      for (const ring of this.#tracks.get(series)?.values() ?? []) ring.push(NaN);
-    };
-    if (view.topic !== undefined || view.node !== undefined) miss(CLUSTER);
-    else {
-      const totals = totalsOf(snapshot);
-      put(CLUSTER, {
-        depth: totals.depth,
-        publish_rate: totals.publishRate,
-        finish_rate: totals.finishRate,
-        in_flight: totals.inFlight,
-        clients: totals.clients,
-      });
-    }
-    const finishRates = new Map<string, number>();
-    for (const channel of snapshot.channels.values()) {
-      if (!within(view, channel.topic, channel.nodes)) {
-        miss(`channel ${channelKey(channel)}`);
-        continue;
-      }
-      put(`channel ${channelKey(channel)}`, {
-        depth: channel.depth,
-        publish_rate: channel.publish_rate,
-        finish_rate: channel.finish_rate,
-        in_flight: channel.in_flight_count,
-        timeout_rate: channel.timeout_rate,
-        requeue_rate: channel.requeue_rate,
-        clients: channel.client_count,
-        oldest_age_ms: channel.oldest_age_ms,
-        deferred: channel.deferred_count,
-        p50_ms: channel.p50_ms,
-        p99_ms: channel.p99_ms,
-      });
-      finishRates.set(channel.topic, (finishRates.get(channel.topic) ?? 0) + (channel.finish_rate ?? 0));
-    }
-    const backlog = backlogOf(snapshot);
-    for (const topic of snapshot.topics.values()) {
-      // A topic's backlog and rates are those of all its channels, and a node may not have all of them.
-      if (view.node !== undefined || !within(view, topic.name, topic.nodes)) {
-        miss(topicSeries(topic.name));
-        continue;
-      }
-      put(topicSeries(topic.name), {
-        depth: backlog.get(topic.name) ?? topic.depth,
-        publish_rate: topic.publish_rate,
-        finish_rate: finishRates.get(topic.name) ?? 0,
-        in_flight: topic.in_flight_count,
-        clients: topic.client_count,
-        oldest_age_ms: topic.oldest_age_ms,
-      });
-    }
-    for (const node of snapshot.nodes.values()) {
-      const down = node.state === 'down';
-      put(nodeSeries(node.id), {
-        depth: down ? null : node.depth,
-        publish_rate: node.publish_rate,
-        finish_rate: node.finish_rate,
-      });
-    }
-    for (const series of this.#tracks.keys()) if (!seen.has(series)) this.#tracks.delete(series);
+    const poll = ++this.#poll;
+    const isWhole = view.topic === undefined && view.node === undefined;
+    this.#cluster.record(poll, new Map([['', totalsOf(snapshot)]]), () => isWhole);
+    this.#nodes.record(poll, snapshot.nodes);
+    this.#channels.record(poll, snapshot.channels, isWhole ? undefined : (row) => within(view, row.topic, row.nodes));
+    // A topic's backlog and rates are those of all its channels, and a node may not have all of them.
+    this.#topics.record(
+      poll,
+      sumsOf(snapshot),
+      isWhole ? undefined : ({ topic }) => view.node === undefined && within(view, topic.name, topic.nodes),
+    );
   }
 
   /**
-   * Take in records of the time before this browser's first snapshot, and of the times at which it looked elsewhere.
+   * Add records of the time before this browser's first snapshot, and of the times at which it had another view.
    * Values between two records are interpolated; those after the last are as it. Known values stay.
    */
   fill(recent: readonly RecentSeries[], stepS: number): void {
     if (this.#times.length === 0) return;
     this.#extend(Math.min(...recent.map(({ times }) => times[0] ?? Infinity)));
     for (const { scope, names, times, phases, metrics } of recent) {
-      names.forEach((name, place) => {
-        const track = this.#tracks.get(scope === 'cluster' ? CLUSTER : `${scope} ${name}`);
-        if (track === undefined) return;
-        const at = times.map((time) => time + (phases[place] ?? 0));
-        for (const [metric, columns] of Object.entries(metrics) as [Metric, (number | null)[][]][]) {
-          const ring = track.get(metric);
-          if (ring !== undefined) track.set(metric, this.#filled(ring, at, columns[place] ?? [], stepS));
-        }
-      });
+      const polls = Math.min(this.#times.length, this.#kept(names.length));
+      const placings = new Map<number, Placing>();
+      const placing = (place: number): Placing => {
+        const phase = phases[place] ?? 0;
+        const made = placings.get(phase) ?? this.#placing(times, phase, polls, stepS);
+        placings.set(phase, made);
+        return made;
+      };
+      for (const [metric, columns] of Object.entries(metrics) as [Metric, (number | null)[][]][]) {
+        this.#grids[scope].fill(metric, names, (place) => columns[place] ?? [], placing, polls);
+      }
     }
   }
 
@@ -182,41 +196,44 @@ export class History {
     const times = this.#times.last();
     const first = times[0] as number;
     if (!(from < first)) return;
-    this.#times = new Ring(this.keep, Float64Array);
+    this.#times = new Ring(this.keep);
     for (let time = from; time < first - 0.5; time++) this.#times.push(time);
     for (const time of times) this.#times.push(time);
   }
 
-  /** `ring` with what is unknown in it, or before its first value, as the records tell it. */
-  #filled(ring: Ring, at: readonly number[], values: readonly (number | null)[], stepS: number): Ring {
-    const steady = values.length === 1 ? values[0] : undefined;
-    const valueOf = (record: number): number => (steady === undefined ? values[record] : steady) ?? NaN;
-    const made = new Ring(ring.capacity);
+  /** The last `polls` polls between the records of `times`, which are `phase` seconds later. */
+  #placing(times: readonly number[], phase: number, polls: number, stepS: number): Placing {
+    const made = { next: new Int32Array(polls), share: new Float64Array(polls) };
     let next = 0; // the first record that is later
-    for (let ago = Math.min(this.#times.length, ring.capacity) - 1; ago >= 0; ago--) {
-      let value = ring.ago(ago);
-      if (Number.isNaN(value)) {
-        const time = this.#times.ago(ago);
-        while (next < at.length && (at[next] as number) <= time) next++;
-        const [before, after] = [at[next - 1], at[next]];
-        if (before !== undefined && time - before <= 2 * stepS) {
-          value = valueOf(next - 1);
-          const later = valueOf(next);
-          // A record that is not written yet follows soon: until then, the value is that of the last.
-          if (after !== undefined && !Number.isNaN(later)) value += ((later - value) * (time - before)) / (after - before);
-          else if (Number.isNaN(value) && next >= 2) value = valueOf(next - 2);
-        }
-      }
-      if (made.length > 0 || !Number.isNaN(value)) made.push(value);
+    for (let n = 0; n < polls; n++) {
+      const time = this.#times.ago(polls - 1 - n) - phase;
+      while (next < times.length && (times[next] as number) <= time) next++;
+      const [before, after] = [times[next - 1], times[next]];
+      if (before === undefined || time - before > 2 * stepS) continue;
+      made.next[n] = next;
+      made.share[n] = after === undefined ? NaN : (time - before) / (after - before);
     }
     return made;
   }
 
+  #ring(series: string, metric: Metric): RingView | null {
+    const [grid, key] = this.#place(series);
+    return grid.ring(key, metric);
+  }
+
+  /** The table of a series and its row's key. */
+  #place(series: string): [Pick<Grid<never>, 'ring' | 'polls' | 'any'>, string] {
+    if (series === CLUSTER) return [this.#cluster, ''];
+    const space = series.indexOf(' ');
+    const key = series.slice(space + 1);
+    return [space === 4 ? this.#nodes : space === 5 ? this.#topics : this.#channels, key];
+  }
+
   /** Whether enough is known of the last `polls` polls to tell how a metric changed. */
   covers(series: string, metric: Metric, polls: number): boolean {
-    const ring = this.#tracks.get(series)?.get(metric);
+    const ring = this.#ring(series, metric);
     let known = 0;
-    for (let back = 0; ring !== undefined && back < Math.min(polls, ring.length); back++) {
+    for (let back = 0; ring !== null && back < Math.min(polls, ring.length); back++) {
       if (!Number.isNaN(ring.ago(back)) && ++known >= FEWEST_POLLS) return true;
     }
     return false;
@@ -224,23 +241,21 @@ export class History {
 
   /** The last `count` values of one metric, oldest first; empty for a row never seen. */
   recent(series: string, metric: Metric, count: number): number[] {
-    return this.#tracks.get(series)?.get(metric)?.last(count) ?? [];
+    return this.#ring(series, metric)?.last(count) ?? [];
   }
 
   /** Number of polls kept of a row; 0 for an unknown row. */
   polls(series: string): number {
-    let most = 0;
-    for (const ring of this.#tracks.get(series)?.values() ?? []) most = Math.max(most, ring.length);
-    return most;
+    const [grid, key] = this.#place(series);
+    return grid.polls(key);
   }
 
   /** Columns for a chart: unix seconds, then one column per metric; null where nothing was known. */
   columns(series: string, metrics: readonly Metric[]): [number[], ...(number | null)[][]] {
-    const track = this.#tracks.get(series);
     const polls = this.polls(series);
     const times = this.#times.last(polls);
     const columns = metrics.map((metric) => {
-      const values = (track?.get(metric)?.last(polls) ?? []).map((value) => (Number.isNaN(value) ? null : value));
+      const values = this.recent(series, metric, polls).map((value) => (Number.isNaN(value) ? null : value));
       // One metric may be known for longer than another; all end with the latest poll.
       return values.length < polls ? [...Array<null>(polls - values.length).fill(null), ...values] : values;
     });
@@ -249,8 +264,8 @@ export class History {
 
   /** Change per second of a metric over the last `polls` polls; null before two are known. */
   slope(series: string, metric: Metric, polls: number): number | null {
-    const ring = this.#tracks.get(series)?.get(metric);
-    if (ring === undefined) return null;
+    const ring = this.#ring(series, metric);
+    if (ring === null) return null;
     const back = Math.min(polls, ring.length) - 1;
     const seconds = this.#times.ago(0) - this.#times.ago(back);
     if (!(seconds > 0)) return null;
@@ -263,9 +278,9 @@ export class History {
    * so that a burst at either end does not count as growth. Null before ten polls are known.
    */
   growth(series: string, metric: Metric, polls: number): number | null {
-    const ring = this.#tracks.get(series)?.get(metric);
+    const ring = this.#ring(series, metric);
     const known = Math.min(polls, ring?.length ?? 0);
-    if (ring === undefined || known < FEWEST_POLLS) return null;
+    if (ring === null || known < FEWEST_POLLS) return null;
     const third = Math.floor(known / 3);
     let rise = 0;
     for (let back = 0; back < third; back++) rise += (ring.ago(back) - ring.ago(known - 1 - back)) / third;
@@ -275,25 +290,23 @@ export class History {
 
   /** Whether a metric was above zero at any of the last `polls` polls. */
   any(series: string, metric: Metric, polls: number): boolean {
-    const ring = this.#tracks.get(series)?.get(metric);
-    for (let back = 0; ring !== undefined && back < Math.min(polls, ring.length); back++) if (ring.ago(back) > 0) return true;
-    return false;
+    const [grid, key] = this.#place(series);
+    return grid.any(key, metric, polls);
   }
+}
 
-  #put(series: string, values: Values): void {
-    let track = this.#tracks.get(series);
-    if (track === undefined) {
-      track = new Map();
-      this.#tracks.set(series, track);
-    }
-    for (const [metric, value] of Object.entries(values) as [Metric, number | null][]) {
-      let ring = track.get(metric);
-      if (ring === undefined) {
-        const [, most] = KEPT.find(([rows]) => this.#tracks.size <= rows) ?? [0, this.keep];
-        ring = new Ring(Math.min(this.keep, most));
-        track.set(metric, ring);
-      }
-      ring.push(value ?? NaN);
-    }
+function sumsOf(snapshot: ClusterSnapshot): Map<string, TopicSums> {
+  const backlog = backlogOf(snapshot);
+  const [finished, emptied, rewound] = [new TopicRates(), new TopicRates(), new TopicRates()];
+  for (const channel of snapshot.channels.values()) {
+    finished.add(channel.topic, channel.finish_rate);
+    emptied.add(channel.topic, channel.emptied_rate);
+    rewound.add(channel.topic, channel.rewound_rate);
   }
+  const sums = new Map<string, TopicSums>();
+  for (const [name, topic] of snapshot.topics) {
+    emptied.add(name, topic.emptied_rate);
+    sums.set(name, { topic, backlog: backlog.get(name) ?? topic.depth, finished: finished.of(name), emptied: emptied.of(name), rewound: rewound.of(name) });
+  }
+  return sums;
 }

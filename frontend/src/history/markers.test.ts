@@ -15,6 +15,25 @@ test('an event says what happened to what, and who did it', () => {
   expect(textOf(event('report_run', { detail: 'latency, failed', by: 'ana' }))).toBe('Report run: latency, failed by ana');
 });
 
+const DRAWN: Record<ClusterEvent['kind'], [text: string, tone: Marker['tone']]> = {
+  paused: ['Paused orders by ana', 'warn'],
+  unpaused: ['Unpaused orders by ana', 'quiet'],
+  emptied: ['Emptied orders by ana', 'warn'],
+  rewound: ['Rewound orders by ana', 'warn'],
+  deleted: ['Deleted orders by ana', 'bad'],
+  tombstoned: ['Tombstoned orders by ana', 'bad'],
+  node_down: ['Node down: n:4151 (orders)', 'bad'],
+  node_up: ['Node up: n:4151 (orders)', 'quiet'],
+  node_restarted: ['Node restarted: n:4151 (orders)', 'warn'],
+  alert_fired: ['Alert fired: orders by ana', 'bad'],
+  report_run: ['Report run: orders by ana', 'quiet'],
+};
+
+test.each(Object.entries(DRAWN))('%s has a mark on a chart', (kind, [text, tone]) => {
+  const happened = event(kind as ClusterEvent['kind'], { at: 50_000, detail: 'orders', by: 'ana', node: 'n:4151' });
+  expect(spotsOf(markersOf([happened]), 100, (at) => at)).toEqual([{ x: 50, text, tone }]);
+});
+
 test('markers are in seconds, as charts are', () => {
   expect(markersOf([event('deleted', { at: 2_500, detail: 't' })])).toEqual([{ at: 2.5, text: 'Deleted t', tone: 'bad' }]);
 });

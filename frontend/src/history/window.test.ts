@@ -1,5 +1,5 @@
 import { afterEach, expect, test } from 'vitest';
-import { between, boundsOf, inputOf, moved, parametersOf, PRESETS, selection, windowOf, yesterday, zoomedOut, type Window } from './window';
+import { between, boundsOf, inputOf, invalidParameters, moved, parametersOf, PRESETS, selection, windowOf, yesterday, zoomedOut, type Window } from './window';
 
 const zone = process.env['TZ'];
 afterEach(() => {
@@ -21,6 +21,19 @@ test('an address shows the window from which it was made', () => {
 test('an address with an invalid window shows the usual one', () => {
   for (const text of ['', 'span=2y', 'from=now', 'from=2026-11-22T03:00:00Z', 'from=2026-11-22T03:00&to=2026-11-22T04:00', 'from=2026-11-22T04:00:00Z&to=2026-11-22T03:00:00Z'])
     expect(windowOf(new URLSearchParams(text))).toEqual({ kind: 'last', key: '15m', seconds: 900 });
+});
+
+test('the part of an address that is not understood is named', () => {
+  for (const [text, part] of [
+    ['', ''],
+    ['span=6h', ''],
+    ['from=2026-11-22T03:00:00Z&to=2026-11-22T04:00:00Z', ''],
+    ['span=zzz', 'span=zzz'],
+    ['to=abc', 'to=abc'],
+    ['span=6h&to=abc', 'to=abc'],
+    ['from=2026-11-22T04:00:00Z&to=2026-11-22T03:00:00Z', 'from=2026-11-22T04:00:00Z and to=2026-11-22T03:00:00Z'],
+  ] as const)
+    expect(invalidParameters(new URLSearchParams(text))).toBe(part);
 });
 
 test('yesterday is a day of the viewer’s zone, also when clocks change', () => {

@@ -34,6 +34,16 @@ export function windowOf(search: URLSearchParams): Window {
   return { kind: 'last', key: preset.key, seconds: preset.seconds };
 }
 
+/** The parameters of an address that `windowOf` does not understand, such as `span=zzz`; empty if it understands all. */
+export function invalidParameters(search: URLSearchParams): string {
+  const given = (names: readonly string[]): string =>
+    names.filter((name) => search.has(name)).map((name) => `${name}=${search.get(name) ?? ''}`).join(' and ');
+  const range = given(['from', 'to']);
+  if (range !== '') return windowOf(search).kind === 'between' ? '' : range;
+  const span = search.get('span');
+  return span === null || PRESETS.some(({ key }) => key === span) ? '' : given(['span']);
+}
+
 function parsed(text: string | null): number | null {
   if (text === null || !/(Z|[+-]\d\d:?\d\d)$/.test(text)) return null; // without a zone, it would differ between viewers
   const at = Date.parse(text);

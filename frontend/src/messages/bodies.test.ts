@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { base64Of, bytesOf, delayMs, hexOf, messagesOf, publishFaults, shownBody, textOf } from './bodies';
+import { base64Of, bytesOf, delayMs, hexOf, messagesOf, publishFaults, textOf } from './bodies';
 import { ApiError } from '../api/client';
 
 const bytes = (text: string): Uint8Array => new TextEncoder().encode(text);
@@ -8,19 +8,6 @@ describe('a body', () => {
   it('is unchanged after base64, for every byte', () => {
     const all = Uint8Array.from({ length: 70_000 }, (_, n) => n % 256);
     expect(bytesOf(base64Of(all))).toEqual(all);
-  });
-  it('is shown in the format of its contents', () => {
-    expect(shownBody(bytes('{"a":[1]}'), 'auto')).toEqual({ kind: 'json', text: '{\n  "a": [\n    1\n  ]\n}' });
-    expect(shownBody(bytes('hello'), 'auto')).toEqual({ kind: 'text', text: 'hello' });
-    expect(shownBody(bytes('{"a":'), 'json').kind).toBe('text');
-    expect(shownBody(Uint8Array.of(0, 255), 'auto')).toEqual({ kind: 'hex', text: hexOf(Uint8Array.of(0, 255)) });
-  });
-  it('is indented with its numbers and texts as they were sent', () => {
-    const sent = '{"id":12345678901234567890, "at":1.0,"of":{},"list": [],"text":"a\\"{b\\\\","e":[1e3,{"x":null}]}';
-    expect(shownBody(bytes(sent), 'json').text.split('\n')).toEqual([
-      ...['{', '  "id": 12345678901234567890,', '  "at": 1.0,', '  "of": {},', '  "list": [],', '  "text": "a\\"{b\\\\",'],
-      ...['  "e": [', '    1e3,', '    {', '      "x": null', '    }', '  ]', '}'],
-    ]);
   });
   it('is text also where the cut falls within a character', () => {
     const cut = bytes('größe').subarray(0, 3);

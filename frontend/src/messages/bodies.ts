@@ -2,8 +2,6 @@
 import { ApiError } from '../api/client';
 import { faultsOf, type Faults } from '../forms/faults';
 
-export type Shown = 'auto' | 'text' | 'json' | 'hex';
-
 export function bytesOf(base64: string): Uint8Array {
   return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
 }
@@ -37,40 +35,6 @@ export function hexOf(bytes: Uint8Array): string {
     rows.push(`${at.toString(16).padStart(4, '0')}  ${hex.padEnd(47)}  ${ascii}`);
   }
   return rows.join('\n');
-}
-
-/** The indented JSON, with numbers and strings unchanged, which JavaScript might round; null if it is invalid. */
-export function prettyJson(text: string): string | null {
-  try {
-    JSON.parse(text);
-  } catch {
-    return null;
-  }
-  const tokens = text.match(/"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g) ?? [];
-  let depth = 0;
-  const line = (): string => `\n${'  '.repeat(depth)}`;
-  const parts = tokens.map((token, place) => {
-    if (token === ':') return ': ';
-    if (token === ',') return `,${line()}`;
-    if (/^[{[]$/.test(token)) {
-      if (/^[}\]]$/.test(tokens[place + 1] ?? '')) return token;
-      depth += 1;
-      return token + line();
-    }
-    if (!/^[}\]]$/.test(token)) return token;
-    if (/^[{[]$/.test(tokens[place - 1] ?? '')) return token;
-    depth -= 1;
-    return line() + token;
-  });
-  return parts.join('');
-}
-
-/** The text of a body in a format: `auto` is JSON for an object or list, otherwise text, otherwise hex. */
-export function shownBody(bytes: Uint8Array, as: Shown, truncated = false): { kind: 'text' | 'json' | 'hex'; text: string } {
-  const text = as === 'hex' ? null : textOf(bytes, truncated);
-  if (text === null) return { kind: 'hex', text: hexOf(bytes) };
-  const json = as === 'json' || (as === 'auto' && /^\s*[[{]/.test(text)) ? prettyJson(text) : null;
-  return json === null ? { kind: 'text', text } : { kind: 'json', text: json };
 }
 
 /** One message, or one for each line that is not empty. */

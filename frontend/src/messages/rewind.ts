@@ -1,11 +1,11 @@
-/** The choices of the rewind dialog, the time of each, and what it costs. */
+/** The presets of the rewind dialog, their times, and the cost of a rewind. */
 import type { RewindPreview } from '../api/types';
 import { dateTime, plural } from '../format/format';
 import { asOf, type Cost } from '../snapshot/cost';
 
 const MINUTE_MS = 60_000;
 
-export const REACHES = [
+export const PRESETS = [
   { key: '10m', title: '10 minutes ago', ms: 10 * MINUTE_MS },
   { key: '1h', title: '1 hour ago', ms: 60 * MINUTE_MS },
   { key: '6h', title: '6 hours ago', ms: 6 * 60 * MINUTE_MS },
@@ -15,8 +15,8 @@ export const REACHES = [
 ] as const;
 
 /** The time of a choice; `typed` is the value of a datetime-local input, in the viewer's zone, for the last choice. */
-export function sinceOf(reach: string, typed: string, now: Date): { at: Date } | { fault: string } {
-  const chosen = REACHES.find((each) => each.key === reach);
+export function sinceOf(preset: string, typed: string, now: Date): { at: Date } | { fault: string } {
+  const chosen = PRESETS.find((each) => each.key === preset);
   if (chosen?.ms != null) return { at: new Date(now.getTime() - chosen.ms) };
   const at = new Date(typed);
   if (typed === '' || Number.isNaN(at.getTime())) return { fault: 'A date and a time are needed.' };
@@ -24,7 +24,7 @@ export function sinceOf(reach: string, typed: string, now: Date): { at: Date } |
   return { at };
 }
 
-/** What a rewind redelivers, as each node counted it. `clients`: of the channel now. `now`: unix milliseconds. */
+/** The messages that a rewind redelivers, as counted by each node. `clients`: of the channel now. `now`: unix milliseconds. */
 export function rewindCost({ counted_at, nodes }: RewindPreview, clients: number, now: number): Cost {
   const known = nodes.filter((part) => part.messages !== null);
   const again = known.reduce((sum, part) => sum + (part.messages ?? 0), 0);
@@ -35,9 +35,9 @@ export function rewindCost({ counted_at, nodes }: RewindPreview, clients: number
   return {
     sentences: [
       known.length === 0
-        ? 'How many messages are delivered again is unknown: no node has counted them.'
+        ? 'The number of messages to redeliver is unknown: no node has counted them.'
         : again === 0
-          ? `No messages are delivered again: ${where} ${known.length === 1 ? 'stores' : 'store'} none of that time that was already delivered.`
+          ? `No messages are delivered again: ${where} ${known.length === 1 ? 'stores' : 'store'} no delivered messages of that time.`
           : `${plural(again, 'message')} on ${where} ${again === 1 ? 'is' : 'are'} delivered again${oldest === null ? '' : `, the oldest of ${dateTime(oldest)}`}.`,
       `${clients === 0 ? 'No clients are' : clients === 1 ? '1 client is' : `${plural(clients, 'client')} are`} subscribed to receive them.`,
       ...(gone.length > 0 ? [`Messages of that time may be missing, because ${gone.join(', ')} no longer ${gone.length === 1 ? 'stores' : 'store'} older ones.`] : []),

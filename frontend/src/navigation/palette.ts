@@ -10,6 +10,7 @@ export type PaletteItem = {
   hint: string;
   run:
     | { do: 'go'; href: string }
+    | { do: 'open'; href: string } // of another cluster, which is another app
     | { do: 'ask'; request: ActionRequest }
     | { do: 'pause' | 'help' | 'theme-light' | 'theme-dark' | 'theme-system' };
 };

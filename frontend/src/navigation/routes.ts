@@ -2,24 +2,33 @@
 
 import { ORIGIN } from '../api/base';
 
+/** The pages whose address is their name. */
+const NAMED = [
+  'topics',
+  'channels',
+  'clients',
+  'nodes',
+  'counter',
+  'lookup',
+  'reports',
+  'alerts',
+  'audit',
+  'people',
+  'account',
+  'definitions',
+  'masks',
+  'signin',
+] as const;
+type Named = (typeof NAMED)[number];
+
 export type Route =
   | { page: 'overview' }
-  | { page: 'topics' }
+  | { page: Named }
   | { page: 'topic'; topic: string }
   | { page: 'channel'; topic: string; channel: string }
-  | { page: 'channels' }
-  | { page: 'clients' }
-  | { page: 'nodes' }
-  | { page: 'counter' }
-  | { page: 'lookup' }
   | { page: 'node'; node: string }
-  | { page: 'reports' }
   | { page: 'run'; id: number }
-  | { page: 'alerts' }
-  | { page: 'audit' }
-  | { page: 'people' }
-  | { page: 'account' }
-  | { page: 'signin' }
+  | { page: 'view'; id: number }
   | { page: 'missing'; path: string };
 
 /**
@@ -38,19 +47,6 @@ export function hrefOf(route: Route): string {
   switch (route.page) {
     case 'overview':
       return '/';
-    case 'topics':
-    case 'channels':
-    case 'clients':
-    case 'nodes':
-    case 'counter':
-    case 'lookup':
-    case 'reports':
-    case 'alerts':
-    case 'audit':
-    case 'people':
-    case 'account':
-    case 'signin':
-      return `/${route.page}`;
     case 'topic':
       return `/topics/${segment(route.topic)}`;
     case 'channel':
@@ -59,8 +55,12 @@ export function hrefOf(route: Route): string {
       return `/nodes/${segment(route.node)}`;
     case 'run':
       return `/reports/runs/${route.id}`;
+    case 'view':
+      return `/views/${route.id}`;
     case 'missing':
       return route.path;
+    default:
+      return `/${route.page}`;
   }
 }
 
@@ -84,24 +84,10 @@ export function parsePath(path: string): Route {
   if (head === 'reports' && first === 'runs' && second !== undefined && /^\d+$/.test(second)) {
     return { page: 'run', id: Number(second) };
   }
+  if (head === 'views' && first !== undefined && second === undefined && /^\d+$/.test(first)) return { page: 'view', id: Number(first) };
   if (first !== undefined) return missing;
-  switch (head) {
-    case 'topics':
-    case 'channels':
-    case 'clients':
-    case 'nodes':
-    case 'counter':
-    case 'lookup':
-    case 'reports':
-    case 'alerts':
-    case 'audit':
-    case 'people':
-    case 'account':
-    case 'signin':
-      return { page: head };
-    default:
-      return missing;
-  }
+  const page = NAMED.find((name) => name === head);
+  return page === undefined ? missing : { page };
 }
 
 /** The page above: a channel's topic, a topic's list. */

@@ -1,7 +1,23 @@
 /** Converts a report's result to the data of its charts. */
 import type { Result, ResultCell, ResultColumn, ResultDay, ResultGroup } from '../api/types';
 import { bytes, count, DASH, dateTime, duration, short } from '../format/format';
+import type { Sort } from '../tables/table';
 import { isTime, msPerUnit } from './percentiles';
+
+/** The column of each report in which the largest value is the worst. */
+const WORST: Readonly<Record<string, string>> = {
+  latency: 'p99_ms',
+  throughput: 'depth_max',
+  objectives: 'budget_burnt_percent',
+  capacity: 'consumers_needed',
+  compare: 'score',
+};
+
+/** The order in which the rows to look at come first; null for jobs without one. */
+export function worstFirst(job: string): Sort | null {
+  const column = WORST[job];
+  return column === undefined ? null : { column, descending: true };
+}
 
 /** A cell by its column's name; null if the result has no such column. */
 export type Cells = (name: string) => ResultCell;

@@ -29,7 +29,7 @@ export const OVERLAPS: Record<Schedule['overlap'], string> = {
   cancel: 'cancel the previous run',
 };
 export const NOTIFY: Record<Schedule['notify_on'], string> = {
-  never: 'nobody',
+  never: 'never',
   failure: 'on failure',
   completion: 'on failure and success',
 };

@@ -53,7 +53,7 @@ const of = (costly: Costly, shown = shop) => costOf(shown, costly, AT);
 const text = (action: ActionName, targets: { topic: string; channel?: string }[], shown = shop): string | undefined =>
   of({ action, targets }, shown)?.sentences.join(' ');
 
-test('deleting a topic takes its channels and all their messages along', () => {
+test('deleting a topic also deletes its channels and all their messages', () => {
   expect(text('delete', [{ topic: 'orders' }])).toBe(
     '1,208 messages on 3 nodes are deleted: 7 in no channel, and in 2 channels 1,195 waiting, 4 in flight and 2 deferred. ' +
       'The topic and its 2 channels are removed, and 5 clients are disconnected. ' +
@@ -135,7 +135,7 @@ test('if no node answers, the number is unknown, and not zero', () => {
   expect(of({ action: 'empty', targets: [{ topic: 'orders' }] }, never)?.silent.at(-1)).toBe('x:1 has not answered yet: unknown.');
 });
 
-test('a topic that only registries know costs no messages', () => {
+test('deleting a topic that only registries know loses no messages', () => {
   expect(text('delete', [{ topic: 'ghost' }], snapshot([node('a:1')], [topic('ghost', {})], []))).toBe('No node has the topic. The registries forget it.');
 });
 
@@ -161,7 +161,7 @@ test('figures have their time, and older ones than the snapshot are not shown', 
   const page = merged(shop, received, { topic: 'emails' });
   expect(of({ action: 'delete', targets: [{ topic: 'orders' }] }, page)).toBeNull();
   expect(of({ action: 'delete', targets: [{ topic: 'emails' }] }, page)).not.toBeNull();
-  const unchanged = { put: [], drop: [], set: { keys: [], rows: [] } };
+  const unchanged = { put: [], drop: [], set: { keys: [], columns: {} } };
   const later = applyDelta(page, { base: 1, version: 2, taken_at: AT + 1000, nodes: unchanged, topics: unchanged, channels: unchanged });
   expect(of({ action: 'delete', targets: [{ topic: 'orders' }] }, later ?? undefined)).toBeNull();
   expect(of({ action: 'delete', targets: [{ topic: 'orders' }] }, merged(later, shop, {}))).not.toBeNull();
@@ -184,5 +184,5 @@ test('a rewind says how many messages come again, by the count of each node, and
   expect(cost.silent).toEqual(['2 of 3 nodes have counted.', 'c:1: unknown, it cannot.']);
   expect(cost.asOf).toBe(`Counted by the nodes. Figures as of ${clock(AT)}.`);
   expect(cost.lost).toBe(0);
-  expect(rewindCost({ counted_at: AT, nodes: [{ ...part, messages: 0, oldest: null }] }, 0, AT).sentences[0]).toBe('No messages are delivered again: node a:1 stores none of that time that was already delivered.');
+  expect(rewindCost({ counted_at: AT, nodes: [{ ...part, messages: 0, oldest: null }] }, 0, AT).sentences[0]).toBe('No messages are delivered again: node a:1 stores no delivered messages of that time.');
 });

@@ -2,6 +2,8 @@
 
 const NAME = /^[.a-zA-Z0-9_-]{1,64}$/;
 
+export const NAME_HINT = 'Letters, digits, and . _ - ; up to 64. End it with #ephemeral if it should not be kept on disk.';
+
 /** Why `name` is invalid as a topic or channel name; null if it is valid. */
 export function nameFault(name: string): string | null {
   if (name === '') return 'Enter a name.';

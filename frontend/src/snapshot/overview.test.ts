@@ -7,7 +7,7 @@ import { channelKey, totalsOf, type ClusterSnapshot } from './snapshot';
 const node = (id: string, change: Partial<NodeRow> = {}): NodeRow =>
   ({ id, state: 'up', health: 'OK', error: null, ...change }) as NodeRow;
 const topic = (name: string, change: Partial<TopicRow> = {}): TopicRow =>
-  ({ name, paused: false, depth: 0, publish_rate: 10, oldest_age_ms: null, nodes: [{ node: 'a:1' }, { node: 'b:1' }], ...change }) as TopicRow;
+  ({ name, paused: false, depth: 0, publish_rate: 10, emptied_rate: 0.5, oldest_age_ms: null, nodes: [{ node: 'a:1' }, { node: 'b:1' }], ...change }) as TopicRow;
 const channel = (of: string, name: string, change: Partial<ChannelRow> = {}): ChannelRow =>
   ({
     topic: of,
@@ -18,6 +18,8 @@ const channel = (of: string, name: string, change: Partial<ChannelRow> = {}): Ch
     deferred_count: 0,
     client_count: 1,
     finish_rate: 5,
+    emptied_rate: 1,
+    rewound_rate: 2,
     timeout_rate: 0,
     nodes: [{ node: 'a:1' }],
     ...change,
@@ -47,6 +49,8 @@ test('the cluster’s totals include the depths of topics and channels', () => {
   expect(totalsOf(shop)).toEqual({
     publishRate: 20,
     finishRate: 15,
+    emptiedRate: 4,
+    rewoundRate: 6,
     depth: 157,
     inFlight: 3,
     clients: 5,

@@ -70,7 +70,7 @@ export function attentionOf(snapshot: ClusterSnapshot): Attention[] {
     if (node.state === 'down') {
       found.push({ key: `n ${node.id}`, tone: 'bad', what: 'down', name: node.id, detail: `${silence(node, snapshot.takenAt)}: ${node.error ?? ''}`, waiting: 0, route });
     } else if (node.health !== 'OK') {
-      found.push({ key: `n ${node.id}`, tone: 'bad', what: 'unwell', name: node.id, detail: node.health, waiting: 0, route });
+      found.push({ key: `n ${node.id}`, tone: 'bad', what: 'unhealthy', name: node.id, detail: node.health, waiting: 0, route });
     }
   }
   for (const topic of snapshot.topics.values()) {

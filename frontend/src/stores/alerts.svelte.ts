@@ -3,7 +3,7 @@ import type { Alert, AlertCounts, AlertList, AlertsMessage } from '../api/types'
 import { isAttended, marksOf, type Marks } from '../alerts/alerts';
 
 /** Called with new firing alerts, and with all firing alerts. */
-export type Herald = { began(alerts: readonly Alert[]): void; settled(firing: ReadonlyMap<number, Alert>): void };
+export type AlertListener = { began(alerts: readonly Alert[]): void; settled(firing: ReadonlyMap<number, Alert>): void };
 
 /**
  * The firing alerts, on every page: read once, then updated by messages of the websocket. All are read again after a
@@ -20,19 +20,19 @@ export class AlertStore {
   readonly marks: Marks = $derived(marksOf(this.firing.values()));
 
   #read: () => Promise<AlertList>;
-  #herald: Herald | null;
-  #heard = 0;
+  #listener: AlertListener | null;
+  #newestVersion = 0;
   #reading = false;
   #again = false;
   #era = 0;
 
-  constructor(read: () => Promise<AlertList>, herald: Herald | null = null) {
+  constructor(read: () => Promise<AlertList>, listener: AlertListener | null = null) {
     this.#read = read;
-    this.#herald = herald;
+    this.#listener = listener;
   }
 
   take(message: AlertsMessage): void {
-    this.#heard = message.version;
+    this.#newestVersion = message.version;
     const step = message.version - this.version;
     if (this.status !== 'ready' || this.#reading || (step !== 0 && step !== 1) || (step === 1 && message.alerts.length === 0)) {
       void this.refresh();
@@ -53,7 +53,7 @@ export class AlertStore {
     this.#show(next);
   }
 
-  /** Request all firing alerts; once more if a newer version was announced meanwhile. */
+  /** Request all firing alerts; once more if a message had a newer version meanwhile. */
   async refresh(): Promise<void> {
     if (this.#reading) return void (this.#again = true);
     this.#reading = true;
@@ -69,7 +69,7 @@ export class AlertStore {
         this.version = answer.version;
         this.status = 'ready';
         this.#show(next, first);
-      } while (this.#again && this.#heard > this.version);
+      } while (this.#again && this.#newestVersion > this.version);
     } catch (error) {
       if (era !== this.#era) return;
       this.error = messageOf(error);
@@ -88,13 +88,13 @@ export class AlertStore {
     this.status = 'loading';
     this.firing = new Map();
     this.counts = null;
-    this.version = this.#heard = 0;
+    this.version = this.#newestVersion = 0;
   }
 
   #show(next: ReadonlyMap<number, Alert>, first = false): void {
     const began = first ? [] : [...next.values()].filter((alert) => !this.firing.has(alert.id) && !isAttended(alert));
     this.firing = next;
-    if (began.length > 0) this.#herald?.began(began);
-    this.#herald?.settled(next);
+    if (began.length > 0) this.#listener?.began(began);
+    this.#listener?.settled(next);
   }
 }

@@ -1,7 +1,7 @@
 import { audit, messageOf, type AuditFilters } from '../api/client';
 import type { AuditEntry } from '../api/types';
 
-/** The audit log, newest first, read a page at a time. */
+/** The audit trail, newest first, read a page at a time. */
 export class AuditStore {
   entries = $state.raw<AuditEntry[]>([]);
   status = $state<'loading' | 'ready' | 'failed'>('loading');

@@ -1,31 +1,28 @@
-import type { AlertsMessage, Clients, RecentHistory, Run, ServerMessage, ViewOf, WatchedClient } from '../api/types';
-import type { Connect, Socket } from '../api/socket';
+import type { AlertsMessage, Clients, Job, RecentHistory, Run, ServerMessage, ViewOf, WatchedClient } from '../api/types';
+import { retryDelayMs, type Connect, type Socket } from '../api/socket';
 import { ClientRates } from '../clients/rates';
 import { History } from '../history/history';
 import { applyDelta, fromSnapshot, merged, type ClusterSnapshot } from '../snapshot/snapshot';
 
 /**
- * The state that the page shows. Stale and paused keep the last snapshot; `empty` is connected, but the collector is
- * silent.
+ * The state that the page shows. `stale` and `paused` keep the last snapshot. `empty`: the page is connected, but has not
+ * received a snapshot.
  */
 export type Feed =
   | { status: 'connecting'; attempts: number }
   | { status: 'empty' }
   | { status: 'live' | 'stale' | 'paused'; snapshot: ClusterSnapshot };
 
+/** Calls a function later. */
+type Schedule = (work: () => void) => void;
+
 /** Reads the last minutes of a view. */
 export type LoadRecent = (view: ViewOf) => Promise<RecentHistory>;
 
 export const STALE_AFTER_MS = 3000;
-const LONGEST_RETRY_MS = 10_000;
-
-/** Delay before connection attempt `attempts`, doubling from half a second. */
-export function retryDelayMs(attempts: number): number {
-  return Math.min(LONGEST_RETRY_MS, 500 * 2 ** Math.min(attempts, 10));
-}
 
 /**
- * The live snapshot of the cluster: applies deltas, asks for a resync when one is missed, reconnects, notices silence.
+ * The live snapshot of the cluster: applies deltas, asks for a resync when one is missed, reconnects, and detects a silent collector.
  *
  * `history` is plain data, not reactive state: a component that draws from it also reads `updates`.
  */
@@ -47,7 +44,10 @@ export class FeedStore {
   #freshClients: WatchedClient[] | null = null;
   #fresh: 'live' | 'stale' = 'live';
   #drawing = false;
-  #frame: (draw: () => void) => void;
+  #frame: Schedule;
+  #afterFrame: Schedule;
+  /** Adds the first snapshot to the history, once it is drawn. */
+  #recordFirst: (() => void) | null = null;
   #paused = false;
   #resyncing = false;
   #attempts = 0;
@@ -58,31 +58,38 @@ export class FeedStore {
   #silence: ReturnType<typeof setTimeout> | undefined;
   #retry: ReturnType<typeof setTimeout> | undefined;
   #runListeners = new Set<(run: Run) => void>();
+  #jobListeners = new Set<(job: Job) => void>();
   #alertListeners = new Set<(message: AlertsMessage) => void>();
   #onLost: () => void;
+  #onAccount: () => void;
   #loadRecent: LoadRecent | undefined;
   /** Whether the history lacks the time before the next whole snapshot. */
   #lacksRecent = true;
 
   /**
-   * `onLost` is called at each failed or broken connection, to check the session. `frame` schedules a drawing: messages
+   * `onLost` is called at each failed or broken connection, and `onAccount` when the role of the user has changed, both
+   * to check the session. `frame` schedules a drawing: messages
    * that arrive before it are applied and drawn together, so a slow or hidden page skips snapshots and never falls
-   * behind.
+   * behind. `afterFrame` schedules work that the first drawing does not need.
    */
   constructor(
     connect: Connect,
     {
       keep = 3600,
       onLost = () => {},
+      onAccount = () => {},
       frame = (draw) => draw(),
+      afterFrame = (work) => work(),
       loadRecent,
-    }: { keep?: number; onLost?: () => void; frame?: (draw: () => void) => void; loadRecent?: LoadRecent } = {},
+    }: { keep?: number; onLost?: () => void; onAccount?: () => void; frame?: Schedule; afterFrame?: Schedule; loadRecent?: LoadRecent } = {},
   ) {
     this.#loadRecent = loadRecent;
     this.#connect = connect;
     this.#frame = frame;
+    this.#afterFrame = afterFrame;
     this.history = new History(keep);
     this.#onLost = onLost;
+    this.#onAccount = onAccount;
   }
 
   start(): void {
@@ -91,7 +98,7 @@ export class FeedStore {
       opened: () => {
         this.#attempts = 0;
         this.connected = true;
-        this.#hear();
+        this.#confirm();
         this.#lacksRecent = true;
         this.#receivedView = {};
         if (this.#view.topic !== undefined || this.#view.node !== undefined) this.#socket?.send({ type: 'view', ...this.#view });
@@ -109,6 +116,7 @@ export class FeedStore {
     this.#socket?.close();
     this.#socket = null;
     this.#snapshot = null;
+    this.#recordFirst = null;
     this.connected = false;
     this.#paused = false;
     this.#attempts = 0;
@@ -165,6 +173,12 @@ export class FeedStore {
     return () => this.#runListeners.delete(listener);
   }
 
+  /** Call `listener` at every change of a job; returns a function that stops it. */
+  onJob(listener: (job: Job) => void): () => void {
+    this.#jobListeners.add(listener);
+    return () => this.#jobListeners.delete(listener);
+  }
+
   /** Call `listener` with each message about alerts; returns a function that stops it. */
   onAlerts(listener: (message: AlertsMessage) => void): () => void {
     this.#alertListeners.add(listener);
@@ -192,6 +206,12 @@ export class FeedStore {
       case 'run':
         for (const listener of this.#runListeners) listener(message.run);
         break;
+      case 'account':
+        this.#onAccount();
+        break;
+      case 'job':
+        for (const listener of this.#jobListeners) listener(message.job);
+        break;
       case 'alerts':
         for (const listener of this.#alertListeners) listener(message);
         break;
@@ -199,23 +219,39 @@ export class FeedStore {
   }
 
   #advance(snapshot: ClusterSnapshot): void {
-    const repeated = this.#snapshot?.version === snapshot.version;
+    const [isFirst, repeated] = [this.#snapshot === null, this.#snapshot?.version === snapshot.version];
+    this.#recordFirst?.();
     this.#snapshot = snapshot;
-    if (!repeated) this.history.record(snapshot, this.#receivedView);
-    this.#hear();
-    this.#show('live');
+    this.#confirm();
+    if (isFirst) this.#drawFirst(snapshot, this.#receivedView);
+    else {
+      if (!repeated) this.history.record(snapshot, this.#receivedView);
+      this.#show('live');
+    }
   }
 
-  /** Take in the last minutes; without them, the history begins with this browser's own. */
+  /** Show the first rows before the history makes space for all of them. */
+  #drawFirst(snapshot: ClusterSnapshot, view: ViewOf): void {
+    this.#recordFirst = () => {
+      this.#recordFirst = null;
+      this.history.record(snapshot, view);
+      this.#show(this.#fresh);
+    };
+    this.#show('live');
+    this.#afterFrame(() => this.#recordFirst?.());
+  }
+
+  /** Add the last minutes. If they cannot be read, the history begins with the snapshots that this browser receives. */
   async #fill(view: ViewOf): Promise<void> {
     this.#lacksRecent = false;
     try {
       const recent = await this.#loadRecent?.(view);
       if (recent === undefined) return;
+      this.#recordFirst?.();
       this.history.fill(recent.series, recent.step_s);
       this.#show(this.#fresh);
     } catch {
-      // Trends are then known after some snapshots.
+      // Trends are known after some snapshots.
     }
   }
 
@@ -251,7 +287,7 @@ export class FeedStore {
   }
 
   /** The snapshot was just confirmed; it becomes stale without further messages. */
-  #hear(): void {
+  #confirm(): void {
     clearTimeout(this.#silence);
     this.#silence = setTimeout(() => {
       this.#silence = undefined;

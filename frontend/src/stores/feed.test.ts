@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { BrowserMessage, ChannelRow, Delta, NodeRow, Run, Snapshot, TopicRow, ViewOf } from '../api/types';
-import type { SocketEvents } from '../api/socket';
-import { FeedStore, retryDelayMs, STALE_AFTER_MS } from './feed.svelte';
+import { retryDelayMs, type SocketEvents } from '../api/socket';
+import { FeedStore, STALE_AFTER_MS } from './feed.svelte';
 import { topicSeries } from '../history/history';
 
 const topic = (name: string, depth: number): TopicRow => ({
@@ -16,6 +16,8 @@ const topic = (name: string, depth: number): TopicRow => ({
   in_flight_count: 0,
   publish_rate: 1,
   byte_rate: 1,
+  emptied_count: 0,
+  emptied_rate: 0,
   oldest_age_ms: null,
   nodes: [],
 });
@@ -30,7 +32,7 @@ const snapshot = (version: number, topics: TopicRow[]): { type: 'snapshot'; view
   channels: [],
 });
 
-const none = { keys: [], rows: [] };
+const none = { keys: [], columns: {} };
 const delta = (base: number, put: TopicRow[], drop: string[] = []): { type: 'delta' } & Delta => ({
   type: 'delta',
   version: base + 1,
@@ -97,7 +99,7 @@ describe('the live snapshot', () => {
   test('changed numbers are set in their rows', () => {
     const { far, store } = live();
     const change = delta(1, []);
-    far.last().events.message({ ...change, topics: { put: [], set: { keys: ['orders'], rows: [{ depth: 9 }] }, drop: [] } });
+    far.last().events.message({ ...change, topics: { put: [], set: { keys: ['orders'], columns: { depth: [9] } }, drop: [] } });
     expect(depths(store)).toEqual({ orders: 9 });
     expect('snapshot' in store.feed && store.feed.snapshot.topics.get('orders')?.message_count).toBe(5);
   });
@@ -151,6 +153,16 @@ describe('the live snapshot', () => {
     expect(store.feed).toMatchObject({ status: 'stale', snapshot: { takenAt: 1000 } });
     far.last().events.message(delta(1, []));
     expect(store.feed.status).toBe('live');
+  });
+
+  test('a change of the user’s role checks the session', () => {
+    const far = wire();
+    const onAccount = vi.fn();
+    const store = new FeedStore(far.connect, { onAccount });
+    store.start();
+    far.last().events.opened();
+    far.last().events.message({ type: 'account' });
+    expect(onAccount).toHaveBeenCalledOnce();
   });
 
   test('a broken connection keeps the last snapshot, checks the session and reconnects', () => {
@@ -243,6 +255,37 @@ test('snapshots that come while the browser draws, or is hidden, are drawn toget
   store.stop();
 });
 
+test('the first rows are drawn before the history is made, which then has every snapshot', () => {
+  const { connect, sockets } = wire();
+  const later: (() => void)[] = [];
+  const store = new FeedStore(connect, { afterFrame: (work) => void later.push(work) });
+  store.start();
+  sockets[0]?.events.opened();
+  sockets[0]?.events.message(snapshot(1, [topic('orders', 1)]));
+  expect(store.feed.status).toBe('live');
+  expect(store.history.recent(topicSeries('orders'), 'depth', 9)).toEqual([]);
+  const drawn = store.updates;
+  later.shift()?.();
+  expect(store.history.recent(topicSeries('orders'), 'depth', 9)).toEqual([1]);
+  expect(store.updates).toBe(drawn + 1);
+  sockets[0]?.events.message(delta(1, [topic('orders', 2)]));
+  expect(store.history.recent(topicSeries('orders'), 'depth', 9)).toEqual([1, 2]);
+  store.stop();
+});
+
+test('a second snapshot that comes before the history is made does not replace the first in it', () => {
+  const { connect, sockets } = wire();
+  const later: (() => void)[] = [];
+  const store = new FeedStore(connect, { afterFrame: (work) => void later.push(work) });
+  store.start();
+  sockets[0]?.events.opened();
+  sockets[0]?.events.message(snapshot(1, [topic('orders', 1)]));
+  sockets[0]?.events.message(delta(1, [topic('orders', 2)]));
+  for (const work of later) work();
+  expect(store.history.recent(topicSeries('orders'), 'depth', 9)).toEqual([1, 2]);
+  store.stop();
+});
+
 test('whether the socket is open and whether the snapshot is fresh are separate', () => {
   const { connect, sockets } = wire();
   const store = new FeedStore(connect);
@@ -258,7 +301,7 @@ test('whether the socket is open and whether the snapshot is fresh are separate'
   store.stop();
 });
 
-test('the last minutes of what comes into view are read once, and again for another view and after a lost connection', async () => {
+test('the last minutes of a view are read once, and again for another view and after a lost connection', async () => {
   const { connect, sockets } = wire();
   const asked: ViewOf[] = [];
   const series = (times: number[]) => [{ scope: 'topic' as const, names: ['orders'], times, phases: [0], metrics: { depth: [[7]] } }];

@@ -1,6 +1,6 @@
 import { expect, test, vi } from 'vitest';
-import type { ChannelRow, NodeRow, TargetOutcome, TopicRow } from '../api/types';
-import { AT_A_TIME, BulkStore } from './bulk.svelte';
+import type { ChannelRow, NodeRow, TopicRow } from '../api/types';
+import { BulkStore } from './bulk.svelte';
 import { isGrowing, channelFilters, narrowed } from '../snapshot/filters';
 import { channelSeries, History } from '../history/history';
 import { joined, within, type Columns } from '../history/columns';
@@ -10,7 +10,8 @@ import type { ClusterSnapshot } from '../snapshot/snapshot';
 import { parentOf } from '../navigation/routes';
 import { Selection } from './selection.svelte';
 import { StableOrder } from '../tables/table';
-import { parseSort, sortText, TableView, type Address } from './view.svelte';
+import { parseSort, sortText } from '../tables/sort';
+import { TableView, type Address } from './view.svelte';
 
 function channel(topic: string, name: string, more: Partial<ChannelRow> = {}): ChannelRow {
   return { topic, name, depth: 0, in_flight_count: 0, deferred_count: 0, client_count: 1, timeout_rate: 0, paused: false, nodes: [], ...more } as ChannelRow;
@@ -177,28 +178,14 @@ test('an hour is read from the history of the platform and then of the browser, 
   expect(within([[10, 20, 30], [1, null, 3]], 20, 40)).toEqual([[20, 30], [null, 3]]);
 });
 
-const done = (topic: string): TargetOutcome => ({ topic, channel: null, outcome: 'done', message: '', results: [] });
-const targets = Array.from({ length: AT_A_TIME * 2 + 1 }, (_, n) => ({ topic: `t${n}` }));
-
-test('many targets are requested a few at a time, each with its outcome', async () => {
-  const sent: number[] = [];
-  const store = new BulkStore(async (_, part) => (sent.push(part.length), part.map(({ topic }) => done(topic))));
+test('the dialog of many closes when the platform has taken the job, and otherwise says why not', async () => {
+  const targets = [{ topic: 'a' }, { topic: 'b' }];
+  const start = vi.fn().mockRejectedValueOnce(new Error('you may not')).mockResolvedValue(undefined);
+  const store = new BulkStore(start);
   store.ask('pause', targets);
   await store.confirm();
-  expect(sent).toEqual([AT_A_TIME, AT_A_TIME, 1]);
-  expect(store.asked).toMatchObject({ step: 'answered', error: null });
-  expect(store.asked.step === 'answered' && store.asked.outcomes).toHaveLength(targets.length);
-});
-
-test('after a stop or an error, the remaining targets are unchanged and the outcomes kept', async () => {
-  const stopping: BulkStore = new BulkStore(async (_, part) => (stopping.stop(), part.map(({ topic }) => done(topic))));
-  stopping.ask('delete', targets);
-  await stopping.confirm();
-  expect(stopping.asked).toMatchObject({ step: 'answered', outcomes: { length: AT_A_TIME } });
-  const act = vi.fn().mockResolvedValueOnce(targets.slice(0, AT_A_TIME).map(({ topic }) => done(topic))).mockRejectedValue(new Error('gone'));
-  const failing = new BulkStore(act);
-  failing.ask('delete', targets);
-  await failing.confirm();
-  expect(failing.asked).toMatchObject({ step: 'answered', error: 'gone', outcomes: { length: AT_A_TIME } });
-  expect(act).toHaveBeenCalledTimes(2);
+  expect(store.asked).toMatchObject({ step: 'asking', error: 'you may not' });
+  await store.confirm();
+  expect(store.asked).toEqual({ step: 'closed' });
+  expect(start).toHaveBeenCalledWith('pause', targets);
 });

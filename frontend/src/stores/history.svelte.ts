@@ -3,16 +3,8 @@
 import { messageOf } from '../api/client';
 import { joined, within, type Columns } from '../history/columns';
 import type { History, Metric } from '../history/history';
+import type { Kept, LoadHistory, Scope } from '../history/load';
 import { boundsOf, type Window } from '../history/window';
-
-export type Scope =
-  | { scope: 'cluster' }
-  | { scope: 'topic'; topic: string }
-  | { scope: 'channel'; topic: string; channel: string }
-  | { scope: 'node'; node: string };
-export type Kept = { stepSeconds: number; columns: Columns };
-/** `to` is null for now. */
-export type LoadHistory = (scope: Scope, metrics: readonly Metric[], from: number, to: number | null) => Promise<Kept>;
 
 /** Steps of this length are continued by what the browser has received; longer ones are requested again. */
 const FINEST_S = 10;

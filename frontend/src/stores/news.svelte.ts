@@ -1,4 +1,4 @@
-/** New firing alerts, announced in a toast: gathered, so that twenty alerts are one toast. */
+/** New firing alerts, shown in a toast. Those of a few seconds share one toast. */
 import type { Alert } from '../api/types';
 import { isAttended } from '../alerts/alerts';
 import { newsOf } from '../alerts/news';
@@ -20,7 +20,7 @@ export class AlertNews {
 
   began(alerts: readonly Alert[]): void {
     for (const alert of alerts) this.#waiting.set(alert.id, alert);
-    this.#timer ??= setTimeout(() => this.#announce(), Math.max(GATHER_MS, this.#last + EVERY_MS - Date.now()));
+    this.#timer ??= setTimeout(() => this.#show(), Math.max(GATHER_MS, this.#last + EVERY_MS - Date.now()));
   }
 
   /** Remove resolved and attended alerts from the news. */
@@ -38,13 +38,13 @@ export class AlertNews {
     } else this.#shown = { ...this.#shown, alerts: left };
   }
 
-  #announce(): void {
+  #show(): void {
     this.#timer = undefined;
     if (this.#waiting.size === 0) return;
     const shown = this.#shown;
-    const standing = shown !== null && this.#toasts.list.some(({ id }) => id === shown.toast);
-    const alerts = [...(standing ? shown.alerts : []), ...this.#waiting.values()];
-    if (standing) this.#toasts.dismiss(shown.toast);
+    const isShown = shown !== null && this.#toasts.list.some(({ id }) => id === shown.toast);
+    const alerts = [...(isShown ? shown.alerts : []), ...this.#waiting.values()];
+    if (isShown) this.#toasts.dismiss(shown.toast);
     this.#waiting.clear();
     this.#last = Date.now();
     const critical = alerts.some(({ severity }) => severity === 'critical');

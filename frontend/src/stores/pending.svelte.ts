@@ -16,7 +16,7 @@ export class PendingStore {
   follow(looking: () => boolean): () => void {
     return repeated(async (stopped) => {
       if (!looking()) return;
-      // If it fails, the times are unknown; the page shows anyway that the platform does not answer.
+      // If it fails, the times are unknown. Other parts of the page show that the platform does not answer.
       const answer = await this.#ask().catch(() => ({ total: 0, pending: [] }));
       if (!stopped()) this.answer = answer;
     }, AGAIN_MS);

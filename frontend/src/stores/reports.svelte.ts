@@ -1,11 +1,11 @@
 import * as api from '../api/client';
 import { loaded, type Loaded } from '../api/loaded';
 import { withRun } from '../reports/runs';
-import type { Job, Parameters, Run, Schedule, ScheduleRequest } from '../api/types';
+import type { ReportJob, Parameters, Run, Schedule, ScheduleRequest } from '../api/types';
 
 /** Jobs, their schedules and their runs. Errors of changes are thrown to the form. */
 export class ReportStore {
-  jobs = $state.raw<Loaded<Job[]>>({ status: 'loading' });
+  jobs = $state.raw<Loaded<ReportJob[]>>({ status: 'loading' });
   schedules = $state.raw<Loaded<Schedule[]>>({ status: 'loading' });
   runs = $state.raw<Loaded<Run[]>>({ status: 'loading' });
 
@@ -16,7 +16,7 @@ export class ReportStore {
 
   async load(): Promise<void> {
     [this.jobs, this.schedules, this.runs] = await Promise.all([
-      loaded(api.jobs()),
+      loaded(api.reportJobs()),
       loaded(api.schedules()),
       loaded(api.runs(null, this.page)),
     ]);

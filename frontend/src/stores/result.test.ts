@@ -1,5 +1,6 @@
 import { afterEach, expect, test, vi } from 'vitest';
-import { hoursOf, lineOf, ResultStore } from './result.svelte';
+import { hoursOf, lineOf } from '../reports/lines';
+import { ResultStore } from './result.svelte';
 
 /** An API whose answer depends on the path, and may be delayed. */
 function answering(answer: (path: string) => unknown, refusal = 200) {

@@ -1,4 +1,5 @@
 import { based, unbased } from '../api/base';
+import { BEFORE_OPENING, rebase } from '../navigation/links';
 import { hrefOf, parsePath, type Route } from '../navigation/routes';
 import { ScrollStore } from './scroll.svelte';
 
@@ -34,10 +35,12 @@ export class Router {
     window.addEventListener('popstate', follow);
     window.addEventListener('pagehide', this.#flush);
     document.addEventListener('click', click);
+    for (const kind of BEFORE_OPENING) document.addEventListener(kind, rebase, { capture: true, passive: true });
     return () => {
       window.removeEventListener('popstate', follow);
       window.removeEventListener('pagehide', this.#flush);
       document.removeEventListener('click', click);
+      for (const kind of BEFORE_OPENING) document.removeEventListener(kind, rebase, { capture: true });
     };
   }
 

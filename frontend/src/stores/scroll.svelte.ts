@@ -3,7 +3,7 @@ type Positions = { page: number; tables: ReadonlyMap<string, number> };
 
 /** Number of drawn frames, some seconds, within which a page has to be tall enough for its position. */
 const MAX_FRAMES = 180;
-/** What a user does to scroll, or to act on what is shown; it ends a restoration. */
+/** Events of a user who scrolls or acts on the page; they end a restoration. */
 const USER_EVENTS = ['wheel', 'touchstart', 'keydown', 'pointerdown'] as const;
 
 const boxes = new Map<string, HTMLElement>();

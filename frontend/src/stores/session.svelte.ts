@@ -1,3 +1,4 @@
+import { based } from '../api/base';
 import { ApiError, me, messageOf, signIn, signOut, whenUnauthorized } from '../api/client';
 import type { Me } from '../api/types';
 import { globMatches } from '../patterns/glob';
@@ -23,11 +24,22 @@ export class SessionStore {
   }
 
   get mayAct(): boolean {
-    return this.me !== null && this.me.role !== 'viewer';
+    return this.me !== null && this.me.role !== 'viewer' && this.me.role !== 'none';
+  }
+
+  /** The cluster's title, if the user may view others too; else empty. */
+  get clusterTitle(): string {
+    const clusters = this.me?.clusters ?? [];
+    return clusters.length > 1 ? (clusters.find((each) => each.name === this.me?.cluster)?.title ?? '') : '';
   }
 
   get isAdmin(): boolean {
     return this.me?.role === 'admin';
+  }
+
+  /** Whether the user may manage accounts, which belong to no cluster. */
+  get administers(): boolean {
+    return this.me?.administers ?? false;
   }
 
   /** Whether the user may act on this topic: an operator may be limited to some. The platform checks it again. */
@@ -52,9 +64,15 @@ export class SessionStore {
     return this.mayRead && (this.me?.reads_all_topics === true || this.mayActOn(topic));
   }
 
+  /** The topics to which an operator is limited, as a text; empty without a limit. */
+  get limit(): string {
+    const { role = '', topic_patterns: patterns = [] } = this.me ?? {};
+    return role === 'operator' && patterns.length > 0 ? `You may act on ${patterns.join(', ')} only` : '';
+  }
+
   /** Why an operator who is limited to topics may not act on this one; empty if they may. */
   refusalOf(topic: string): string {
-    return this.mayActOn(topic) ? '' : `You may act on ${this.me?.topic_patterns.join(', ') ?? ''} only`;
+    return this.mayActOn(topic) ? '' : this.limit;
   }
 
   /** Request the session. Without an answer, the page stays as it is, and the feed shows that it is stale. */
@@ -63,12 +81,16 @@ export class SessionStore {
       this.state = { status: 'signed-in', me: await me() };
     } catch (error) {
       if (error instanceof ApiError && error.status === 401) return; // whenUnauthorized handles it
+      if (error instanceof ApiError && error.status === 403) return window.location.reload(); // the platform shows the reason
       if (this.state.status !== 'signed-in') this.state = { status: 'unreachable', message: messageOf(error) };
     }
   }
 
   async signIn(username: string, password: string): Promise<void> {
-    this.state = { status: 'signed-in', me: await signIn(username, password) };
+    const me = await signIn(username, password);
+    // The platform redirects to a cluster that the account may view, or shows that there is none.
+    if (me.role === 'none') window.location.assign(based('/'));
+    else this.state = { status: 'signed-in', me };
   }
 
   async signOut(): Promise<void> {

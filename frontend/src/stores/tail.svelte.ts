@@ -1,5 +1,4 @@
-import { based } from '../api/base';
-import { reader } from '../api/message';
+import type { TailConnect, TailSocket } from '../api/tail';
 import type { TailMessage } from '../api/types';
 
 export type TailedMessage = Extract<TailMessage, { type: 'messages' }>['messages'][number];
@@ -10,37 +9,11 @@ export type TailState =
   | { status: 'running' | 'paused' }
   | { status: 'failed'; message: string };
 
-export type TailSocket = { send(message: object): void; close(): void };
-export type TailConnect = (events: { opened(): void; message(message: TailMessage): void; closed(): void }) => TailSocket;
-
 const KEPT = 500;
-
-const readMessage = reader<TailMessage>({
-  started: () => true,
-  ask: ({ nodes }) => Array.isArray(nodes),
-  messages: ({ messages, skipped, nodes }) => Array.isArray(messages) && typeof skipped === 'number' && typeof nodes === 'number',
-  error: ({ message }) => typeof message === 'string',
-});
-
-export const connectTail: TailConnect = (events) => {
-  const { protocol, host } = window.location;
-  const socket = new WebSocket(`${protocol === 'https:' ? 'wss' : 'ws'}://${host}${based('/ws/tail')}`);
-  let wanted = true;
-  socket.onopen = () => wanted && events.opened();
-  socket.onmessage = (event: MessageEvent<string>) => {
-    const message = wanted ? readMessage(event.data) : null;
-    if (message !== null) events.message(message);
-  };
-  socket.onclose = () => wanted && events.closed();
-  return {
-    send: (message) => {
-      if (socket.readyState === WebSocket.OPEN) socket.send(JSON.stringify(message));
-    },
-    close: () => {
-      wanted = false;
-      socket.close();
-    },
-  };
+/** By the close code of the platform. */
+const ENDED: Readonly<Record<number, string>> = {
+  4401: 'You are signed out.',
+  4403: 'Your account may no longer read the messages of this topic.',
 };
 
 /**
@@ -70,9 +43,9 @@ export class TailStore {
     this.#socket = this.#connect({
       opened: () => this.#socket?.send({ type: 'start', topic: this.#topic, filter: this.#filter, take_backlog: takeBacklog }),
       message: (message) => this.#take(message),
-      closed: () => {
+      closed: (code) => {
         this.#socket = null;
-        if (this.state.status !== 'failed') this.state = { status: 'failed', message: 'The connection to the platform is lost.' };
+        if (this.state.status !== 'failed') this.state = { status: 'failed', message: ENDED[code] ?? 'The connection to the platform is lost.' };
       },
     });
   }
@@ -104,6 +77,7 @@ export class TailStore {
   }
 
   #take(message: TailMessage): void {
+    if (message.type === 'account') return; // the page itself is notified, too
     if (message.type === 'started') this.state = { status: 'running' };
     else if (message.type === 'ask') this.state = { status: 'asking', nodes: message.nodes };
     else if (message.type === 'error') {

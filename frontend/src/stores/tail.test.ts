@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { TailMessage } from '../api/types';
-import { TailStore, type TailConnect } from './tail.svelte';
+import type { TailConnect } from '../api/tail';
+import { TailStore } from './tail.svelte';
 
 type Events = Parameters<TailConnect>[0];
 
@@ -16,7 +17,7 @@ function joined(): { store: TailStore; sent: object[]; say: (message: TailMessag
   return { store, sent, say: (message) => events!.message(message), events: () => events! };
 }
 
-const message = (id: string) => ({ node: 'n', id, timestamp: 1, attempts: 1, size: 1, body: 'eA==', truncated: false });
+const message = (id: string) => ({ node: 'n', id, timestamp: 1, attempts: 1, size: 1, body: 'eA==', truncated: false, visibility: 'whole' as const });
 
 describe('a tail', () => {
   it('shows the newest first and adds up what was skipped', () => {
@@ -34,13 +35,25 @@ describe('a tail', () => {
     say({ type: 'messages', messages: [message('late')], skipped: 2, nodes: 1 });
     expect([store.messages.length, store.skipped, sent.at(-1)]).toEqual([0, 3, { type: 'pause' }]);
   });
+  it('says why the platform ended it', () => {
+    for (const [code, reason] of [
+      [4403, 'Your account may no longer read the messages of this topic.'],
+      [4401, 'You are signed out.'],
+      [1006, 'The connection to the platform is lost.'],
+    ] as const) {
+      const { store, say, events } = joined();
+      say({ type: 'started', topic: 'orders', channel: 'tail-1#ephemeral' });
+      events().closed(code);
+      expect(store.state).toEqual({ status: 'failed', message: reason });
+    }
+  });
   it('keeps a bounded number', () => {
     const { store, say } = joined();
     for (let n = 0; n < 60; n += 1) say({ type: 'messages', messages: Array.from({ length: 20 }, (_, k) => message(`${n}-${k}`)), skipped: 0, nodes: 1 });
     expect(store.messages).toHaveLength(500);
     expect(store.messages[0]?.id).toBe('59-19');
   });
-  it('asks before it takes a backlog, and goes on after the confirmation', () => {
+  it('asks before it takes a backlog, and continues after the confirmation', () => {
     const { store, sent, say, events } = joined();
     say({ type: 'ask', topic: 'orders', nodes: [{ node: 'n', depth: 4 }] });
     expect(store.state).toEqual({ status: 'asking', nodes: [{ node: 'n', depth: 4 }] });
@@ -51,7 +64,7 @@ describe('a tail', () => {
   it('shows why it ended', () => {
     const { store, say, events } = joined();
     say({ type: 'error', message: 'no' });
-    events().closed();
+    events().closed(1006);
     expect(store.state).toEqual({ status: 'failed', message: 'no' });
   });
 });

@@ -1,6 +1,7 @@
 /**
  * Search, order and filters of a page's table, stored in the address: a link shows the same, the back button undoes it.
  */
+import { parseSort, sortText } from '../tables/sort';
 import type { Sort } from '../tables/table';
 
 /** The part of the router that a view needs; tests pass their own. */
@@ -8,16 +9,6 @@ export type Address = {
   readonly search: URLSearchParams;
   set(changes: Readonly<Record<string, string | null>>, options?: { push?: boolean }): void;
 };
-
-/** `-depth` is depth, largest first. */
-export function sortText(sort: Sort): string {
-  return (sort.descending ? '-' : '') + sort.column;
-}
-
-export function parseSort(text: string): Sort | null {
-  const [, minus, column] = /^(-?)(\w+)$/.exec(text) ?? [];
-  return column === undefined ? null : { column, descending: minus === '-' };
-}
 
 /** `prefix` distinguishes several tables of one page. */
 export class TableView {

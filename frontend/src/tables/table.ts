@@ -91,7 +91,7 @@ export function matchesWords(text: string, query: string): boolean {
  */
 export function visibleRange(
   { top, viewport, rowHeight, total }: { top: number; viewport: number; rowHeight: number; total: number },
-  margin = 20,
+  margin = 10,
 ): [number, number] {
   const first = Math.floor(-top / rowHeight) - margin;
   const end = Math.ceil((viewport - top) / rowHeight) + margin;

@@ -1,11 +1,11 @@
-import type { Role } from '../../api/types';
+import type { Me } from '../../api/types';
 import type { Route } from '../../navigation/routes';
 
-type Place = { href: string; text: string; pages: readonly Route['page'][]; admin?: true };
+type Place = { href: string; text: string; pages: readonly Route['page'][]; accounts?: true; admins?: true };
 
 /**
  * The places of the header and the palette, in groups. `pages` are the routes for which a place is marked as current;
- * `admin` ones are offered only to admins.
+ * `accounts` ones are offered only to those who may manage accounts, `admins` ones to administrators of the cluster.
  */
 const GROUPS: { name: string; places: Place[] }[] = [
   {
@@ -29,17 +29,22 @@ const GROUPS: { name: string; places: Place[] }[] = [
     name: 'Administration',
     places: [
       { href: '/audit', text: 'Audit', pages: ['audit'] },
-      { href: '/people', text: 'People', pages: ['people'], admin: true },
+      { href: '/people', text: 'People', pages: ['people'], accounts: true },
+      { href: '/masks', text: 'Masks', pages: ['masks'], admins: true },
+      { href: '/definitions', text: 'Definitions', pages: ['definitions'] },
     ],
   },
 ];
 
-export const placeGroupsFor = (role: Role | undefined) =>
-  GROUPS.map(({ name, places }) => ({ name, places: places.filter((place) => !place.admin || role === 'admin') }));
+export const placeGroupsFor = (me: Me | null) =>
+  GROUPS.map(({ name, places }) => ({
+    name,
+    places: places.filter((place) => (!place.accounts || me?.administers) && (!place.admins || me?.role === 'admin')),
+  }));
 
 /** All places, and the pages that others lead to. */
-export const placesFor = (role: Role | undefined) => [
-  ...placeGroupsFor(role).flatMap(({ places }) => places),
+export const placesFor = (me: Me | null) => [
+  ...placeGroupsFor(me).flatMap(({ places }) => places),
   { href: '/counter', text: 'Counter' },
   { href: '/lookup', text: 'Registries and inactive topics' },
 ];

@@ -1,4 +1,4 @@
-import type { ActionOutcome } from '../../api/types';
+import type { ActionOutcome, AuditEntry } from '../../api/types';
 
 /** The tone of an outcome on one node. A node without the topic or channel did not fail. */
 export function toneOfResult(outcome: string): 'ok' | 'warn' | 'bad' {
@@ -6,7 +6,13 @@ export function toneOfResult(outcome: string): 'ok' | 'warn' | 'bad' {
   return outcome === 'absent' ? 'warn' : 'bad';
 }
 
-/** Whether an action succeeded, and concerned one broker at most: nothing is to be told apart. */
+/** Whether an action succeeded on at most one broker, so that a table of nodes is not needed. */
 export function doneOnOneNode(answer: ActionOutcome): boolean {
   return answer.outcome === 'done' && answer.results.filter((result) => result.target === 'nsqd').length <= 1;
+}
+
+/** The tone of an entry of the audit trail. */
+export function toneOfEntry(outcome: AuditEntry['outcome']): 'ok' | 'warn' | 'bad' | 'quiet' {
+  if (outcome === 'running') return 'quiet';
+  return outcome === 'done' ? 'ok' : outcome === 'partial' || outcome === 'refused' ? 'warn' : 'bad';
 }

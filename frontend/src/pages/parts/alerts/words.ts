@@ -65,7 +65,7 @@ export function firesWhen(metrics: readonly AlertMetric[], of: Condition & Pick<
   return `${title} ${conditionOf(of, unit, title)}`;
 }
 
-/** The remaining time until it fires: `in 40 s`. A rule at its limit of alerts fires no more. */
+/** The remaining time until it fires: `in 40 s`. A rule that has reached its limit of alerts fires no further ones. */
 export function firesIn({ fires_at: at }: Pick<Pending, 'fires_at'>, now: number): string {
   if (at > now) return `in ${roughly((at - now) / 1000)}`;
   return now - at < 10_000 ? 'now' : 'when another is resolved';
@@ -98,7 +98,7 @@ export function until(at: number): string {
 export function overWords(alert: Alert): string {
   return {
     '': '',
-    cleared: 'well again',
+    cleared: 'within the threshold again',
     gone: 'no longer exists',
     closed: `closed by ${alert.resolved_by}`,
     rule: 'the rule was changed',

@@ -1,0 +1,220 @@
+/** The figures of many rows at the last polls. */
+import type { Metric } from '../api/figures';
+
+/**
+ * One metric: a ring of `width` polls for each row, one after the other; and for each row the first poll that it knows, and
+ * the latest with a value above zero, 0 if there is none.
+ */
+type Column = { values: Float32Array; first: Int32Array; above: Int32Array };
+
+/** Where values between records come from: poll `n` of a fill is at `share[n]` between records `next[n] - 1` and `next[n]`. */
+export type Placing = {
+  /** The number of the first record after each poll; 0 if there is none before it, or only a much older one. */
+  next: Int32Array;
+  /** 0 to 1; NaN if the poll is after the last record. */
+  share: Float64Array;
+};
+
+const START_WIDTH = 128;
+const START_HEIGHT = 16;
+
+/** The value at `place`, NaN if it is not known. A single value is that of all records. */
+function recordOf(values: readonly (number | null)[], place: number): number {
+  return values[values.length === 1 ? 0 : place] ?? NaN;
+}
+
+function placed(values: readonly (number | null)[], { next, share }: Placing, n: number): number {
+  const after = next[n] as number;
+  if (after === 0) return NaN;
+  const value = recordOf(values, after - 1);
+  const part = share[n] as number;
+  const later = Number.isNaN(part) ? NaN : recordOf(values, after);
+  if (!Number.isNaN(later)) return value + (later - value) * part;
+  // A record that is not written yet follows soon: until then, the value is that of the last.
+  return Number.isNaN(value) && after >= 2 ? recordOf(values, after - 2) : value;
+}
+
+/**
+ * Rings of 32-bit floats for the rows of one table, in one array for each metric: thousands of rows are recorded in a few
+ * milliseconds, without an object for each. Polls are numbered; NaN is unknown.
+ */
+export class Grid<Row> {
+  #columns = new Map<Metric, Column>();
+  #figures: readonly (readonly [Column, (row: Row) => number | null])[];
+  #slots = new Map<string, number>();
+  #free: number[] = [];
+  #width = 0;
+  #height = 0;
+  /** The latest recorded poll. */
+  #poll = 0;
+  /** The earliest poll of any row. */
+  #begin = Infinity;
+
+  /** `kept`: the number of polls that are kept of a table with so many rows. */
+  constructor(
+    figures: Partial<Record<Metric, (row: Row) => number | null>>,
+    private readonly kept: (rows: number) => number,
+  ) {
+    const entries = Object.entries(figures) as [Metric, (row: Row) => number | null][];
+    this.#figures = entries.map(([metric, figure]) => {
+      const column = { values: new Float32Array(), first: new Int32Array(), above: new Int32Array() };
+      this.#columns.set(metric, column);
+      return [column, figure];
+    });
+  }
+
+  /** Append a poll. Rows that are gone are forgotten; those that are not `current` are unknown at this poll. */
+  record(poll: number, rows: ReadonlyMap<string, Row>, current: (row: Row) => boolean = () => true): void {
+    this.#forget(rows);
+    this.#reserve(rows.size, poll);
+    this.#poll = poll;
+    for (const [key, row] of rows) {
+      const known = current(row);
+      const slot = this.#slots.get(key) ?? (known ? this.#add(key) : -1);
+      if (slot < 0) continue;
+      const cell = slot * this.#width + (poll % this.#width);
+      for (const [column, figure] of this.#figures) {
+        const value = known ? (figure(row) ?? NaN) : NaN;
+        column.values[cell] = value;
+        if (value > 0) column.above[slot] = poll;
+      }
+    }
+  }
+
+  /**
+   * Write what is not known of the last polls, as `values` of the records have it (each row's own, or null), placed by
+   * `placings`, which are all equally long.
+   */
+  fill(
+    metric: Metric,
+    keys: readonly string[],
+    values: (place: number) => readonly (number | null)[],
+    placings: (place: number) => Placing,
+    polls: number,
+  ): void {
+    const column = this.#columns.get(metric);
+    if (column === undefined || polls === 0) return;
+    this.#begin = Math.min(this.#begin, this.#poll - polls + 1);
+    this.#reserve(this.#slots.size, this.#poll);
+    keys.forEach((key, place) => {
+      const slot = this.#slots.get(key);
+      if (slot !== undefined) this.#fillRow(column, slot, values(place), placings(place), polls);
+    });
+  }
+
+  #fillRow(column: Column, slot: number, values: readonly (number | null)[], placing: Placing, polls: number): void {
+    const from = this.#poll - polls + 1;
+    let first = column.first[slot] as number;
+    const known = first;
+    for (let n = Math.max(0, polls - this.#width); n < polls; n++) {
+      const poll = from + n;
+      const cell = slot * this.#width + (poll % this.#width);
+      if (poll >= known && !Number.isNaN(column.values[cell] as number)) continue;
+      const value = placed(values, placing, n);
+      column.values[cell] = value;
+      if (poll < first && !Number.isNaN(value)) first = poll;
+      if (value > 0 && poll > (column.above[slot] as number)) column.above[slot] = poll;
+    }
+    column.first[slot] = first;
+  }
+
+  /** The ring of a row's metric; null for an unknown row. Valid until the next poll. */
+  ring(key: string, metric: Metric): RingView | null {
+    const slot = this.#slots.get(key);
+    const column = this.#columns.get(metric);
+    if (slot === undefined || column === undefined) return null;
+    return new RingView(column.values, slot * this.#width, this.#width, this.#poll, column.first[slot] as number);
+  }
+
+  /** Whether a row's metric was above zero at any of the last `polls` polls. */
+  any(key: string, metric: Metric, polls: number): boolean {
+    const slot = this.#slots.get(key);
+    const above = slot === undefined ? undefined : this.#columns.get(metric)?.above[slot];
+    return above !== undefined && above > this.#poll - Math.min(polls, this.#width);
+  }
+
+  /** Number of polls kept of a row; 0 for an unknown row. */
+  polls(key: string): number {
+    let most = 0;
+    for (const metric of this.#columns.keys()) most = Math.max(most, this.ring(key, metric)?.length ?? 0);
+    return most;
+  }
+
+  #add(key: string): number {
+    const slot = this.#free.pop() ?? this.#slots.size;
+    this.#slots.set(key, slot);
+    for (const { first, above } of this.#columns.values()) {
+      first[slot] = this.#poll;
+      above[slot] = 0;
+    }
+    this.#begin = Math.min(this.#begin, this.#poll);
+    return slot;
+  }
+
+  #forget(rows: ReadonlyMap<string, unknown>): void {
+    for (const [key, slot] of this.#slots) {
+      if (rows.has(key)) continue;
+      this.#slots.delete(key);
+      this.#free.push(slot);
+    }
+  }
+
+  /** Make space for so many rows, and for the polls up to `poll` of which there are values. */
+  #reserve(rows: number, poll: number): void {
+    const kept = this.kept(rows);
+    const height = rows <= this.#height ? this.#height : Math.max(START_HEIGHT, Math.ceil(1.25 * rows));
+    let width = this.#width === 0 || height > this.#height ? Math.min(Math.max(this.#width, START_WIDTH), kept) : this.#width;
+    while (width < kept && poll - this.#begin >= width) width = Math.min(kept, 2 * width);
+    if (width === this.#width && height === this.#height) return;
+    for (const column of this.#columns.values()) this.#move(column, width, height);
+    this.#width = width;
+    this.#height = height;
+  }
+
+  #move(column: Column, width: number, height: number): void {
+    const values = new Float32Array(width * height);
+    const [first, above] = [new Int32Array(height), new Int32Array(height)];
+    first.set(column.first);
+    above.set(column.above);
+    for (const slot of this.#slots.values()) {
+      const behind = this.#poll + 1;
+      let poll = Math.max(first[slot] as number, behind - Math.min(width, this.#width));
+      while (poll < behind) {
+        const [from, to] = [poll % this.#width, poll % width];
+        const run = Math.min(this.#width - from, width - to, behind - poll);
+        const begin = slot * this.#width + from;
+        values.set(column.values.subarray(begin, begin + run), slot * width + to);
+        poll += run;
+      }
+    }
+    Object.assign(column, { values, first, above });
+  }
+}
+
+/** The last values of one row's metric. */
+export class RingView {
+  /** Number of values. */
+  readonly length: number;
+
+  constructor(
+    private readonly values: Float32Array,
+    private readonly begin: number,
+    private readonly width: number,
+    private readonly poll: number,
+    first: number,
+  ) {
+    this.length = Math.min(width, poll - first + 1);
+  }
+
+  /** The value that many polls ago, 0 being the latest; NaN if there is none. */
+  ago(polls: number): number {
+    if (polls < 0 || polls >= this.length) return NaN;
+    return this.values[this.begin + ((this.poll - polls) % this.width)] as number;
+  }
+
+  /** The last `count` values (all by default), oldest first. */
+  last(count = this.length): number[] {
+    const taken = Math.min(count, this.length);
+    return Array.from({ length: taken }, (_, i) => this.ago(taken - 1 - i));
+  }
+}

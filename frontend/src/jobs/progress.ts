@@ -1,0 +1,43 @@
+/** Texts about a job: what it does, how far it is, and how it ended. */
+import type { Job } from '../api/types';
+import { count, plural, rate } from '../format/format';
+
+export const isOver = ({ state }: Pick<Job, 'state'>): boolean => state !== 'queued' && state !== 'running';
+
+/** `Delete 2,000 topics`; of batches of messages, `Move 2,000 messages to returns`. */
+export function titleOf({ kind, total, noun, parameters }: Pick<Job, 'kind' | 'total' | 'noun' | 'parameters'>): string {
+  const { messages, target } = parameters;
+  if (typeof messages === 'number') {
+    const verb = kind.split(' ')[0] ?? kind;
+    return `${verb.charAt(0).toUpperCase()}${verb.slice(1)} ${plural(messages, 'message')}${target ? ` to ${target}` : ''}`;
+  }
+  return `${kind.charAt(0).toUpperCase()}${kind.slice(1)} ${plural(total, noun)}`;
+}
+
+export const settledOf = ({ done_count, partial_count, failed_count }: Job): number => done_count + partial_count + failed_count;
+
+/** Whether something was not done everywhere. */
+export const hasFailures = ({ partial_count, failed_count }: Job): boolean => partial_count + failed_count > 0;
+
+/** `340 done, 1 on some nodes only, 2 failed, 1,657 remaining, 180/s`. */
+export function progressOf(job: Job): string {
+  const remaining = job.total - settledOf(job);
+  return [
+    job.noun === 'batch' ? `${plural(job.done_count, 'batch', 'batches')} done` : `${count(job.done_count)} done`,
+    ...(job.partial_count > 0 ? [`${count(job.partial_count)} on some nodes only`] : []),
+    ...(job.failed_count > 0 ? [`${count(job.failed_count)} failed`] : []),
+    ...(remaining > 0 ? [`${count(remaining)} ${isOver(job) ? 'not done' : 'remaining'}`] : []),
+    ...(job.rate !== null && !isOver(job) ? [`${rate(job.rate)}/s`] : []),
+  ].join(', ');
+}
+
+/** `Waiting for a dispatcher`, `Cancelling`, `Stopped: …`; empty while it runs, and after it has finished. */
+export function noteOf({ state, cancel_requested, message }: Pick<Job, 'state' | 'cancel_requested' | 'message'>): string {
+  if (state === 'queued') return 'Waiting for a dispatcher';
+  if (state === 'running') return cancel_requested ? 'Cancelling' : '';
+  if (state === 'finished') return '';
+  return state === 'cancelled' ? message.charAt(0).toUpperCase() + message.slice(1) : `Stopped: ${message}`;
+}
+
+/** `topic / channel`. */
+export const nameOf = ({ topic, channel }: { topic: string; channel: string | null }): string => (channel === null ? topic : `${topic} / ${channel}`);

@@ -1,0 +1,65 @@
+import type { BulkAction, BulkTarget, Job } from '../api/types';
+import type { Dismissed } from '../jobs/dismissed';
+import { isOver } from '../jobs/progress';
+
+export type JobApi = {
+  start: (kind: BulkAction, subjects: readonly BulkTarget[]) => Promise<Job>;
+  list: (limit: number) => Promise<Job[]>;
+  cancel: (id: number) => Promise<Job>;
+};
+
+/** How many of the newest jobs are requested; only unfinished and the user's own recent ones are shown. */
+const NEWEST = 50;
+const RECENT_MS = 12 * 3600 * 1000;
+
+/** The jobs that the panel shows: all that have not ended, the user's own of the last hours, and those that ended while the page was open, until they are dismissed. */
+export class JobStore {
+  #known = $state.raw<ReadonlyMap<number, Job>>(new Map());
+  #dismissed = $state.raw<ReadonlySet<number>>(new Set());
+  readonly #api: JobApi;
+  readonly #keep: Dismissed;
+
+  constructor(api: JobApi, keep: Dismissed) {
+    this.#api = api;
+    this.#keep = keep;
+    this.#dismissed = new Set(keep.read());
+  }
+
+  /** Newest first. */
+  get shown(): readonly Job[] {
+    return [...this.#known.values()].filter(({ id }) => !this.#dismissed.has(id)).sort((a, b) => b.id - a.id);
+  }
+
+  /** Request the jobs, at the start and after the connection was lost. `user` is the name of the signed-in user. */
+  async load(user: string, now: number): Promise<void> {
+    for (const job of await this.#api.list(NEWEST)) {
+      const isRecent = job.requested_by === user && now - job.created_at < RECENT_MS;
+      if (!isOver(job) || isRecent || this.#known.has(job.id)) this.take(job);
+    }
+  }
+
+  /** Take a job from the websocket or an answer. An answer that is older than what is known is ignored. */
+  take(job: Job): void {
+    const known = this.#known.get(job.id);
+    if (known && isOver(known) && !isOver(job)) return;
+    this.#known = new Map(this.#known).set(job.id, job);
+  }
+
+  async start(kind: BulkAction, subjects: readonly BulkTarget[]): Promise<void> {
+    this.take(await this.#api.start(kind, subjects));
+  }
+
+  async cancel(id: number): Promise<void> {
+    this.take(await this.#api.cancel(id));
+  }
+
+  dismiss(id: number): void {
+    this.#dismissed = new Set([...this.#dismissed, id].slice(-2 * NEWEST));
+    this.#keep.write([...this.#dismissed]);
+  }
+
+  /** Forget all jobs, at the end of the session. */
+  forget(): void {
+    this.#known = new Map();
+  }
+}

@@ -1,0 +1,45 @@
+import { expect, test } from 'vitest';
+import type { Job } from '../api/types';
+import type { Dismissed } from '../jobs/dismissed';
+import { JobStore } from './jobs.svelte';
+
+const NOW = 1_795_000_000_000;
+const job = (id: number, more: Partial<Job> = {}): Job => ({ id, state: 'running', requested_by: 'ana', created_at: NOW, total: 10, done_count: 0, ...more }) as Job;
+const nothing: Dismissed = { read: () => [], write: () => {} };
+const api = (list: Job[]) => ({ start: async () => job(9), list: async () => list, cancel: async (id: number) => job(id, { cancel_requested: true }) });
+const ids = (store: JobStore): number[] => store.shown.map(({ id }) => id);
+
+test('a page that opens shows the jobs of everybody that run, and ended ones of its own user', async () => {
+  const store = new JobStore(
+    api([job(4, { requested_by: 'ben' }), job(3, { requested_by: 'ben', state: 'finished' }), job(2, { state: 'finished' }), job(1, { state: 'finished', created_at: NOW - 86_400_000 })]),
+    nothing,
+  );
+  await store.load('ana', NOW);
+  expect(ids(store)).toEqual([4, 2]);
+});
+
+test('a job of another user stays after its end, until it is dismissed', () => {
+  let kept: readonly number[] = [];
+  const store = new JobStore(api([]), { read: () => kept, write: (next) => (kept = next) });
+  store.take(job(4, { requested_by: 'ben' }));
+  store.take(job(4, { requested_by: 'ben', state: 'finished', done_count: 10 }));
+  expect(store.shown[0]?.done_count).toBe(10);
+  store.dismiss(4);
+  expect(ids(store)).toEqual([]);
+  const reloaded = new JobStore(api([]), { read: () => kept, write: () => {} });
+  reloaded.take(job(4, { state: 'finished' }));
+  expect(ids(reloaded)).toEqual([]);
+});
+
+test('a late answer does not bring an ended job back', async () => {
+  const store = new JobStore(api([]), nothing);
+  store.take(job(5, { state: 'cancelled' }));
+  await store.cancel(5);
+  expect(store.shown[0]?.state).toBe('cancelled');
+});
+
+test('a job that was started is shown before its first message', async () => {
+  const store = new JobStore(api([]), nothing);
+  await store.start('delete', [{ topic: 'a' }]);
+  expect(ids(store)).toEqual([9]);
+});
