@@ -13,12 +13,12 @@ from contextlib import suppress
 import psutil
 
 from bench.errors import BenchError
-from bench.keeping import CHANNELS_PER_TOPIC
 from bench.load import Clock, Load
 from bench.measure import Options, Row, ask, create
 from bench.ports import free_ports
 from bench.processes import LoadProcesses
-from bench.server import Address, Server, brokerd
+from bench.server import Address, Server, brokerd, nsqadmin
+from bench.storage import CHANNELS_PER_TOPIC
 
 CLIENTS = 4
 READY_SECONDS = 60.0
@@ -38,20 +38,10 @@ def admin(options: Options, processes: LoadProcesses) -> Iterator[Row]:
         ):
             channels = [f"channel{i}" for i in range(CHANNELS_PER_TOPIC)]
             create(broker, {f"topic{i:05}": channels for i in range(options.topics)})
-            platform = Server(
-                [
-                    *("-m", "nsqplatform.console.nsqadmin", "--http-address=127.0.0.1:0", "--script-role=viewer"),
-                    f"--lookupd-http-address=127.0.0.1:{registry_http}",
-                ],
-                ["HTTP"],
-                {"NSQ_HOME": home},
-            )
-            try:
+            with nsqadmin(home, f"--lookupd-http-address=127.0.0.1:{registry_http}") as platform:
                 wait_for_snapshot(platform.http, options.topics)
                 for path in ("/api/topics", "/api/counter"):
                     yield measured(options, processes, platform, path)
-            finally:
-                platform.stop()
     finally:
         lookup.stop()
 
@@ -79,8 +69,8 @@ def measured(options: Options, processes: LoadProcesses, platform: Server, path:
     )
 
 
-def ask_often(address: Address, path: str, seconds: float, *, pause: float = 0.0) -> Load:
-    """GET repeatedly on one connection, ``pause`` seconds apart. Raises BenchError unless all responses are 200."""
+def ask_often(address: Address, path: str, seconds: float, *, pause_s: float = 0.0) -> Load:
+    """GET repeatedly on one connection, ``pause_s`` apart. Raises BenchError unless all responses are 200."""
     connection = http.client.HTTPConnection(*address, timeout=30)
     times = array("q")
     clock, end = Clock(), time.monotonic() + seconds
@@ -92,8 +82,8 @@ def ask_often(address: Address, path: str, seconds: float, *, pause: float = 0.0
         times.append(time.perf_counter_ns() - begun)
         if answer.status != 200:
             raise BenchError(f"GET {path} answered {answer.status}")
-        if pause:
-            time.sleep(pause)
+        if pause_s:
+            time.sleep(pause_s)
     connection.close()
     return clock.load(len(times), times)
 

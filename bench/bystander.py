@@ -21,7 +21,7 @@ from bench.server import Server
 RATE = 500
 """Commands per second of the bystander. A stall of 10 ms delays five of them."""
 SETTLE_SECONDS = 1.0
-"""How long the bystander continues after a disturbance: the server may answer before it has done all the work."""
+"""How long the client continues after a disturbance: the server may answer before it has done all the work."""
 CONSUMERS = 50
 SET_ASIDE = 1_000_000
 TOPICS_OF_A_PEER = 100_000
@@ -42,25 +42,27 @@ class Seen:
     processor_seconds: float
 
 
-def holding(options: Options, processes: LoadProcesses, server: Server, stack: ExitStack) -> disturbances.Holders:
+def full_consumers(
+    options: Options, processes: LoadProcesses, server: Server, stack: ExitStack
+) -> disturbances.FullConsumers:
     """Open consumers of one channel, each with as many messages in flight as RDY allows."""
     create_work(server)
     consumers = min(CONSUMERS, options.connections)
-    commands = -(-consumers * disturbances.HELD // options.batch)
+    commands = -(-consumers * disturbances.RDY_COUNT // options.batch)
     processes.run(load.publish, server.tcp, options.batch_command, options.batch, 60.0, commands)
-    return stack.enter_context(disturbances.holders(server.tcp, consumers, options.size))
+    return stack.enter_context(disturbances.full_consumers(server.tcp, consumers, options.size))
 
 
 def requeueing(options: Options, processes: LoadProcesses, server: Server, stack: ExitStack) -> Disturbance:
-    return holding(options, processes, server, stack).requeue
+    return full_consumers(options, processes, server, stack).requeue
 
 
 def touching(options: Options, processes: LoadProcesses, server: Server, stack: ExitStack) -> Disturbance:
-    return holding(options, processes, server, stack).touch
+    return full_consumers(options, processes, server, stack).touch
 
 
 def leaving(options: Options, processes: LoadProcesses, server: Server, stack: ExitStack) -> Disturbance:
-    return holding(options, processes, server, stack).leave
+    return full_consumers(options, processes, server, stack).leave
 
 
 def _nop_bytes(options: Options) -> int:
@@ -170,12 +172,12 @@ def control_connection() -> Iterator[tuple[tuple[str, int], Callable[[], None]]]
     """
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.settimeout(SILENCE_SECONDS)
-        held: list[socket.socket] = []
+        accepted: list[socket.socket] = []
 
         def accept() -> None:
-            if not held:
+            if not accepted:
                 try:
-                    held.append(listening.accept()[0])
+                    accepted.append(listening.accept()[0])
                 except TimeoutError:
                     raise BenchError("the bystander did not connect") from None
 
@@ -183,5 +185,5 @@ def control_connection() -> Iterator[tuple[tuple[str, int], Callable[[], None]]]
             yield listening.getsockname(), accept
         finally:
             accept()
-            for sock in held:
+            for sock in accepted:
                 sock.close()

@@ -18,7 +18,7 @@ from bench.links import SILENCE_SECONDS, Deflated, Layer, connect, upgraded
 from bench.measure import CHANNEL, TOPIC
 from bench.paced import answered
 
-HELD = 2500
+RDY_COUNT = 2500
 """Messages in flight with each consumer: the largest RDY that a broker allows by default."""
 UNKNOWN_FIN = b"FIN 0000000000000000\n"
 """A command that is answered with an error frame, by which time all commands before it have been processed."""
@@ -29,8 +29,8 @@ DEFERRALS_PER_BURST = 100
 BURST_SECONDS = 0.001
 
 
-class Holders:
-    """Consumers of one channel, each with HELD messages in flight."""
+class FullConsumers:
+    """Consumers of one channel, each with RDY_COUNT messages in flight."""
 
     def __init__(self, sockets: list[socket.socket], size: int, ids: list[np.ndarray]) -> None:
         self._sockets = sockets
@@ -42,7 +42,8 @@ class Holders:
         line = np.frombuffer(before + bytes(16) + behind, np.uint8)
         return [
             np.concatenate(
-                [np.tile(line[: len(before)], (HELD, 1)), ids, np.tile(line[len(before) + 16 :], (HELD, 1))], axis=1
+                [np.tile(line[: len(before)], (RDY_COUNT, 1)), ids, np.tile(line[len(before) + 16 :], (RDY_COUNT, 1))],
+                axis=1,
             ).tobytes()
             for ids in self._ids
         ]
@@ -51,7 +52,7 @@ class Holders:
         """Requeue all messages at once, and wait until all are redelivered."""
         for sock, lines in zip(self._sockets, self._lines(b"REQ ", b" 0\n"), strict=True):
             sock.sendall(lines)
-        missing = len(self._sockets) * HELD * self._stride
+        missing = len(self._sockets) * RDY_COUNT * self._stride
         while missing > 0:
             readable, _, _ = select.select(self._sockets, [], [], SILENCE_SECONDS)
             if not readable:
@@ -77,11 +78,11 @@ class Holders:
 
 
 @contextmanager
-def holders(address: tuple[str, int], consumers: int, size: int) -> Iterator[Holders]:
-    """Subscribe consumers to the work channel, with messages of ``size`` bytes, and wait until each holds HELD."""
+def full_consumers(address: tuple[str, int], consumers: int, size: int) -> Iterator[FullConsumers]:
+    """Subscribe consumers to the work channel, with messages of ``size`` bytes, and wait until all are full."""
     stride = wire.MESSAGE_HEADER + size
     identify = wire.identify(client_id="bench", heartbeat_interval=60_000, msg_timeout=900_000)
-    greeting = wire.MAGIC + identify + f"SUB {TOPIC} {CHANNEL}\nRDY {HELD}\n".encode()
+    greeting = wire.MAGIC + identify + f"SUB {TOPIC} {CHANNEL}\nRDY {RDY_COUNT}\n".encode()
     answers = 2 * len(wire.OK)
     with ExitStack() as stack:
         sockets, ids = [], []
@@ -89,14 +90,14 @@ def holders(address: tuple[str, int], consumers: int, size: int) -> Iterator[Hol
             sock = stack.enter_context(connect(address))
             sock.sendall(greeting)
             data = bytearray()
-            while len(data) < answers + HELD * stride:
+            while len(data) < answers + RDY_COUNT * stride:
                 data += answered(sock.recv(1 << 20))
             if data[:answers] != wire.OK * 2:
                 raise BenchError(f"the server answered {bytes(data[:80])!r}")
-            frames = np.frombuffer(data, np.uint8, HELD * stride, answers).reshape(HELD, stride)
+            frames = np.frombuffer(data, np.uint8, RDY_COUNT * stride, answers).reshape(RDY_COUNT, stride)
             ids.append(frames[:, wire.ID_OFFSET : wire.ID_OFFSET + 16].copy())
             sockets.append(sock)
-        yield Holders(sockets, size, ids)
+        yield FullConsumers(sockets, size, ids)
 
 
 class Nops:

@@ -30,14 +30,17 @@ from bench.measure import Options, Row
 from bench.platform import sign_in
 from bench.ports import free_ports
 from bench.processes import LoadProcesses
-from bench.server import Address, Server
+from bench.server import Address, Server, nsqadmin
 
 DAYS, HOURS = 30, 48
 CHANNELS_PER_TOPIC = 5
 REQUESTS = 20
 GAUGES = ("clients", "deferred", "depth", "in_flight", "oldest_age_ms", "p50_ms", "p99_ms")
-RATES = ("byte_rate", "finish_rate", "publish_rate", "requeue_rate", "timeout_rate")
-DRAWN = "depth,publish_rate,finish_rate,oldest_age_ms,p50_ms,p99_ms,in_flight,deferred,requeue_rate,timeout_rate"
+RATES = ("byte_rate", "emptied_rate", "finish_rate", "publish_rate", "requeue_rate", "rewound_rate", "timeout_rate")
+DRAWN = (
+    "depth,publish_rate,finish_rate,oldest_age_ms,p50_ms,p99_ms,in_flight,deferred,requeue_rate,timeout_rate,"
+    "emptied_rate,rewound_rate"
+)
 """The series that a channel's page requests."""
 
 
@@ -50,15 +53,7 @@ def history(options: Options, processes: LoadProcesses) -> Iterator[Row]:
     with tempfile.TemporaryDirectory(prefix="bench-", dir=options.data_path) as home:
         files = write_files(Path(home) / "history", channels)
         [nowhere] = free_ports(1)
-        server = Server(
-            [
-                *("-m", "nsqplatform.console.nsqadmin", "--http-address=127.0.0.1:0", "--script-role=viewer"),
-                f"--nsqd-http-address=127.0.0.1:{nowhere}",
-            ],
-            ["HTTP"],
-            {"NSQ_HOME": home},
-        )
-        try:
+        with nsqadmin(home, f"--nsqd-http-address=127.0.0.1:{nowhere}") as server:
             cookie = sign_in(server)
             yesterday = midnight(1)
             three = yesterday + timedelta(hours=3)
@@ -70,8 +65,6 @@ def history(options: Options, processes: LoadProcesses) -> Iterator[Row]:
             ):
                 query = {"from": since.isoformat(), "to": until.isoformat(), "series": DRAWN, **step}
                 yield measured(options, server, cookie, name, query, channels, files)
-        finally:
-            server.stop()
 
 
 def measured(

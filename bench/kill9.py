@@ -271,7 +271,7 @@ async def drain(server: Server, ledger: Ledger, chance: random.Random) -> None:
         await end(tasks)
 
 
-async def kill_again_and_again(
+async def kill_repeatedly(
     data_path: Path,
     rounds: int,
     seed: int,
@@ -347,7 +347,7 @@ def main() -> None:
 
     try:
         outcome = asyncio.run(
-            kill_again_and_again(data_path, given.rounds, seed, gently=given.gently, twin=given.twin, report=report)
+            kill_repeatedly(data_path, given.rounds, seed, gently=given.gently, twin=given.twin, report=report)
         )
     except (BenchError, OSError) as error:
         print(f"\nkill9: {error} (seed {seed}, data in {data_path})", file=sys.stderr)

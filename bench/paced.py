@@ -34,7 +34,7 @@ def until_stopped(address: tuple[str, int], talk: Talk, rate: float, control: tu
     """
     waits = array("q")
     period_ns = int(1e9 / rate)
-    with connect(control) as held, connect(address) as sock:
+    with connect(control) as controlling, connect(address) as sock:
         sock.sendall(talk.greeting)
         greeted = b""
         while len(greeted) < len(talk.greeted):
@@ -49,7 +49,7 @@ def until_stopped(address: tuple[str, int], talk: Talk, rate: float, control: tu
                 sock.sendall(talk.command * (due - sent))
                 sent = due
             next_ns = 1_000_000_000 if stopped else begun + sent * period_ns - now
-            readable, _, _ = select.select([sock] if stopped else [sock, held], [], [], max(0, next_ns) / 1e9)
+            readable, _, _ = select.select([sock] if stopped else [sock, controlling], [], [], max(0, next_ns) / 1e9)
             now = time.perf_counter_ns()
             if sock in readable:
                 rest += answered(sock.recv(RECEIVE_BYTES))
@@ -61,7 +61,7 @@ def until_stopped(address: tuple[str, int], talk: Talk, rate: float, control: tu
                     waits.append(now - begun - number * period_ns)
             elif len(waits) < sent and now - begun - len(waits) * period_ns > SILENCE_SECONDS * 1e9:
                 raise BenchError(f"the server has not answered for {SILENCE_SECONDS:.0f} s")
-            stopped = stopped or held in readable
+            stopped = stopped or controlling in readable
     return waits
 
 

@@ -6,8 +6,9 @@ import http.client
 import re
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
 from statistics import quantiles
 
 import psutil
@@ -18,7 +19,7 @@ from bench.errors import BenchError
 from bench.load import Load
 from bench.measure import Options, Row, ask
 from bench.processes import LoadProcesses
-from bench.server import Address, Server
+from bench.server import Address, Server, nsqadmin
 from bench.simulated import topic_name
 from bench.watchers import Seen, watch
 
@@ -41,24 +42,31 @@ def platform(options: Options, processes: LoadProcesses) -> Iterator[Row]:
     First most browsers show the page of one topic each; then all show a page of everything.
     """
     size = {"nodes": NODES, "topics": options.topics, "channels": CHANNELS, "clients": CLIENTS}
+    with settled_platform(size, SETTLED_POLLS) as (server, cluster, cookie):
+        browsers = min(BROWSERS, options.connections)
+        pages = [topic_name(number % options.topics) for number in range(browsers)]
+        mixed = [None if number % 10 == 0 else page for number, page in enumerate(pages)]
+        yield from measured(options, processes, server, cluster, cookie, "browsers on pages", mixed)
+        yield from measured(options, processes, server, cluster, cookie, "browsers on everything", [None] * browsers)
+
+
+@contextmanager
+def settled_platform(size: Mapping[str, int], polls: int) -> Iterator[tuple[Server, Server, str]]:
+    """Run ``nsqadmin`` on a simulated cluster, and wait until it has polled it ``polls`` times.
+
+    ``size``: the numbers of ``nodes``, ``topics``, ``channels`` of each topic, and ``clients``. Yields the two servers,
+    and the cookie of a signed-in user.
+    """
     cluster = Server(["-m", "bench.simulated", *(f"--{name}={value}" for name, value in size.items())], ["HTTP"])
     try:
-        with tempfile.TemporaryDirectory(prefix="bench-") as home:
-            host, port = cluster.http
-            command = ["-m", "nsqplatform.console.nsqadmin", "--http-address=127.0.0.1:0", "--script-role=viewer"]
-            server = Server([*command, f"--lookupd-http-address={host}:{port}"], ["HTTP"], {"NSQ_HOME": home})
-            try:
-                cookie = sign_in(server)
-                wait_for_polls(server.http, options.topics, SETTLED_POLLS)
-                browsers = min(BROWSERS, options.connections)
-                pages = [topic_name(number % options.topics) for number in range(browsers)]
-                mixed = [None if number % 10 == 0 else page for number, page in enumerate(pages)]
-                yield from measured(options, processes, server, cluster, cookie, "browsers on pages", mixed)
-                yield from measured(
-                    options, processes, server, cluster, cookie, "browsers on everything", [None] * browsers
-                )
-            finally:
-                server.stop()
+        host, port = cluster.http
+        with (
+            tempfile.TemporaryDirectory(prefix="bench-") as home,
+            nsqadmin(home, f"--lookupd-http-address={host}:{port}") as server,
+        ):
+            cookie = sign_in(server)
+            wait_for_polls(server.http, size["topics"], polls)
+            yield server, cluster, cookie
     finally:
         cluster.kill()
 
@@ -120,7 +128,7 @@ def measured(
 
 def ask_sometimes(address: Address, path: str, seconds: float) -> Load:
     """GET ten times a second. Raises BenchError for a response that is not 200."""
-    return ask_often(address, path, seconds, pause=0.1)
+    return ask_often(address, path, seconds, pause_s=0.1)
 
 
 class Processor:

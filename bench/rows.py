@@ -10,14 +10,23 @@ from bench.bystander import bystander
 from bench.crowds import idle, timers
 from bench.deferred import deferred
 from bench.history import history
-from bench.keeping import backlog, start, topics
+from bench.jobs import jobs
 from bench.latency import latency
 from bench.layers import layers
 from bench.measure import Options, Row
 from bench.platform import platform
 from bench.processes import LoadProcesses, load_processes
 from bench.registry import lookup
+from bench.storage import backlog, start, topics
 from bench.throughput import fanout, http_mpub, http_pub, mixed, pub, pub1, pub64, sub, sync
+
+
+def pages(options: Options, processes: LoadProcesses) -> Iterator[Row]:
+    """``bench.pages``, imported when it is measured: it needs Playwright, which no other row does."""
+    from bench.pages import pages as measured
+
+    yield from measured(options, processes)
+
 
 ROWS: dict[str, Callable[[Options, LoadProcesses], Iterator[Row]]] = {
     "pub": pub,
@@ -42,6 +51,8 @@ ROWS: dict[str, Callable[[Options, LoadProcesses], Iterator[Row]]] = {
     "bystander": bystander,
     "platform": platform,
     "history": history,
+    "jobs": jobs,
+    "pages": pages,
 }
 
 PROCESSES = 2

@@ -30,13 +30,13 @@ class Server:
     def __init__(
         self,
         command: Sequence[str],
-        faces: Sequence[str],
+        interfaces: Sequence[str],
         environment: Mapping[str, str] | None = None,
         *,
         program: Path | None = None,
         cores: frozenset[int] = frozenset(),
     ):
-        """Start ``command`` and wait for a ``<face>: listening on`` line on stderr for each of ``faces``.
+        """Start ``command`` and wait for a ``<interface>: listening on`` line on stderr for each of ``interfaces``.
 
         ``command`` is the arguments of ``program``, or of this interpreter if that is None. All of the process's
         threads run on ``cores``; an empty set means any. Raises BenchError with the last log line if the process exits,
@@ -60,7 +60,7 @@ class Server:
         except OSError as error:
             raise BenchError(f"{self.name} cannot be started: {error.strerror}") from None
         self._listening = threading.Event()
-        self._faces = frozenset(faces)
+        self._faces = frozenset(interfaces)
         self._reader = threading.Thread(target=self._read_log, daemon=True)
         self._reader.start()
         try:
@@ -168,6 +168,17 @@ def brokerd(cores: Cores, below: Path | None, *flags: str, twin: bool = False) -
         finally:
             if server.process.poll() is None:
                 server.kill()
+
+
+@contextmanager
+def nsqadmin(home: Path | str, *flags: str) -> Iterator[Server]:
+    """Run ``nsqadmin`` (Redis, collector, one web process) with its files in ``home``. Who signs in may only view."""
+    command = ["-m", "nsqplatform.console.nsqadmin", "--http-address=127.0.0.1:0", "--script-role=viewer", *flags]
+    server = Server(command, ["HTTP"], {"NSQ_HOME": str(home)})
+    try:
+        yield server
+    finally:
+        server.stop()
 
 
 @contextmanager

@@ -208,8 +208,8 @@ class Registry:
 class Connection(asyncio.Protocol):
     """Keep-alive HTTP for GETs without bodies, the only requests that the collector sends."""
 
-    def __init__(self, face: Node | Registry) -> None:
-        self.face = face
+    def __init__(self, interface: Node | Registry) -> None:
+        self.interface = interface
         self._received = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -227,18 +227,18 @@ class Connection(asyncio.Protocol):
             self._transport.write(bytes(body or b""))
 
     def _answer(self, path: str, query: str) -> bytes | bytearray | None:
-        if isinstance(self.face, Registry):
-            return self.face.answer(path)
+        if isinstance(self.interface, Registry):
+            return self.interface.answer(path)
         if path == "/stats":
-            return self.face.stats() if "include_clients=false" in query else self.face.stats_with_clients()
-        return json.dumps(self.face.describe()).encode() if path == "/info" else None
+            return self.interface.stats() if "include_clients=false" in query else self.interface.stats_with_clients()
+        return json.dumps(self.interface.describe()).encode() if path == "/info" else None
 
 
 async def serve(nodes: list[Node]) -> None:
     loop = asyncio.get_running_loop()
 
-    async def listen(face: Node | Registry) -> int:
-        server = await loop.create_server(lambda: Connection(face), "127.0.0.1", 0)
+    async def listen(interface: Node | Registry) -> int:
+        server = await loop.create_server(lambda: Connection(interface), "127.0.0.1", 0)
         return int(server.sockets[0].getsockname()[1])
 
     for node in nodes:

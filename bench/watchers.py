@@ -45,15 +45,17 @@ class Seen:
 
 
 class Watcher(asyncio.Protocol):
-    """One WebSocket, whose view is a topic or everything. ``reads``: it measures the age of figures. ``tells_time``: it
-    records the times of snapshots."""
+    """One WebSocket, whose view is a topic or everything.
 
-    def __init__(self, request: bytes, topic: str | None, seen: Seen, *, reads: bool, tells_time: bool) -> None:
+    ``reads``: it measures the age of figures. ``records_times``: it records the times of snapshots.
+    """
+
+    def __init__(self, request: bytes, topic: str | None, seen: Seen, *, reads: bool, records_times: bool) -> None:
         self.request = request
         self.topic = topic
         self.seen = seen
         self.reads = reads
-        self.tells_time = tells_time
+        self.records_times = records_times
         self.opened = False
         self.shown = asyncio.Event()
         """Set when the whole snapshot of its view has arrived."""
@@ -69,28 +71,28 @@ class Watcher(asyncio.Protocol):
         self.seen.closed += 1
 
     def data_received(self, data: bytes) -> None:
-        held = self._received
-        held += data
+        received = self._received
+        received += data
         if not self.opened:
-            end = held.find(b"\r\n\r\n")
+            end = received.find(b"\r\n\r\n")
             if end < 0:
                 return
-            if not held.startswith(b"HTTP/1.1 101"):
-                raise BenchError(f"the web process refused a websocket: {bytes(held[:60])!r}")
-            del held[: end + 4]
+            if not received.startswith(b"HTTP/1.1 101"):
+                raise BenchError(f"the web process refused a websocket: {bytes(received[:60])!r}")
+            del received[: end + 4]
             self.opened = True
             if self.topic is not None:
                 self.send({"type": "view", "topic": self.topic})
         place = 0
-        while (frame := frame_at(held, place)) is not None:
+        while (frame := frame_at(received, place)) is not None:
             begin, place, opcode = frame
             if opcode == CLOSE:
-                raise BenchError(f"the web process closed a websocket: {bytes(held[begin:place])!r}")
+                raise BenchError(f"the web process closed a websocket: {bytes(received[begin:place])!r}")
             if opcode == PING:  # the web process closes a WebSocket that does not answer
-                self.write(PONG, bytes(held[begin:place]))
+                self.write(PONG, bytes(received[begin:place]))
             else:
-                self.take(bytes(held[begin:place]))
-        del held[:place]
+                self.take(bytes(received[begin:place]))
+        del received[:place]
 
     def take(self, text: bytes) -> None:
         now_ms = time.time() * 1000
@@ -106,7 +108,7 @@ class Watcher(asyncio.Protocol):
         else:
             self.seen.deltas += 1
             self.seen.missed += max(0, version - self.version - 1)
-            if self.tells_time and (drawn := TAKEN_AT.search(text, 0, HEAD_BYTES)):
+            if self.records_times and (drawn := TAKEN_AT.search(text, 0, HEAD_BYTES)):
                 self.seen.taken_at_ms.append(int(drawn[1]))
             if self.reads and (stamp := first_bytes(text)) is not None:
                 self.seen.ages_ms.append(now_ms - stamp / TOPIC_NODES)
@@ -133,18 +135,18 @@ def first_bytes(delta: bytes) -> int | None:
     return None if found is None else int(found[0])
 
 
-def frame_at(held: bytearray, place: int) -> tuple[int, int, int] | None:
+def frame_at(received: bytearray, place: int) -> tuple[int, int, int] | None:
     """Return start and end of the payload of the frame at ``place``, and its opcode; None if it is incomplete."""
-    if len(held) < place + 2:
+    if len(received) < place + 2:
         return None
-    opcode, length, begin = held[place] & 0x0F, held[place + 1] & 0x7F, place + 2
+    opcode, length, begin = received[place] & 0x0F, received[place + 1] & 0x7F, place + 2
     if length >= 126:
         size = 2 if length == 126 else 8
-        if len(held) < begin + size:
+        if len(received) < begin + size:
             return None
-        length = int.from_bytes(held[begin : begin + size], "big")
+        length = int.from_bytes(received[begin : begin + size], "big")
         begin += size
-    return (begin, begin + length, opcode) if len(held) >= begin + length else None
+    return (begin, begin + length, opcode) if len(received) >= begin + length else None
 
 
 def itself(watcher: Watcher) -> Watcher:
@@ -168,7 +170,7 @@ async def _watch(address: Address, cookie: str, topics: list[str | None], second
             f"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
             f"Sec-WebSocket-Key: {key}\r\n\r\n"
         )
-        watcher = Watcher(request.encode(), topic, seen, reads=number % 10 == 0, tells_time=number == 0)
+        watcher = Watcher(request.encode(), topic, seen, reads=number % 10 == 0, records_times=number == 0)
         await asyncio.get_running_loop().create_connection(partial(itself, watcher), host, port)
         watchers.append(watcher)
     try:

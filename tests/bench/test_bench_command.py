@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ import pytest
 
 from bench.errors import BenchError
 from bench.server import start_brokerd
+from tests.harness.process import Process
+from tests.harness.waiting import wait_until
 
 RATES = ["pub", "pub1", "pub64", "sub", "sync", "layers", "http", "mpub", "fanout", "mixed"]
 OTHERS = ["idle", "timers", "backlog", "topics", "start", "admin", "lookup", "deferred"]
@@ -24,7 +26,9 @@ SMALL = ("--messages=10000", "--connections=20", "--channels=100", "--topics=10"
 
 
 def bench(*arguments: str, module: str = "bench") -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, timeout=300)
+    environment = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
+    command = [sys.executable, "-m", module, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
 
 
 def measured(tmp_path: Path, names: list[str]) -> dict[str, Any]:
@@ -143,6 +147,16 @@ def test_the_platforms_row_has_the_age_of_figures_in_a_browser() -> None:
             assert figures[f"{part} MiB"] > 0
 
 
+def test_a_bulk_deletion_is_measured_beside_requests_to_the_broker(tmp_path: Path) -> None:
+    """The rate of a job, the broker's own, and the processor time of each part for one topic."""
+    done = bench("jobs", "--topics=10", "--rounds=1", "--json", f"--data-path={tmp_path}")
+    assert done.returncode == 0, done.stderr
+    [row] = json.loads(done.stdout)["rows"]
+    assert (row["name"], row["messages"]) == ("jobs, delete", 10)
+    assert row["floor_ratio"] == pytest.approx(row["per_second"] / row["floor_per_second"])
+    assert row["also"]["dispatcher ms"] > 0
+
+
 def test_both_kernels_are_shown_one_below_the_other(tmp_path: Path) -> None:
     """With --twin beside, each row is printed twice, once per kernel."""
     done = bench("pub", "sync", "--twin=beside", "--seconds=0.1", "--json", f"--data-path={tmp_path}")
@@ -167,7 +181,8 @@ def test_the_table_shows_the_rows_that_were_asked_for(tmp_path: Path) -> None:
         (
             ["pubb"],
             "no row called 'pubb'; there are pub, pub1, pub64, sub, sync, layers, http, mpub, fanout, mixed, idle, "
-            "timers, backlog, topics, start, admin, lookup, deferred, latency, bystander, platform, history",
+            "timers, backlog, topics, start, admin, lookup, deferred, latency, bystander, platform, history, jobs, "
+            "pages",
         ),
         (["--seconds=0"], "argument --seconds: '0' is not a number of seconds between 0 and 3600"),
         (["--size=-1"], "argument --size: '-1' is not a whole number above 0"),
@@ -196,19 +211,18 @@ def test_a_broker_that_does_not_start_is_named_with_its_last_line_of_output(tmp_
 def test_a_signal_ends_it_and_leaves_nothing(tmp_path: Path, number: int, status: int, says: str) -> None:
     """The servers are stopped, their data paths are removed, and one line has the reason."""
     command = [sys.executable, "-m", "bench", "backlog", "--messages=3000000", "--size=16", f"--data-path={tmp_path}"]
-    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        deadline = time.monotonic() + 60
-        while not list(tmp_path.glob("*/topics")):
-            assert running.poll() is None
-            assert time.monotonic() < deadline, "no broker began to store messages"
-            time.sleep(0.02)
-        started = psutil.Process(running.pid).children(recursive=True)
-        running.send_signal(number)
-        out, err = running.communicate(timeout=60)
-    finally:
-        running.kill()
-    assert (running.returncode, out, err) == (status, "", f"bench: {says}\n")
+    with Process(command) as running:
+
+        def stores_messages() -> bool:
+            assert running.is_running, running.output
+            return any(tmp_path.glob("*/topics"))
+
+        wait_until(stores_messages, "a broker stores messages")
+        started = psutil.Process(running.process.pid).children(recursive=True)
+        running.signal(number)
+        assert running.wait_for_exit() == status
+        assert running.process.stdout is not None
+        assert (running.process.stdout.read(), running.log) == (b"", [f"bench: {says}"])
     assert list(tmp_path.iterdir()) == []
     gone, alive = psutil.wait_procs(started, timeout=30)
     assert (len(gone), alive) == (len(started), [])
