@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Generator
 from itertools import pairwise
 from typing import Any
 
@@ -12,13 +12,12 @@ import pytest
 from hypothesis import settings
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.harness.ci import IN_CI
 from tests.harness.scheduling import FileScheduling, SecondsRecorder, longest_first
 
 # No example has a time limit: on a busy machine any of them can be slow.
 settings.register_profile("tests", deadline=None)
 settings.load_profile("tests")
-
-IN_CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -26,6 +25,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell starts a command in the background with SIGINT ignored, and so would all processes of the tests start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("--record-seconds") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(SecondsRecorder())
 
@@ -49,7 +50,9 @@ def refuse_to_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     refuse_to_skip(report)
     # A log record may contain invalid Unicode, which pytest-xdist cannot pass on.
@@ -58,7 +61,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(collector: pytest.Collector):
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     report = yield
     refuse_to_skip(report)
     return report

@@ -16,11 +16,14 @@ from typing import Any
 import pgserver
 
 START_ATTEMPTS = 4
+NOT_DURABLE = ("fsync", "synchronous_commit", "full_page_writes")
+"""Settings that are switched off. Emptying the tables after a test would wait for the disk, ten times longer than it
+takes otherwise; the data of a test run need not outlive the machine."""
 
 
 def start_postgres() -> tuple[Any, Callable[[], None]]:
-    """Start a server; returns it and a function that stops it. Sometimes pg_ctl does not notice that the server is up:
-    then it is stopped and another one is started.
+    """Start a server, not durable; returns it and a function that stops it. Sometimes pg_ctl does not notice that the
+    server is up: then it is stopped and another one is started.
 
     The folder is not pytest's: as root the server runs as a user of its own, to whom every pytest that starts on this
     machine closes pytest's folders.
@@ -37,6 +40,9 @@ def start_postgres() -> tuple[Any, Callable[[], None]]:
             if attempt == START_ATTEMPTS - 1:
                 raise
         else:
+            for setting in NOT_DURABLE:
+                server.psql(f"ALTER SYSTEM SET {setting} = off")
+            server.psql("SELECT pg_reload_conf()")
             return server, partial(_end, server, data)
     raise AssertionError("unreachable")
 

@@ -1,9 +1,10 @@
-"""The layout of the source tree: ``platform/`` is a folder of sources and never a package."""
+"""The layout of the source tree: ``platform/`` is a folder of sources and never a package; and its Makefile."""
 
 from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 import sys
 import sysconfig
@@ -83,3 +84,52 @@ def test_import_platform_in_the_tests_is_the_standard_librarys():
 def test_tests_are_no_packages():
     """pytest runs with --import-mode=importlib; an ``__init__.py`` would hide the package under test."""
     assert not list((ROOT / "tests").rglob("__init__.py"))
+
+
+def test_make_unit_fails_for_a_test_that_fails_once_and_names_it(tmp_path):
+    """A race that shows in one run of many is a defect: no second run hides it."""
+    flaky = tmp_path / "test_flaky.py"
+    flaky.write_text(
+        "from pathlib import Path\n\n"
+        "def test_passes_from_the_second_time_on():\n"
+        "    before = Path(__file__).with_suffix('.ran')\n"
+        "    ran = before.exists()\n"
+        "    before.touch()\n"
+        "    assert ran\n"
+    )
+    made = ["make", "--assume-old=setup", "--assume-old=tests/witnesses/node_modules/.installed", "unit"]
+    words = [*made, "JOBS=0", f"PYTEST={flaky} --override-ini=cache_dir={tmp_path / 'cache'}"]
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "PYTEST"))
+    }
+    answer = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert answer.returncode != 0, answer.stdout
+    assert "FAILED" in answer.stdout, answer.stderr
+    assert "test_flaky.py::test_passes_from_the_second_time_on" in answer.stdout
+
+
+def test_make_test_runs_every_check():
+    """Lint, types, the front end's checks, and the tests on SQLite and on PostgreSQL."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    words = ["make", "--dry-run", "test"]
+    planned = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=True)
+    commands = planned.stdout.splitlines()
+    for check in (
+        r"/ruff check \.",
+        r"/ruff format --check \.",
+        r"/lint-imports",
+        r"/mypy",
+        r"/mypy --config-file platform/mypy.ini",
+        r"cd frontend && .*npm.* run check && .*npm.* test",
+        r"/pytest --numprocesses \d+ --dist loadfile",
+        r"/pytest --numprocesses \d+ .*--ds tests.settings_postgres -m database .*",
+    ):
+        assert any(re.search(rf"{check}\s*$", command) for command in commands), f"{check} in {planned.stdout}"
+
+
+def test_only_nsqcluster_sends_requests_to_nsqd_and_nsqlookupd():
+    """So their paths, typed responses, TLS and limits are in one package."""
+    request = re.compile(r"""\._?(?:get|get_body|get_text|post|stream)\([^"'()]*f?["']/""")
+    sources = [file for folder in ("aionsq", "platform", "nsqcommand") for file in (ROOT / folder).rglob("*.py")]
+    assert len(sources) > 200
+    assert [str(file) for file in sources if request.search(file.read_text())] == []

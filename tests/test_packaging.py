@@ -131,7 +131,9 @@ class Installation:
         (site_packages / "third-parties.pth").write_text(f"{folder / 'third-parties'}\n")
 
     def environment(self) -> dict[str, str]:
-        return {"PATH": f"{self.bin}:/usr/bin:/bin", "HOME": str(self.home), "NO_PROXY": "*"}
+        # An archive of Spark's classes would be used once.
+        without_archive = {"NSQ_SPARK_CLASSES": ""}
+        return {"PATH": f"{self.bin}:/usr/bin:/bin", "HOME": str(self.home), "NO_PROXY": "*", **without_archive}
 
     def run(self, *command: str, **options) -> subprocess.CompletedProcess[str]:
         """Run a command of the environment to its end, outside the checkout."""
@@ -384,7 +386,7 @@ def test_analytics_makes_a_report(install, tmp_path):
     assert int(rows) >= 1
 
 
-def test_the_platform_comes_up_with_its_pages_and_keeps_its_data_in_the_users_folder(install):
+def test_the_platform_serves_its_pages_and_keeps_data_in_the_users_folder(install):
     """``nsq up`` starts the bundled Redis, registry, broker, collector and web; the front end is in the wheel."""
     platform = install("nsq-platform")
     addresses = {flag: free_address() for flag in ADDRESS_FLAGS}

@@ -23,10 +23,16 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 from bench.ports import free_port
 from tests.harness.daemon import Broker
 from tests.harness.process import ROOT, Process
-from tests.harness.waiting import DEADLINE_S
+from tests.harness.waiting import DEADLINE_S, wait_until
 
 PASSWORD = "correct horse battery staple"
 ROLES = {"ada": "admin", "mara": "operator", "viktor": "viewer"}
+CREATE_ACCOUNTS = f"""
+from nsqplatform.accounts.services import create_account
+for name, role in {ROLES}.items():
+    create_account(username=name, role=role, password={PASSWORD!r})
+"""
+"""A script for ``manage.py shell``, which creates all accounts in one process."""
 FLAGS = (
     "--nsqd-tcp-address",
     "--nsqd-http-address",
@@ -95,15 +101,23 @@ def consumer(address: str, topic: str, channel: str, name: str) -> Iterator[str]
         yield name
 
 
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url, trust_env=False).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
 class Stack:
     """A running platform: the web app, and HTTP requests to its broker."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, **environment: str) -> None:
         self.addresses = {flag: f"127.0.0.1:{free_port()}" for flag in FLAGS}
         self.site = f"http://{self.addresses['--http-address']}"
         self._nsqd = httpx.Client(base_url=f"http://{self.addresses['--nsqd-http-address']}", timeout=DEADLINE_S)
         self._env = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", "NSQ_HOME": str(home / "var")}
         self._env["NSQADMIN_WEBHOOK_ALLOW"] = "127.0.0.1"
+        self._env |= environment
         self.archive = home / "var" / "archive"
         self.history = home / "var" / "history"
         words = [word for flag, address in self.addresses.items() for word in (flag, address)]
@@ -123,6 +137,11 @@ class Stack:
             self._env,
         )
 
+    def registered(self) -> list[str]:
+        """The HTTP addresses of the brokers that the registry knows."""
+        answer = httpx.get(f"http://{self.addresses['--lookupd-http-address']}/nodes", trust_env=False).json()
+        return [f"{node['broadcast_address']}:{node['http_port']}" for node in answer["producers"]]
+
     def manage(self, *words: str) -> str:
         """Run ``manage.py WORDS`` to its end and return its output."""
         command = [sys.executable, ROOT / "manage.py", *words]
@@ -131,6 +150,18 @@ class Stack:
     def stop(self) -> None:
         self._nsqd.close()
         self._process.stop()
+
+    @contextlib.contextmanager
+    def web(self, **environment: str) -> Iterator[str]:
+        """Another web process of the platform, with other settings, until the block ends. Yields its address."""
+        address = f"127.0.0.1:{free_port()}"
+        words = [sys.executable, ROOT / "manage.py", "nsq", "web", "--http-address", address]
+        process = Process(words, env=self._env | environment, cwd=self._home, merged=True).start()
+        try:
+            wait_until(lambda: process.is_running and _answers(f"http://{address}/ping"), "the web process answers")
+            yield f"http://{address}"
+        finally:
+            process.stop()
 
     def restart_collector(self) -> None:
         """End the collector, which ``nsq up`` starts again."""
@@ -155,6 +186,11 @@ class Stack:
         topics = self._nsqd.get("/stats", params={"format": "json", "topic": name}).json()["topics"] or []
         return next((topic for topic in topics if topic["topic_name"] == name), None)
 
+    def topics(self) -> list[str]:
+        """The names of the broker's topics."""
+        stats = self._nsqd.get("/stats", params={"format": "json", "include_clients": "false"}).json()
+        return [topic["topic_name"] for topic in stats["topics"]]
+
     def channel(self, topic: str, name: str) -> dict[str, Any] | None:
         found = self.topic(topic)
         channels = found["channels"] if found else []
@@ -168,8 +204,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Stack:
     running = Stack(tmp_path_factory.mktemp("platform"))
     _shared.callback(running.stop)
     running.wait_ready()
-    for name, role in ROLES.items():
-        running.manage("create_account", name, "--role", role, "--password", PASSWORD)
+    running.manage("shell", "--no-imports", "-c", CREATE_ACCOUNTS)
     return running
 
 
@@ -215,9 +250,27 @@ class Visitor:
 Visit = Callable[..., Visitor]
 
 
+@pytest.fixture(scope="session")
+def cookies() -> dict[str, Any]:
+    """User name -> the cookies of the session in which the user signed in."""
+    return {}
+
+
+def signed_in(context: BrowserContext, user: str, cookies: dict[str, Any]) -> None:
+    """Sign in, or continue the user's session if it is still valid: to check a password takes half a second of
+    processor time."""
+    if user in cookies:
+        context.add_cookies(cookies[user])
+        if context.request.get("/api/v1/me").status == 200:
+            return
+    answer = context.request.post("/api/v1/session", data={"username": user, "password": PASSWORD})
+    assert answer.status == 200, answer.text()
+    cookies[user] = context.cookies()
+
+
 @pytest.fixture
-def visit(chromium: Browser, stack: Stack) -> Iterator[Visit]:
-    """Open a new browser at a path; ``visit("/topics", user="mara")`` is signed in, with ``user=None`` a stranger.
+def visit(chromium: Browser, stack: Stack, cookies: dict[str, Any]) -> Iterator[Visit]:
+    """Open a new browser at a path; ``visit("/topics", user="mara")`` is signed in, with ``user=None`` not signed in.
 
     More keywords are Playwright's for a new context: ``viewport``, ``color_scheme``, ``timezone_id``.
     """
@@ -229,8 +282,7 @@ def visit(chromium: Browser, stack: Stack) -> Iterator[Visit]:
         contexts.append(context)
         visitor = Visitor(context)
         if user is not None:
-            answer = context.request.post("/api/v1/session", data={"username": user, "password": PASSWORD})
-            assert answer.status == 200, answer.text()
+            signed_in(context, user, cookies)
         visitor.page.goto(path)
         return visitor
 
@@ -252,15 +304,16 @@ def live(visit: Visit) -> Callable[..., Page]:
 
 
 @pytest.fixture
-def axe() -> Callable[[Page], list[str]]:
-    """The violations that axe finds on the page."""
+def axe() -> Callable[..., list[str]]:
+    """``axe(page, *rules)``: the violations that axe finds on the page, of all its rules if none are given."""
     source = (ROOT / "frontend" / "node_modules" / "axe-core" / "axe.min.js").read_text()
 
-    def run(page: Page) -> list[str]:
+    def run(page: Page, *rules: str) -> list[str]:
         page.evaluate(source)
+        found = page.evaluate("rules => axe.run(rules.length ? {runOnly: rules} : {})", [*rules])
         return [
             f"{fault['id']} ({fault['impact']}): {node['html'][:160]}"
-            for fault in page.evaluate("axe.run()")["violations"]
+            for fault in found["violations"]
             for node in fault["nodes"]
         ]
 

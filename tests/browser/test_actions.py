@@ -1,4 +1,4 @@
-"""Actions of an operator on topics and channels, and their entries in the audit log."""
+"""Actions of an operator on topics and channels, and their entries in the audit trail."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.harness.waiting import wait_until
 def last_entry(page, topic):
     """The newest line of the audit page about a topic."""
     page.goto("/audit")
-    return page.get_by_role("list", name="Audit log").get_by_role("listitem").filter(has_text=topic).first
+    return page.get_by_role("list", name="Audit trail").get_by_role("listitem").filter(has_text=topic).first
 
 
 def confirm(page, button, said):
@@ -66,6 +66,12 @@ def test_emptying_a_channel_shows_what_is_lost_and_asks_for_its_name(live, stack
     expect(empty).to_have_text("Empty channel: 42 messages lost")
     confirm(page, "Empty channel", "Channel glass of topic bins was emptied.")
     assert stack.channel("bins", "glass")["depth"] == 0
+    numbers = page.get_by_label("Numbers of this channel")
+    expect(numbers.get_by_text("Emptied", exact=True)).to_be_visible()
+    expect(numbers.get_by_text("0 rewound")).to_be_visible()
+    plot = page.get_by_role("img", name="Emptied and rewound per second")
+    expect(plot.locator(".u-series").filter(has_text="Emptied")).to_be_visible()
+    expect(page.get_by_role("list", name="Events")).to_contain_text("Emptied bins / glass by mara")
     entry = last_entry(page, "bins / glass")
     expect(entry).to_contain_text("empty")
     expect(entry).to_contain_text("mara")
@@ -91,7 +97,7 @@ def test_deleting_a_topic_takes_it_away_and_leads_back_to_the_list(live, stack):
 
 
 @pytest.mark.parametrize("leave", ["Escape", "Cancel"])
-def test_a_question_left_unanswered_changes_nothing(live, stack, leave):
+def test_a_question_without_an_answer_changes_nothing(live, stack, leave):
     """Escape and Cancel close the dialog; the focus returns to the button that opened it."""
     stack.publish("spared")
     page = live("/topics/spared")
@@ -106,7 +112,7 @@ def test_a_question_left_unanswered_changes_nothing(live, stack, leave):
     assert stack.topic("spared") is not None
 
 
-def test_the_keyboard_stays_within_the_question(live, stack):
+def test_the_keyboard_stays_within_the_dialog(live, stack):
     """Tab moves the focus inside the dialog only."""
     stack.publish("spared")
     page = live("/topics/spared")
@@ -123,10 +129,10 @@ def test_a_failure_is_reported_in_the_dialog(live, stack):
     stack.publish("vanishing")
     page = live("/topics/vanishing")
     expect(page.get_by_role("button", name="Pause", exact=True)).to_be_visible()
-    page.get_by_role("button", name="Pause live updates").click()
+    page.get_by_role("button", name="Pause updates").click()
     stack.command("/topic/delete", topic="vanishing")
     other = live("/topics/vanishing")
-    expect(other.get_by_text("Only a registry knows this topic")).to_be_visible()
+    expect(other.get_by_text("Only a registry has this topic")).to_be_visible()
     page.get_by_role("button", name="Pause", exact=True).click()
     page.get_by_role("dialog").get_by_role("button", name="Pause topic").click()
     expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("no node of the cluster", ignore_case=True)
@@ -144,7 +150,7 @@ def test_a_topic_and_a_channel_are_created_from_the_page(live, stack):
     dialog.get_by_label("Name").fill("fresh")
     dialog.get_by_role("button", name="Create topic").click()
     expect(page.get_by_role("heading", name="fresh", level=1)).to_be_visible()
-    expect(page.get_by_text("Only a registry knows this topic")).to_be_visible()
+    expect(page.get_by_text("Only a registry has this topic")).to_be_visible()
     stack.publish("fresh")
     page.get_by_role("button", name="New channel").click()
     page.get_by_role("dialog").get_by_label("Name").fill("first")
@@ -167,18 +173,18 @@ def test_a_topic_that_was_just_created_is_not_reported_missing(live, stack):
     page.get_by_role("button", name="New topic").click()
     page.get_by_role("dialog").get_by_label("Name").fill("newborn")
     page.get_by_role("dialog").get_by_role("button", name="Create topic").click()
-    expect(page.get_by_text("Only a registry knows this topic")).to_be_visible()
+    expect(page.get_by_text("Only a registry has this topic")).to_be_visible()
     said = page.evaluate("[...window.said]")
     assert not [title for title in said if "No node has" in title], said
 
 
-def test_the_page_of_a_topic_or_channel_that_is_deleted_elsewhere_leads_to_the_list(live, stack):
+def test_the_page_of_a_deleted_topic_or_channel_leads_to_the_list(live, stack):
     """Whoever looks at it meanwhile is not left on a page without contents, and is told why."""
     stack.command("/topic/create", topic="shortlived")
     stack.command("/channel/create", topic="shortlived", channel="first")
     page, other = live("/topics/shortlived"), live("/topics/shortlived/first")
     for each in (page, other):
-        expect(each.get_by_role("button", name="Delete")).to_be_visible()
+        expect(each.get_by_role("button", name="Delete…")).to_be_visible()
     address = f"http://{stack.addresses['--lookupd-http-address']}"
     stack.command("/channel/delete", topic="shortlived", channel="first")
     web.post(f"{address}/channel/delete", params={"topic": "shortlived", "channel": "first"}, trust_env=False)
@@ -215,7 +221,7 @@ def test_the_audit_page_is_filtered(live, stack):
     page.get_by_role("button", name="Pause", exact=True).click()
     confirm(page, "Pause topic", "Topic needle was paused.")
     page.goto("/audit")
-    entries = page.get_by_role("list", name="Audit log").get_by_role("listitem")
+    entries = page.get_by_role("list", name="Audit trail").get_by_role("listitem")
     page.get_by_label("Object").fill("needle")
     page.get_by_label("Person").select_option("mara")
     page.get_by_label("Action").select_option("pause")
@@ -249,15 +255,20 @@ def test_the_palette_shows_the_present_cost_of_an_action_on_another_topic(live, 
     expect(page.get_by_label("Numbers of this topic")).to_contain_text("Depth 6")
 
 
-def test_before_a_rewind_the_nodes_count_what_comes_again(live, stack):
+def page_of_emptied_channel(live, stack, *, topic, messages):
+    """Publish to a new topic, empty its channel ``all``, and open the page of that channel."""
+    stack.command("/topic/create", topic=topic)
+    stack.command("/channel/create", topic=topic, channel="all")
+    stack.command("/channel/create", topic=topic, channel="keeps")  # without --retention, its backlog keeps them
+    stack.publish(topic, messages)
+    wait_until(lambda: stack.channel(topic, "all")["depth"] == messages, "the channel has the messages")
+    stack.command("/channel/empty", topic=topic, channel="all")
+    return live(f"/topics/{topic}/all")
+
+
+def test_before_a_rewind_the_nodes_count_what_is_redelivered(live, stack):
     """The dialog says how many messages are delivered again, for each chosen time, without rewinding."""
-    stack.command("/topic/create", topic="again")
-    stack.command("/channel/create", topic="again", channel="all")
-    stack.command("/channel/create", topic="again", channel="keeps")  # without --retention, its backlog keeps them
-    stack.publish("again", 9)
-    wait_until(lambda: stack.channel("again", "all")["depth"] == 9, "the channel has the messages")
-    stack.command("/channel/empty", topic="again", channel="all")
-    page = live("/topics/again/all")
+    page = page_of_emptied_channel(live, stack, topic="again", messages=9)
     page.get_by_role("button", name="Rewind").click()
     cost = page.get_by_role("dialog").get_by_label("What this does")
     expect(cost).to_contain_text(re.compile(r"^9 messages on node \S+ are delivered again, the oldest of "))
@@ -269,14 +280,8 @@ def test_before_a_rewind_the_nodes_count_what_comes_again(live, stack):
 
 
 def test_a_channel_emptied_by_mistake_is_rewound(live, stack):
-    """To a time or by a duration; the page shows the result of each node."""
-    stack.command("/topic/create", topic="regret")
-    stack.command("/channel/create", topic="regret", channel="all")
-    stack.command("/channel/create", topic="regret", channel="keeps")  # without --retention, its backlog keeps them
-    stack.publish("regret", 7)
-    wait_until(lambda: stack.channel("regret", "all")["depth"] == 7, "the channel has the messages")
-    stack.command("/channel/empty", topic="regret", channel="all")
-    page = live("/topics/regret/all")
+    """To a time or by a duration. The page says how many messages are delivered again; nothing is left to close."""
+    page = page_of_emptied_channel(live, stack, topic="regret", messages=7)
     page.get_by_role("button", name="Rewind").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Back to").select_option("A point in time…")
@@ -284,8 +289,8 @@ def test_a_channel_emptied_by_mistake_is_rewound(live, stack):
     expect(dialog.get_by_role("alert")).to_have_text("A date and a time are needed.")
     dialog.get_by_label("Back to").select_option("10 minutes ago")
     dialog.get_by_role("button", name="Rewind channel").click()
-    expect(dialog.get_by_text("Done everywhere.")).to_be_visible()
-    expect(dialog.get_by_role("row").filter(has_text="done")).to_contain_text("7 messages, the oldest of")
-    dialog.get_by_role("button", name="Close").click()
+    news = page.get_by_role("status", name="News")
+    expect(news).to_contain_text("Channel all of topic regret was rewound: 7 messages, the oldest of")
+    expect(dialog).to_have_count(0)
     expect(page.get_by_label("Numbers of this channel")).to_contain_text("7")
     expect(last_entry(page, "regret")).to_contain_text("rewind")

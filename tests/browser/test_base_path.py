@@ -116,7 +116,7 @@ def test_pages_lead_to_graphites_graphs(below, visit, stack):
         assert target in (link.get_attribute("href") or "")
 
 
-def test_without_graphite_no_page_speaks_of_it(live, stack):
+def test_without_graphite_no_page_mentions_it(live, stack):
     """There are no links."""
     stack.publish("plain")
     page = live("/topics/plain")

@@ -28,7 +28,7 @@ def register(stack):
     return make
 
 
-def test_the_counter_counts_what_channels_are_given(live, stack):
+def test_the_counter_counts_the_messages_that_channels_receive(live, stack):
     """It shows the sum over all channels and changes without a reload; another channel counts too."""
     stack.command("/topic/create", topic="counted")
     stack.command("/channel/create", topic="counted", channel="one")
@@ -115,7 +115,7 @@ def test_the_navigation_is_grouped_and_leads_to_the_counter_and_the_registries(l
     assert groups == {
         "Cluster": ["Overview", "Topics", "Channels", "Clients", "Nodes"],
         "Monitoring": ["Alerts", "Reports"],
-        "Administration": ["Audit", "People"],
+        "Administration": ["Audit", "People", "Masks", "Definitions"],
     }
     search = page.get_by_role("button", name="Search Ctrl K")
     expect(search).to_be_visible()
@@ -124,7 +124,10 @@ def test_the_navigation_is_grouped_and_leads_to_the_counter_and_the_registries(l
     page.keyboard.press("Escape")
     page.get_by_role("link", name="Counter").click()
     expect(page.get_by_role("region", name="Messages processed")).to_be_visible()
+    expect(page.get_by_role("heading", name="Overview", level=1)).to_be_visible()
     expect(main.get_by_role("link", name="Overview")).to_have_attribute("aria-current", "page")
+    page.get_by_role("link", name="All figures").click()
+    expect(page.get_by_label("Cluster totals")).to_be_visible()
     main.get_by_role("link", name="Nodes").click()
     registries = page.get_by_role("table", name="Registries").get_by_role("row")
     expect(registries.filter(has_text=stack.addresses["--lookupd-http-address"])).to_contain_text("up")

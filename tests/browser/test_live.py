@@ -69,7 +69,7 @@ def test_a_page_stays_when_the_collector_restarts(live, stack):
     pages = [live("/topics/lasting"), live("/topics/lasting/first")]
     left = []
     for page in pages:
-        expect(page.get_by_role("button", name="Delete")).to_be_visible()
+        expect(page.get_by_role("button", name="Delete…")).to_be_visible()
         page.on("framenavigated", lambda frame: left.append(frame.url))
     stack.restart_collector()
     stack.publish("lasting", 6)
@@ -85,7 +85,7 @@ def test_a_paused_page_holds_still_and_catches_up(live, stack):
     expect(row(page, "held")).to_be_visible()
     depth = figure(page, "held", "Depth")
     expect(depth).to_have_text("1")
-    page.get_by_role("button", name="Pause live updates").click()
+    page.get_by_role("button", name="Pause updates").click()
     expect(page.get_by_text(re.compile(r"Paused at \d\d:\d\d:\d\d"))).to_be_visible()
     stack.publish("held", 5)
     # When another browser shows the change, this one has had as much time.
@@ -93,7 +93,7 @@ def test_a_paused_page_holds_still_and_catches_up(live, stack):
     expect(row(other, "held")).to_be_visible()
     expect(figure(other, "held", "Depth")).to_have_text("6")
     assert depth.inner_text() == "1"
-    page.get_by_role("button", name="Resume live updates").click()
+    page.get_by_role("button", name="Resume updates").click()
     expect(depth).to_have_text("6")
 
 
@@ -117,7 +117,7 @@ def colours(page):
 def test_the_dot_of_paused_figures_is_not_green(live):
     """It has the colour of the text "Paused at"."""
     page = live("/topics")
-    page.get_by_role("button", name="Pause live updates").click()
+    page.get_by_role("button", name="Pause updates").click()
     expect(page.get_by_text(re.compile(r"Paused at \d\d:\d\d:\d\d"))).to_be_visible()
     dot, text, green = colours(page)
     assert dot == text != green
@@ -145,7 +145,7 @@ def test_the_depth_of_a_topic_on_a_node_includes_its_channels(live, stack):
     expect(figures.nth(3)).to_have_text("4")
 
 
-def test_silence_is_shown_as_stale_and_heals(visit):
+def test_missing_updates_are_shown_as_stale_until_they_resume(visit):
     """Without updates, the page says since when it is stale, and its dot is not green."""
     visitor = visit("/signin", user="mara")
     muted = {"now": False}
@@ -161,12 +161,12 @@ def test_silence_is_shown_as_stale_and_heals(visit):
     expect(visitor.page.get_by_text(re.compile(r"Stale since \d\d:\d\d:\d\d"))).to_be_visible()
     dot, text, green = colours(visitor.page)
     assert dot == text != green
-    expect(visitor.page.get_by_text("its collector does not report")).to_be_visible()
+    expect(visitor.page.get_by_text("its collector does not publish")).to_be_visible()
     muted["now"] = False
     expect(visitor.page.get_by_text("Live", exact=True)).to_be_visible()
 
 
-def test_a_cut_connection_is_made_again(visit, stack):
+def test_a_lost_connection_is_opened_again(visit, stack):
     """The feed reconnects by itself, and shows what happened meanwhile."""
     visitor = visit("/signin", user="mara")
     sockets = []
@@ -232,6 +232,29 @@ def test_a_search_narrows_the_list_and_sorting_orders_it(live, stack):
     expect(page.get_by_text("None matches “nothing like it”")).to_be_visible()
     page.get_by_role("button", name="Show all").click()
     expect(row(page, "sort.small")).to_be_visible()
+
+
+def test_the_overview_fits_a_desktop_screen(live, stack):
+    """What needs attention, the cluster's charts, what grows and the largest backlogs are visible without scrolling."""
+    for number in range(8):
+        stack.publish(f"fitting.{number}", 3)
+        stack.command("/channel/create", topic=f"fitting.{number}", channel="unread")
+    for number in range(5):
+        stack.command("/channel/pause", topic=f"fitting.{number}", channel="unread")
+    page = live("/topics/fitting.7")
+    page.get_by_role("button", name="Pause", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Pause topic").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    page = live("/")
+    expect(page.get_by_role("list", name="Events")).to_contain_text("Paused fitting.7")
+    attention = page.get_by_role("region", name="Needs attention")
+    expect(attention.get_by_role("listitem").first).to_be_visible()
+    expect(page.get_by_role("region", name="Largest backlog").get_by_role("listitem")).to_have_count(5)
+    parts = [attention, *page.get_by_role("region", name="Charts").get_by_role("img").all()]
+    parts += [page.get_by_role("region", name=name) for name in ("Fastest growing", "Largest backlog")]
+    boxes = {str(part): part.bounding_box() for part in parts}
+    assert len(boxes) >= 6
+    assert {name: box["y"] + box["height"] for name, box in boxes.items() if box["y"] + box["height"] > 900} == {}
 
 
 def test_a_channel_shows_who_consumes_it(live, stack):

@@ -9,6 +9,9 @@ import time
 import pytest
 from playwright.sync_api import expect
 
+from tests.browser.widths import pixels_beyond
+from tests.harness.waiting import wait_until
+
 SINCE = re.compile(r"has not answered since \d\d:\d\d:\d\d")
 
 
@@ -30,6 +33,15 @@ def silent(request, live, stack):
         expect(figures(page, "Numbers of this channel")).to_contain_text("Depth 2")
         other.signal(request.param)
         yield page, other, topic
+
+
+@pytest.fixture(scope="module")
+def silent_node(stack):
+    """A node that is registered and does not answer."""
+    with stack.second_node() as other:
+        wait_until(lambda: other.id in stack.registered(), f"{other.id} is registered")
+        other.freeze()
+        yield other
 
 
 def figures(page, label):
@@ -65,7 +77,7 @@ def test_a_node_that_hangs_is_shown_as_down_and_in_the_outcome(live, stack):
         expect(dialog.get_by_role("row").filter(has_text=other.id)).to_contain_text("unreachable")
         assert stack.topic("spread")["paused"] is True
         page.goto("/audit")
-        entry = page.get_by_role("list", name="Audit log").get_by_role("listitem").filter(has_text="spread").first
+        entry = page.get_by_role("list", name="Audit trail").get_by_role("listitem").filter(has_text="spread").first
         expect(entry).to_contain_text("partial")
 
 
@@ -87,6 +99,7 @@ def test_each_page_says_which_node_is_silent_since_when_and_what_is_old(silent):
     expect(mine).to_contain_text("All figures on this page are from then.")
     page.get_by_role("link", name="Topics", exact=True).first.click()
     expect(mine).to_contain_text("depth 3, 0 clients")
+    page.get_by_role("searchbox", name="Search topics").fill("shared")
     row = page.get_by_role("row").filter(has=page.get_by_role("link", name="shared", exact=True))
     expect(row).to_contain_text("partly old")
     page.get_by_role("link", name="Clients", exact=True).click()
@@ -113,3 +126,31 @@ def test_a_page_that_the_silent_node_does_not_concern_has_recent_figures(silent,
         "getComputedStyle(part)[at ? 'color' : 'backgroundColor'])"
     )
     assert colours[0] == colours[1]
+
+
+def test_the_header_shows_all_it_has_at_every_width(silent_node, live):
+    """Nothing of it is cut off or beyond the screen, for an administrator, who has the most links: Live, how many
+    nodes are down and the menu. The links are in the menu where there is no room for them."""
+    page = live("/", user="ada", viewport={"width": 1440, "height": 800})
+    link = page.locator("header .indicator").get_by_role("link")
+    expect(link).to_have_text(re.compile(r"^\d nodes? down$"))
+    links = page.locator("header").get_by_role("link", name="Masks")
+    expect(links).to_be_visible()
+    has_links = set()
+    for width in (*range(1440, 1100, -20), 720, 390, 360):
+        page.set_viewport_size({"width": width, "height": 800})
+        assert pixels_beyond(page) <= 0
+        for part in (link, page.get_by_text("Live", exact=True), page.get_by_role("button", name="Menu: ada")):
+            expect(part).to_be_in_viewport(ratio=1)
+        cut = page.evaluate(
+            "[...document.querySelectorAll('header > *, header .right > *, header .indicator > *, header nav a')]"
+            ".filter(it => it.scrollWidth > it.clientWidth + 1 && getComputedStyle(it).display !== 'inline')"
+            ".map(it => it.textContent)"
+        )
+        assert (width, cut) == (width, [])
+        if links.is_visible():
+            has_links.add(width)
+    assert has_links == {width for width in range(1440, 1100, -20) if width >= min(has_links)}
+    assert 390 not in has_links
+    page.get_by_role("button", name="Menu: ada").click()
+    expect(page.locator("#menu").get_by_role("link", name="Masks")).to_be_visible()

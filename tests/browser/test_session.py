@@ -7,6 +7,7 @@ import re
 from playwright.sync_api import expect
 
 from tests.browser.conftest import PASSWORD
+from tests.browser.long_tables import scrolled_to
 
 
 def test_signing_in_leads_to_the_page_that_was_asked_for(visit, stack):
@@ -78,7 +79,7 @@ def test_the_menu_names_the_person_and_the_role(visit):
 
 def test_what_an_operator_of_some_topics_may_not_do_is_not_offered(visit, stack):
     """Tail, Messages and the palette's actions are absent for other topics; check boxes and Tombstone are disabled,
-    with the reason."""
+    with the reason; forms that create topics say which ones are allowed."""
     for topic in ("limit.mine", "limit.other"):
         stack.command("/topic/create", topic=topic)
         stack.command("/channel/create", topic=topic, channel="billing")
@@ -92,6 +93,23 @@ def test_what_an_operator_of_some_topics_may_not_do_is_not_offered(visit, stack)
     expect(refused).to_have_attribute("title", "You may act on limit.mine only")
     page.get_by_role("checkbox", name=re.compile("^Choose all")).click()
     expect(page.get_by_text("1 topic chosen")).to_be_visible()
+    page.get_by_role("button", name="New topic").click()
+    dialog = page.get_by_role("dialog", name="New topic")
+    expect(dialog).to_contain_text("You may act on limit.mine only")
+    dialog.get_by_label("Name").fill("limit.new")
+    dialog.get_by_role("button", name="Create topic").click()
+    expect(dialog.get_by_role("alert")).to_have_text("You may act on limit.mine only")
+    page.goto("/lookup")
+    form = page.get_by_role("region", name="Create a topic or channel")
+    expect(form).to_contain_text("You may act on limit.mine only")
+    form.get_by_label("Topic name").fill("limit.new")
+    form.get_by_role("button", name="Create").click()
+    expect(form.get_by_role("alert")).to_have_text("You may act on limit.mine only")
+    assert stack.topic("limit.new") is None
+    form.get_by_label("Topic name").fill("limit.mine")
+    form.get_by_label("Channel name").fill("made")
+    form.get_by_role("button", name="Create").click()
+    expect(form.get_by_role("status")).to_have_text("Channel made of topic limit.mine was created.")
     page.goto("/topics/limit.mine")
     expect(page.get_by_role("button", name="Tail")).to_be_visible()
     page.goto("/topics/limit.other")
@@ -109,13 +127,15 @@ def test_what_an_operator_of_some_topics_may_not_do_is_not_offered(visit, stack)
     page.keyboard.press("Control+k")
     page.get_by_role("dialog", name="Command palette").get_by_role("combobox").fill("delete limit")
     expect(page.get_by_role("option")).to_have_text(
-        [re.compile("Delete limit.mine"), re.compile("limit.mine / billing")]
+        [re.compile("Delete limit.mine"), re.compile("limit.mine / made"), re.compile("limit.mine / billing")]
     )
     page.keyboard.press("Escape")
     page.goto("/nodes")
-    page.get_by_role("group", name="Nodes").get_by_role("link").first.click()
+    here = stack.addresses["--nsqd-http-address"]
+    page.get_by_role("group", name="Nodes").get_by_role("link", name=here).click()
+    topics = page.get_by_role("table", name="Topics on this node")
     mine = page.get_by_role("button", name=re.compile("^Tombstone topic limit.mine "))
-    expect(mine).to_be_enabled()
+    expect(scrolled_to(topics, mine)).to_be_enabled()
     other = page.get_by_role("button", name=re.compile("^Tombstone topic limit.other "))
-    expect(other).to_be_disabled()
-    expect(other).to_have_attribute("title", "You may act on limit.mine only")
+    expect(scrolled_to(topics, other)).to_be_disabled()
+    expect(scrolled_to(topics, other)).to_have_attribute("title", "You may act on limit.mine only")

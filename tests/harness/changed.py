@@ -1,15 +1,17 @@
 """The tests of what changed since ``main``: ``python -m tests.harness.changed`` prints their paths.
 
-A changed file below a folder of ``TESTS`` selects that folder's tests. A changed test file selects itself, a changed
+A changed file below a folder of ``TESTS`` selects that folder's tests. If it is code, it also selects the tests of the
+folders that import its package; for ``nsqwire``, these are almost all. A changed test file selects itself, a changed
 helper the tests of its folder. Test files that take longer than ``MAX_S`` are selected only if they changed
 themselves; ``make test`` runs them.
 """
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tests.harness.scheduling import recorded_seconds
@@ -31,6 +33,8 @@ TESTS = {
     "platform/": ("tests/platform",),
 }
 """Folders and their tests. For a path, the first folder that contains it applies."""
+PACKAGES = {"lookup": "nsqlookup", "analytics": "nsqanalytics", "platform": "nsqplatform"}
+"""Packages of folders that have another name."""
 
 
 def changed_files(base: str) -> list[str]:
@@ -43,10 +47,25 @@ def changed_files(base: str) -> list[str]:
     return sorted({*git("diff", "--name-only", start), *git("ls-files", "--others", "--exclude-standard")})
 
 
+def tests_below(path: str) -> tuple[str, ...]:
+    """Return the folders of the tests of one product file."""
+    return next((tests for folder, tests in TESTS.items() if path.startswith(folder)), ())
+
+
+def importers(folder: str) -> Iterator[str]:
+    """Yield the product files outside of a top-level folder that import its package."""
+    imports = re.compile(rf"^\s*(?:from|import) {PACKAGES.get(folder, folder)}\b", re.MULTILINE)
+    for other in sorted({name.partition("/")[0] for name in TESTS} - {folder}):
+        for path in (ROOT / other).rglob("*.py"):
+            if imports.search(path.read_text()):
+                yield str(path.relative_to(ROOT))
+
+
 def tests_of(changed: Iterable[str]) -> list[str]:
     """Return the test files to run for the changed paths, sorted."""
     chosen: set[str] = set()
     folders: set[str] = set()
+    libraries: set[str] = set()
     for path in changed:
         if path.startswith("tests/") and path.endswith(".py"):
             if Path(path).name.startswith("test_"):
@@ -54,7 +73,12 @@ def tests_of(changed: Iterable[str]) -> list[str]:
             else:
                 folders.add(str(Path(path).parent))
         else:
-            folders.update(next((tests for below, tests in TESTS.items() if path.startswith(below)), ()))
+            folders.update(tests_below(path))
+            if path.endswith((".py", ".pyx")):
+                libraries.add(path.partition("/")[0])
+    for library in libraries:
+        for importer in importers(library):
+            folders.update(tests_below(importer))
     seconds = recorded_seconds()
     for folder in folders - {"tests/harness", "tests"}:
         found = (str(path.relative_to(ROOT)) for path in (ROOT / folder).rglob("test_*.py"))

@@ -19,6 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 MEASURED = "COVERAGE_PROCESS_CONFIG" in os.environ
 """Whether ``make coverage`` runs. Processes are then ended by SIGTERM, because a killed one records no coverage."""
 
+SHOWN_LINES = 20
+
 Self = TypeVar("Self", bound="Process")
 
 
@@ -145,9 +147,16 @@ class Process:
         self.close()
 
     def close(self) -> None:
-        """Kill the process if it still runs, and close its pipes. Does nothing before the first start."""
+        """Kill the process if it still runs, and close its pipes. Does nothing before the first start.
+
+        Of a process that has ended before, print the status and the end of its log, which pytest shows if the test
+        fails.
+        """
         if not hasattr(self, "process"):
             return
+        if not self.is_running:
+            print(f"exit status {self.process.returncode}:", *self.command)
+            print(*self.log[-SHOWN_LINES:], sep="\n")
         if MEASURED and self.is_running:
             self.terminate()
         if self.is_running:

@@ -2,7 +2,9 @@
 
 One process runs all tests of a file, so that they share fixtures. The longest files run first, so that all processes
 end at about the same time. ``seconds.txt`` contains the measured time of each file; a file that it does not list runs
-before all others. One process runs all browser tests, with one platform and one browser for all.
+before all others. The browser tests are divided between two processes, each with one platform and one browser, so that
+they do not end long after everything else. One process runs the tests of reports, with one Spark session: its first
+reports take several times as long as later ones.
 
 ``make seconds`` measures the times again.
 """
@@ -10,6 +12,7 @@ before all others. One process runs all browser tests, with one platform and one
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +20,42 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 SECONDS = Path(__file__).with_name("seconds.txt")
-TOGETHER = ("tests/browser/",)
-"""Folders whose files share fixtures that take long to set up."""
+TOGETHER = {"tests/browser/": 2, "tests/analytics/": 1}
+"""Folders whose files share fixtures that take long to set up, and the number of processes for each folder."""
+APART = ("tests/analytics/test_runner.py",)
+"""Long files of these folders that do not use these fixtures."""
 
 
 def scope_of(nodeid: str) -> str:
-    """Return the unit of tests that one process runs: the test's file, or its folder if that is in ``TOGETHER``."""
+    """Return the unit of tests that one process runs: the test's file, or a part of its folder if that is in
+    ``TOGETHER``, such as ``tests/browser/ 1``."""
     path = nodeid.partition("::")[0]
-    return next((folder for folder in TOGETHER if path.startswith(folder)), path)
+    folder = folder_of(path)
+    return f"{folder} {part_of(path, folder)}" if folder else path
+
+
+def folder_of(path: str) -> str:
+    """Return the folder in ``TOGETHER`` that contains the file; empty if there is none."""
+    together = () if path in APART else TOGETHER
+    return next((folder for folder in together if path.startswith(folder)), "")
+
+
+def part_of(path: str, folder: str) -> int:
+    """Return the number of the folder's part that contains the file. A file without a measured time is in the first."""
+    return parts(folder).get(path, 0)
+
+
+@cache
+def parts(folder: str) -> dict[str, int]:
+    """Divide the folder's files into parts that take about the same time: the longest files first, each to the part
+    that has the least so far."""
+    taken_s = [0.0] * TOGETHER[folder]
+    found = {}
+    for path, seconds in sorted(recorded_seconds().items(), key=lambda each: (-each[1], each[0])):
+        if folder_of(path) == folder:
+            found[path] = taken_s.index(min(taken_s))
+            taken_s[found[path]] += seconds
+    return found
 
 
 def recorded_seconds() -> dict[str, float]:
@@ -34,11 +65,17 @@ def recorded_seconds() -> dict[str, float]:
 
 
 def longest_first(items: list[pytest.Item]) -> None:
-    """Sort tests by the time of their scope, longest first. The order within a scope does not change."""
+    """Sort tests by the time of their file or folder, longest first, so that the parts of a folder are neighbours: a
+    process that runs several of them keeps their fixtures. The order within a scope does not change."""
     seconds: dict[str, float] = defaultdict(float)
     for path, taken_s in recorded_seconds().items():
-        seconds[scope_of(path)] += taken_s
-    items.sort(key=lambda item: (-seconds.get(scope_of(item.nodeid), float("inf")), scope_of(item.nodeid)))
+        seconds[folder_of(path) or path] += taken_s
+
+    def order(item: pytest.Item) -> tuple[float, str]:
+        path = item.nodeid.partition("::")[0]
+        return -seconds.get(folder_of(path) or path, float("inf")), scope_of(item.nodeid)
+
+    items.sort(key=order)
 
 
 class FileScheduling(LoadScopeScheduling):  # type: ignore[misc]

@@ -26,6 +26,7 @@ from tests.harness.waiting import DEADLINE_S, wait_until
 from tests.platform.callers import Caller, maker
 from tests.platform.go_nsq import GoCluster
 from tests.platform.nsqadmin_api import NsqadminApi
+from tests.platform.operators import Operator
 from tests.platform.our_nsq import OurCluster
 
 
@@ -102,11 +103,19 @@ class Collecting:
 
 
 @pytest.fixture
-def collect(transactional_db: None, redis: Redis, settings: Any, tmp_path: Path) -> Iterator[Callable[[], Collecting]]:
-    """Starts collectors of the cluster in the settings; they archive below ``tmp_path``/archive.
+def collect(
+    transactional_db: None, redis: Redis, settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[], Collecting]]:
+    """Starts collectors of the cluster in the settings, which poll and archive more often than in production, below
+    ``tmp_path``/archive.
 
     They write to the database from threads of their own, which a test's open transaction would hold up.
     """
+    from nsqplatform.cluster.collector import archiver, process
+
+    monkeypatch.setattr(archiver, "EVERY_S", 1.0)
+    monkeypatch.setattr(process, "POLL_INTERVAL_S", 0.25)
+    monkeypatch.setattr(process, "DISCOVERY_S", 0.5)
     settings.NSQ_ARCHIVE = str(tmp_path / "archive")
     started: list[Collecting] = []
 
@@ -278,6 +287,52 @@ def browser(redis: Redis, db: None) -> Callable[[], Browser]:
     from django.test import Client
 
     return lambda: Browser(Client(enforce_csrf_checks=True))
+
+
+# ---- jobs
+
+
+STARTS_WITHIN_S = 180.0
+"""A dispatcher starts in seconds, or in minutes on a busy machine."""
+
+
+@pytest.fixture
+def sign_in(browser: Callable[[], Browser], account: Callable[..., Any]) -> Callable[..., Operator]:
+    """Signs in a new account of a role, with topic patterns."""
+
+    def make(role: str = "operator", *patterns: str, name: str = "") -> Operator:
+        user = account(role, name or role)
+        user.topic_patterns = list(patterns)
+        user.save()
+        opened = browser()
+        assert opened.sign_in(user.username).status_code == 200
+        return Operator(opened)
+
+    return make
+
+
+@pytest.fixture
+def dispatcher(redis: Redis, settings: Any, tmp_path: Path) -> Iterator[Callable[[], Process]]:
+    """Starts dispatchers on the test's database, Redis and cluster, and waits until they take tasks."""
+    from django.db import connection
+
+    started: list[Process] = []
+
+    def start() -> Process:
+        pid_file = tmp_path / f"dispatcher-{len(started)}.pid"
+        environment = platform_environment(
+            NSQ_PID_FILE=str(pid_file),
+            DATABASE_URL=url_of(connection.settings_dict),
+            NSQLOOKUPD_HTTP_ADDRESSES=",".join(settings.NSQLOOKUPD_HTTP_ADDRESSES),
+        )
+        command = [sys.executable, "-m", "nsqplatform.console.nsq", "dispatcher"]
+        started.append(Process(command, env=environment, cwd=ROOT, merged=True).start())
+        wait_until(pid_file.exists, "the dispatcher takes tasks", within_s=STARTS_WITHIN_S)
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.stop()
 
 
 # ---- nsqadmin's scripts

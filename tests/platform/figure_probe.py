@@ -12,7 +12,10 @@ import django
 
 django.setup()
 
-from nsqanalytics.schema import ARROW_SCHEMA  # noqa: E402
+from nsqanalytics.schema import ARROW_SCHEMA, SCHEMA_VERSION  # noqa: E402
+from nsqcluster import Node as ClusterNode  # noqa: E402
+from nsqcluster import NodeInfo  # noqa: E402
+from nsqcluster.rows import channel_rows  # noqa: E402
 from nsqplatform.alerts.catalogue import METRICS  # noqa: E402
 from nsqplatform.alerts.readings import MetricReader  # noqa: E402
 from nsqplatform.cluster.collector.samples import samples_of  # noqa: E402
@@ -27,13 +30,14 @@ from nsqplatform.cluster.snapshots.latency import LatencyWindow  # noqa: E402
 from nsqplatform.cluster.snapshots.snapshot import Snapshot, View  # noqa: E402
 from nsqplatform.cluster.snapshots.table import SHARES  # noqa: E402
 from nsqplatform.console.api import api  # noqa: E402
+from nsqplatform.nsqadmin.shapes import channel_aggregate  # noqa: E402
 
 
 def view(node: str, poison: int, second: int) -> NodeView:
     channel = {"channel_name": "c", "depth": 1, "message_count": 2, "poison_count": poison}
     topic = {"topic_name": "t", "depth": 3, "message_count": 4, "channels": [channel]}
     stats = parse_stats(json.dumps({"version": "1", "boot_id": node, "topics": [topic]}).encode())
-    reading = Reading(stats, read_at=float(second), taken_at=1_700_000_000.0 + second)
+    reading = Reading(stats, read_at=float(second), taken_at_s=1_700_000_000.0 + second)
     return NodeView(node=Node(id=node, address=node), error=None, latest=reading)
 
 
@@ -45,6 +49,11 @@ def snapshot(version: int, poison: int) -> Snapshot:
 BUILDER = SnapshotBuilder(LatencyWindow())
 before, after = snapshot(1, 3), snapshot(2, 7)
 row = after.channels["t/c"]
+stats = {name: view(name, 7, 2).latest.stats for name in ("a:1", "b:1")}  # type: ignore[union-attr]
+shares = [
+    (ClusterNode(producer=NodeInfo().producer(name), address=name), each.topics[0].channels[0])
+    for name, each in stats.items()
+]
 schema = api.get_openapi_schema()["components"]["schemas"]["ChannelRow"]
 latest = view("a:1", 7, 2).latest
 assert latest is not None
@@ -55,6 +64,11 @@ line = next(line for line in files()[TYPESCRIPT].splitlines() if "CHANNEL_SHARE"
 json.dump(
     {
         "row": row["poison_count"],
+        "received": {
+            "snapshot": row["message_count"],
+            "listing": channel_rows(stats, {})[0]["message_count"],
+            "nsqadmin": channel_aggregate("t", "c", shares, with_clients=False)["message_count"],
+        },
         "shares": [{name: share[name] for name in ("node", "poison_count")} for share in row["nodes"]],
         "delta": Deltas(before, after).of(View(topic="t"))["channels"]["set"],
         "wire_shares": after.channels.columns["nodes"],
@@ -62,8 +76,10 @@ json.dump(
         "typescript_share": line.partition("= ")[2].removesuffix(" as const;"),
         "openapi": schema["properties"]["poison_count"],
         "openapi_required": schema["required"],
+        "rings": {scope: records.key_of(scope, "t/c") for scope in records.SCOPES},
         "history": gauges[0, records.METRICS["channel"].index("poison")],
         "archived": samples_of("a:1", latest)["poison_count"].to_pylist(),
+        "version": SCHEMA_VERSION,
         "column": {
             "unit": column.metadata[b"unit"].decode(),
             "meaning": column.metadata[b"meaning"].decode(),

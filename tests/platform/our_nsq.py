@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.harness.daemon import Broker, Registry
+from tests.harness.waiting import wait_until
 
 
 class OurCluster:
@@ -29,6 +30,11 @@ class OurCluster:
         for broker in self.brokers:
             broker.post("/topic/create", topic=topic)
             broker.post("/channel/create", topic=topic, channel=channel)
+
+    def wait_until_routed(self, topic: str) -> None:
+        """Wait until the topic's messages are in its channels: a new topic first asks the registry for channels."""
+        for broker in self.brokers:
+            wait_until(lambda broker=broker: broker.topics()[topic]["depth"] == 0, "the messages are in the channels")
 
     def stop(self) -> None:
         for daemon in (*self.brokers, self.registry):

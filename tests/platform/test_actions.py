@@ -232,7 +232,7 @@ def test_audit_pages_have_sensible_sizes(operator, query):
     assert query.split("=")[0] in response.json()["message"]
 
 
-def test_a_topic_is_taken_off_one_node(go_cluster, operator):
+def test_a_topic_is_removed_from_one_node(go_cluster, operator):
     """Registries hide that node, it deletes the topic, the other node keeps it; the audit trail and the answer name
     each node."""
     alpha, beta = go_cluster.nodes
@@ -253,7 +253,7 @@ def rewind(browser: Any, since: str, channel: str = "billing") -> Any:
 
 
 def test_gos_nodes_cannot_rewind_and_say_so(go_cluster, operator):
-    """Each is named with the reason; nothing is changed, and the attempt is in the audit log."""
+    """Each is named with the reason; nothing is changed, and the attempt is in the audit trail."""
     for node in go_cluster.nodes:
         node.topic("orders")
         node.channel("orders", "billing")

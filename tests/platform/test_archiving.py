@@ -48,7 +48,7 @@ def reading(depth: int) -> list[NodeView]:
     """A node's reading number ``depth``, with one topic of that depth."""
     topic = {"topic_name": "t", "depth": depth, "message_count": 0}
     stats = parse_stats(json.dumps({"version": "1", "boot_id": "b", "topics": [topic]}).encode())
-    latest = Reading(stats, read_at=float(depth), taken_at=1_700_000_000.0 + depth)
+    latest = Reading(stats, read_at=float(depth), taken_at_s=1_700_000_000.0 + depth)
     return [NodeView(node=Node(id="n:1", address="n:1"), error=None, latest=latest)]
 
 
@@ -103,7 +103,7 @@ async def test_a_slow_disk_delays_no_poll_and_fills_no_memory(archiver, shelf, c
 def rows_of(*topics: dict[str, Any], **node: Any) -> list[dict[str, Any]]:
     answer = {"version": "1", "start_time": 1_600_000_000, "topics": list(topics)} | node
     stats = parse_stats(json.dumps(answer).encode())
-    return samples_of("n:1", Reading(stats, read_at=0.0, taken_at=1_700_000_000.5)).to_pylist()
+    return samples_of("n:1", Reading(stats, read_at=0.0, taken_at_s=1_700_000_000.5)).to_pylist()
 
 
 def histogram(*counts: int, offset: int = 640, zero_count: int = 0) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def test_a_node_of_ours_is_archived_with_its_histograms():
     """A row for each topic, then one for each channel; missing figures are null, or zero for counters."""
     channels = [
         {"channel_name": "busy", "depth": 4, "backend_depth": 1, "in_flight_count": 2, "deferred_count": 3}
-        | {"message_count": 90, "requeue_count": 5, "timeout_count": 6, "client_count": 7}
+        | {"message_count": 90, "requeue_count": 5, "timeout_count": 6, "client_count": 7, "emptied_count": 10}
         | {"oldest_unfinished_age_ns": 8, "latency_histogram": histogram(3, 0, 70, zero_count=2)},
         {"channel_name": "new", "depth": 0, "message_count": 0, "client_count": 1, "latency_histogram": histogram()},
     ]
@@ -146,13 +146,14 @@ def test_a_node_of_ours_is_archived_with_its_histograms():
     )
     zero = dict.fromkeys(
         ("depth", "backend_depth", "in_flight_count", "deferred_count", "client_count", "message_count")
-        + ("message_bytes", "requeue_count", "timeout_count"),
+        + ("message_bytes", "requeue_count", "timeout_count", "emptied_count", "rewound_count"),
         0,
     )
     figures = {"depth": 9, "backend_depth": 8, "message_count": 99, "message_bytes": 999, "client_count": 8}
     assert of_topic == same | zero | nothing | {"channel": None} | figures
     figures = {"depth": 4, "backend_depth": 1, "in_flight_count": 2, "deferred_count": 3, "client_count": 7}
     figures |= {"message_count": 90, "requeue_count": 5, "timeout_count": 6, "oldest_unfinished_age_ns": 8}
+    figures |= {"emptied_count": 10}
     counted = {"hist_zero_count": 2, "hist_offset": 640, "hist_counts": [3, 0, 70], "finish_count": 75}
     assert busy == same | zero | {"channel": "busy"} | figures | counted
     counted = {"hist_zero_count": 0, "hist_offset": 640, "hist_counts": [], "finish_count": 0}
@@ -198,7 +199,7 @@ def view(boot: str, depth: int, *, ended: Reading | None = None, node: str = "n:
 def reading_of(boot: str, depth: int) -> Reading:
     topic = {"topic_name": "t", "depth": depth, "message_count": 0}
     stats = parse_stats(json.dumps({"version": "1", "boot_id": boot, "topics": [topic]}).encode())
-    return Reading(stats, read_at=float(depth), taken_at=1_700_000_000.0 + depth)
+    return Reading(stats, read_at=float(depth), taken_at_s=1_700_000_000.0 + depth)
 
 
 async def test_the_last_reading_of_a_process_is_archived_when_the_next_one_answers(archiver, shelf):
@@ -209,7 +210,7 @@ async def test_the_last_reading_of_a_process_is_archived_when_the_next_one_answe
     assert sorted(shelf.written) == [0, 4, 11]
 
 
-async def test_the_figures_that_a_process_ended_with_are_archived_in_place_of_its_last_reading(archiver, shelf):
+async def test_the_last_figures_of_a_process_replace_its_last_reading(archiver, shelf):
     """They are later than any reading of it."""
     archiver.add([view("a", 1)], now=101.0)
     archiver.add([view("b", 5, ended=reading_of("a", 3))], now=105.0)

@@ -53,11 +53,11 @@ def test_a_rate_needs_two_readings_and_is_never_negative():
     """A counter that decreased gives no information, so its rate is zero."""
     rates = []
     for then, now, read_at in ((5, 15, 2.0), (15, 5, 2.0), (5, 15, 0.0)):
-        before = Reading(stats(message_count=then), read_at=0.0, taken_at=0)
-        after = Reading(stats(message_count=now), read_at=read_at, taken_at=0)
+        before = Reading(stats(message_count=then), read_at=0.0, taken_at_s=0)
+        after = Reading(stats(message_count=now), read_at=read_at, taken_at_s=0)
         rates.append(snapshot(view(after, before))["topics"][0]["publish_rate"])
     assert rates == [5.0, 0.0, None]
-    assert snapshot(view(Reading(stats(), read_at=1.0, taken_at=0), None))["topics"][0]["publish_rate"] is None
+    assert snapshot(view(Reading(stats(), read_at=1.0, taken_at_s=0), None))["topics"][0]["publish_rate"] is None
 
 
 def test_a_rate_over_nodes_is_the_sum_of_the_known_ones():
@@ -67,8 +67,8 @@ def test_a_rate_over_nodes_is_the_sum_of_the_known_ones():
         return NodeView(
             node=Node(id=name, address=""),
             error=None,
-            latest=Reading(now, read_at=2.0, taken_at=0),
-            earlier=before and Reading(before, read_at=0.0, taken_at=0),
+            latest=Reading(now, read_at=2.0, taken_at_s=0),
+            earlier=before and Reading(before, read_at=0.0, taken_at_s=0),
         )
 
     elsewhere = parse_stats(json.dumps({"version": "1.3.0", "boot_id": "b1", "topics": []}).encode())
@@ -91,26 +91,67 @@ def snapshot(*views: NodeView) -> Any:
     return SnapshotBuilder(LatencyWindow()).build(views, {}, version=1, taken_at_ms=0).rows
 
 
-def test_finished_messages_are_those_that_left_the_channel():
-    """The published messages less those that the channel still has, in flight or deferred."""
-    before = Reading(stats(channel(message_count=100, depth=50)), read_at=10.0, taken_at=0)
-    after = stats(channel(message_count=160, depth=40, in_flight_count=20, deferred_count=10))
-    row = snapshot(view(Reading(after, read_at=12.0, taken_at=0), before))["channels"][0]
+def channel_after(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """The row of a channel from two readings, two seconds apart."""
+    first, second = (Reading(stats(channel(**each)), read_at=0.0, taken_at_s=0) for each in (before, after))
+    second.read_at = 2.0
+    row: dict[str, Any] = snapshot(view(second, first))["channels"][0]
+    return row
+
+
+def test_of_gos_nodes_finished_messages_are_those_that_left_the_channel():
+    """The published messages less those that the channel still has, in flight or deferred; there is no counter."""
+    row = channel_after(
+        {"message_count": 100, "depth": 50, "client_count": 1},
+        {"message_count": 160, "depth": 40, "in_flight_count": 20, "deferred_count": 10, "client_count": 1},
+    )
     assert (row["publish_rate"], row["finish_rate"]) == (30.0, 20.0)
+
+
+def test_messages_that_are_not_finished_do_not_count_as_finished():
+    """brokerd counts what is finished, emptied and rewound: here 4, 46 and then 20."""
+    finished = [latencies(*(1.0 for _ in range(count))) for count in (10, 14, 14)]
+    first, second, third = (
+        {"histogram": histogram, "message_count": 100, "client_count": 1} | more
+        for histogram, more in zip(
+            finished,
+            (
+                {"depth": 50},
+                {"depth": 0, "emptied_count": 46},
+                {"depth": 20, "emptied_count": 46, "rewound_count": 20},
+            ),
+            strict=True,
+        )
+    )
+    row = channel_after(first, second)
+    assert (row["finish_rate"], row["emptied_rate"], row["rewound_rate"]) == (2.0, 23.0, 0.0)
+    row = channel_after(second, third)
+    assert (row["finish_rate"], row["emptied_rate"], row["rewound_rate"]) == (0.0, 0.0, 10.0)
+    assert (row["emptied_count"], row["rewound_count"], row["publish_rate"]) == (46, 20, 0.0)
+
+
+@pytest.mark.parametrize(("clients", "finish_rate"), [((0, 0), None), ((1, 0), 25.0), ((0, 1), 25.0)])
+def test_of_gos_nodes_messages_that_left_without_a_consumer_are_not_finished(clients, finish_rate):
+    """They were emptied, so that the rate is unknown; a consumer at either reading may have finished them."""
+    before, after = ({"client_count": count, "message_count": 100} for count in clients)
+    row = channel_after(before | {"depth": 50}, after | {"depth": 0})
+    assert row["finish_rate"] == finish_rate
+    assert channel_after(before | {"depth": 50}, before | {"depth": 50})["finish_rate"] == 0.0
+    assert (row["emptied_rate"], row["rewound_rate"]) == (None, None)
 
 
 def test_a_new_channel_on_an_old_topic_shows_no_burst():
     """It receives the topic's backlog at once, which was not published just then."""
-    before = Reading(stats(message_count=1000, depth=1000), read_at=10.0, taken_at=0)
-    after = Reading(stats(channel(message_count=1000, depth=1000), message_count=1000), read_at=11.0, taken_at=0)
+    before = Reading(stats(message_count=1000, depth=1000), read_at=10.0, taken_at_s=0)
+    after = Reading(stats(channel(message_count=1000, depth=1000), message_count=1000), read_at=11.0, taken_at_s=0)
     row = snapshot(view(after, before))["channels"][0]
     assert (row["publish_rate"], row["finish_rate"]) == (None, None)
 
 
 def test_counters_of_two_lives_are_never_compared():
     """A restart causes no burst, even if the new process has already counted further."""
-    before = Reading(stats(message_count=10, boot_id="b1"), read_at=10.0, taken_at=0)
-    after = Reading(stats(message_count=1000, boot_id="b2"), read_at=11.0, taken_at=0)
+    before = Reading(stats(message_count=10, boot_id="b1"), read_at=10.0, taken_at_s=0)
+    after = Reading(stats(message_count=1000, boot_id="b2"), read_at=11.0, taken_at_s=0)
     assert snapshot(view(after, before))["topics"][0]["publish_rate"] is None
 
 
@@ -122,7 +163,7 @@ def test_the_oldest_message_of_all_nodes_is_the_oldest():
             node=Node(id=f"n:{number}", address=""),
             error=None,
             latest=Reading(
-                stats(channel(oldest_unfinished_age_ns=age), oldest_unfinished_age_ns=age), read_at=1.0, taken_at=0
+                stats(channel(oldest_unfinished_age_ns=age), oldest_unfinished_age_ns=age), read_at=1.0, taken_at_s=0
             ),
         )
         for number, age in enumerate(ages)
@@ -142,7 +183,7 @@ def test_percentiles_of_nodes_without_histograms_are_a_range():
     """They cannot be merged; a node that is down, or has finished nothing, adds nothing."""
 
     def up(name: str, stats: NodeStats, error: str | None = None) -> NodeView:
-        return NodeView(node=Node(id=name, address=""), error=error, latest=Reading(stats, read_at=1.0, taken_at=0))
+        return NodeView(node=Node(id=name, address=""), error=error, latest=Reading(stats, read_at=1.0, taken_at_s=0))
 
     row = snapshot(up("a", go_stats(12)), up("b", go_stats(480)), up("c", go_stats(9000), "down"))["channels"][0]
     assert (row["p99_ms"], row["p99_range_ms"], row["p50_range_ms"]) == (None, [12.0, 480.0], None)
@@ -158,7 +199,7 @@ def test_a_range_includes_other_nodes_histograms():
     window.observe("a", before, 0.0)
     window.observe("a", after, 1.0)
     views = [
-        NodeView(node=Node(id=name, address=""), error=None, latest=Reading(stats, read_at=1.0, taken_at=0))
+        NodeView(node=Node(id=name, address=""), error=None, latest=Reading(stats, read_at=1.0, taken_at_s=0))
         for name, stats in (("a", after), ("b", go_stats(12)))
     ]
     row = SnapshotBuilder(window).build(views, {}, version=1, taken_at_ms=0).rows["channels"][0]
@@ -176,7 +217,7 @@ spread = st.lists(
 
 def drawn(version: int, nodes: Any, topics: Any, channels: Any) -> Snapshot:
     """Topics and channels by name, each with its shares on nodes; a channel's topic has its name."""
-    one = Reading(stats(channel()), read_at=0.0, taken_at=0)
+    one = Reading(stats(channel()), read_at=0.0, taken_at_s=0)
     whole = snapshot(view(one, None))
     node, topic, held = whole["nodes"][0], whole["topics"][0], whole["channels"][0]
 
@@ -316,7 +357,7 @@ def test_a_channel_deleted_and_created_again_counts_again():
     assert quantile(window) == about(70)
 
 
-def test_a_channel_made_again_with_other_latencies_harms_nothing():
+def test_a_channel_created_again_with_other_latencies_counts_later_messages():
     """As many messages in other buckets cannot be subtracted; later ones count again."""
     window = LatencyWindow()
     window.observe("n", stats(channel(latencies(10, 10))), 0.0)

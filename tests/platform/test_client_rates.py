@@ -17,7 +17,7 @@ from nsqplatform.cluster import store
 from nsqplatform.cluster.clients.rates import SLOW_AFTER_S, WINDOW_S, ClientRates, median_without
 from nsqplatform.cluster.live.broadcast import unpacked
 from nsqplatform.cluster.store import Channel
-from nsqplatform.numerals import number
+from nsqplatform.number_format import number
 from tests.harness.v2 import V2Client
 from tests.harness.waiting import wait_until
 
@@ -58,7 +58,7 @@ def test_one_reading_is_no_rate():
     assert play(*[[client("a", s, timed_out=None)] for s in SECONDS])["a"]["timeout_rate"] is None
 
 
-def test_a_new_connection_with_the_same_address_starts_anew():
+def test_a_new_connection_with_the_same_address_starts_at_zero():
     """Its counts are those of another connection."""
     polls = [[client("a", 1000 + s)] for s in SECONDS] + [[client("a", 2)]]
     assert play(*polls)["a"]["finish_rate"] is None
@@ -121,7 +121,7 @@ def test_a_watched_channel_sends_its_clients_figures(cluster, collect, redis, st
     cluster.make_channel("orders", "billing")
     collect()
     received = redis.pubsub()
-    received.subscribe(store.LIVE)
+    received.subscribe(store.LIVE())
     peer = stack.enter_context(V2Client(broker.tcp))
     peer.sub("orders", "billing", ready_count=1)
     broker.post("/pub", b"x", topic="orders")

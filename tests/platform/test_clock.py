@@ -21,7 +21,7 @@ class Machine:
         return Clock(lambda: self.wall, lambda: self.monotonic)
 
 
-def test_times_go_on_while_a_clock_that_was_set_back_catches_up():
+def test_times_increase_while_a_clock_that_was_set_back_catches_up():
     """No reading has an earlier time than the one before, and after twice the correction, times are the machine's
     again."""
     machine = Machine()

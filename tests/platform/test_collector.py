@@ -53,7 +53,7 @@ def test_the_snapshot_sums_figures_over_nodes(go_cluster, collect, snapshot):
 def test_rates_come_from_two_readings(go_cluster, collect, snapshot):
     """A counter that rises gives a rate; there is none before the second reading."""
     alpha = go_cluster.nodes[0]
-    alpha.channel("orders", "billing", message_count=100)
+    alpha.channel("orders", "billing", message_count=100, client_count=1)
     seen: list[dict[str, Any]] = []
 
     def rate() -> float | None:
@@ -70,7 +70,59 @@ def test_rates_come_from_two_readings(go_cluster, collect, snapshot):
     assert seen[0]["publish_rate"] is None
 
 
-def test_a_node_that_dies_is_down_with_its_last_numbers_and_comes_back(go_cluster, collect, snapshot):
+def test_messages_emptied_on_gos_nodes_do_not_count_as_finished(go_cluster, collect, snapshot, browser, account):
+    """The finish rate is unknown while a channel is emptied, and known again afterwards."""
+    alpha = go_cluster.nodes[0]
+    figures = alpha.channel("orders", "billing", message_count=1_000_000, depth=1_000_000, client_count=1)
+    account("operator")
+    operator = browser()
+    operator.sign_in("operator")
+    collect()
+
+    def channel() -> dict[str, Any]:
+        return row(snapshot(), "channels", name="billing") or {"finish_rate": None, "depth": None}
+
+    wait_until(lambda: channel()["finish_rate"] == 0.0, "a rate of zero")
+    operator.request("POST", "actions", {"action": "empty", "topic": "orders", "channel": "billing"})
+    emptied = wait_until(lambda: channel()["depth"] == 0 and channel(), "the emptied channel")
+    assert emptied["finish_rate"] is None
+
+    def rate() -> float | None:
+        figures["message_count"] += 10
+        found = channel()["finish_rate"]
+        assert found is None or found < 100_000
+        return found
+
+    assert wait_until(rate, "a finish rate") > 0
+
+
+def test_the_channel_of_a_tail_is_in_no_figure(go_cluster, collect, snapshot, browser, account):
+    """Neither in the snapshot, and so in no list, alert or report, nor in the history, of its topic either."""
+    alpha = go_cluster.nodes[0]
+    alpha.channel("orders", "billing", depth=3)
+    alpha.channel("orders", "tail-0a1b2c3d#ephemeral", depth=5, in_flight_count=2, client_count=1)
+    account("viewer")
+    viewer = browser()
+    viewer.sign_in("viewer")
+    collect()
+    topic = wait_until(lambda: row(snapshot(), "topics", name="orders"), "the topic")
+    assert (topic["channel_count"], topic["in_flight_count"], topic["client_count"]) == (1, 0, 0)
+    assert [each["name"] for each in snapshot()["channels"]] == ["billing"]
+    assert row(snapshot(), "nodes", id=alpha.address)["depth"] == 3
+
+    def history(query: str) -> dict[str, list[float]]:
+        found: dict[str, list[float]] = viewer.request("GET", f"history?{query}&series=depth,clients").json()["metrics"]
+        return found
+
+    of_topic = wait_until(
+        lambda: history("scope=topic&topic=orders") if history("scope=topic&topic=orders")["depth"] else None, "records"
+    )
+    assert (set(of_topic["depth"]), set(of_topic["clients"])) == ({3.0}, {0.0})
+    wait_until(lambda: history("scope=channel&topic=orders&channel=billing")["depth"], "records of the other channel")
+    assert history("scope=channel&topic=orders&channel=tail-0a1b2c3d%23ephemeral")["depth"] == []
+
+
+def test_a_node_that_crashes_is_down_with_its_last_numbers_and_comes_back(go_cluster, collect, snapshot):
     """Its row has the reason, its messages stay in the sums, and the other node's figures are updated."""
     alpha, beta = go_cluster.nodes
     alpha.topic("orders", depth=3, message_count=10)
@@ -118,6 +170,43 @@ def test_a_restart_of_the_collector_does_not_change_since_when_a_node_is_down(go
     collect()
     up = wait_until(lambda: row(snapshot(), "nodes", id=alpha.address, state="up"), "alpha up again")
     assert up["down_since"] is None
+
+
+def test_a_second_restart_does_not_change_since_when_a_hanging_node_is_down(go_cluster, collect, snapshot):
+    """The first new collector ends before it knows that the node does not answer."""
+    alpha = go_cluster.nodes[0]
+    collecting = collect()
+    wait_until(lambda: len((snapshot() or {}).get("nodes", ())) == 2, "both nodes")
+    alpha.hold = threading.Event()
+    collecting.stop()
+    last_ms = snapshot()["taken_at"]
+    collecting = collect()
+    wait_until(lambda: snapshot()["taken_at"] > last_ms, "a snapshot of the next collector")
+    collecting.stop()
+    collect()
+    down = wait_until(lambda: row(snapshot(), "nodes", id=alpha.address, state="down"), "alpha down")
+    alpha.hold.set()
+    assert down["down_since"] == last_ms
+
+
+def test_nodes_are_polled_while_a_restarted_registry_does_not_list_them_yet(go_cluster, collect, snapshot):
+    """Registry and collector restart together; nsqds register again up to 15 s later. No topic is missing meanwhile."""
+    alpha, beta = go_cluster.nodes
+    alpha.topic("orders", depth=1)
+    beta.topic("billing", depth=1)
+    collecting = collect()
+    wait_until(lambda: row(snapshot(), "topics", name="orders", depth=1), "orders")
+    wait_until(lambda: row(snapshot(), "topics", name="billing", depth=1), "billing")
+    collecting.stop()
+    go_cluster.registry.nodes = []
+    for each, topic in ((alpha, "orders"), (beta, "billing")):
+        each.topic(topic, depth=2)
+    for _ in range(2):  # also if the collector restarts a second time
+        collecting = collect()
+        wait_until(lambda: row(snapshot(), "topics", name="orders", depth=2), "orders' new depth")
+        wait_until(lambda: row(snapshot(), "topics", name="billing", depth=2), "billing's new depth")
+        collecting.stop()
+    go_cluster.registry.nodes = [alpha, beta]
 
 
 def test_a_snapshot_that_another_release_stored_does_not_stop_the_collector(go_cluster, collect, snapshot, redis):
@@ -236,7 +325,7 @@ def test_a_registry_that_answers_describes_a_node_in_place_of_a_dead_one(go_clus
         go_cluster.registry.start()
 
 
-def test_versions_go_on_after_a_restart(go_cluster, collect, snapshot):
+def test_versions_continue_after_a_restart(go_cluster, collect, snapshot):
     """Browsers with an older snapshot are not confused by a new collector."""
     collecting = collect()
     wait_until(lambda: (snapshot() or {}).get("version", 0) >= 2, "two polls")
@@ -311,7 +400,7 @@ def test_damaged_files_of_the_archive_are_counted(go_cluster, collect, redis, tm
     collect()
 
     def is_counted() -> bool:
-        return b"\nnsq_archive_damaged_files 1.0\n" in (redis.get(store.COLLECTOR_METRICS) or b"")
+        return b"\nnsq_archive_damaged_files 1.0\n" in (redis.get(store.COLLECTOR_METRICS()) or b"")
 
     wait_until(is_counted, "the metric")
 

@@ -108,7 +108,7 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
     "not ready": (
         {"finish_rate": 0.0, "ready_count": 0, "in_flight_count": 0},
         "not_ready",
-        "One consumer, 0 in flight, ready for no message (RDY 0): 4,171 messages waiting",
+        "One consumer, 0 in flight, not ready for messages (RDY 0): 4,171 messages waiting",
     ),
     "keeps up": (
         {"depth": 3, "finish_rate": 34.2},
@@ -138,7 +138,7 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
     "a node is down": (
         {"pause": Pause(), "paused_nodes": 1, "depth": 0, "down": ("b:4151",)},
         "paused",
-        "Paused: no message is waiting (b:4151 does not answer; counts include the last known)",
+        "Paused: no message is waiting (b:4151 does not answer; counts include the last known values)",
     ),
 }
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from django.utils import timezone
 
+from nsqplatform.accounts import audit
+from nsqplatform.accounts.models import AuditEntry
 from nsqplatform.alerts.models import Alert
 from nsqplatform.cluster.models import NodeEvent
+from nsqplatform.console.events import Kind
 from nsqplatform.reports.models import ReportRun
 from tests.harness.waiting import wait_until
 
@@ -67,6 +70,54 @@ def test_actions_are_events_of_their_channel_topic_and_cluster(cluster, act, hap
     node = cluster.brokers[0].http_address
     assert kinds(happened(scope="node", node=node))[:2] == [paused, emptied]
     assert happened(scope="node", node="10.9.9.9:4151") == []
+
+
+def test_what_an_import_of_definitions_does_is_marked_like_an_action(cluster, account, browser, happened):
+    """For the channel, the topic, its nodes and the cluster; what a dry run would do is no event."""
+    cluster.make_channel("orders", "billing")
+    cluster.make_channel("invoices", "print")
+    account("admin", "ada")
+    page = browser()
+    page.sign_in("ada")
+
+    def post(text: str, query: str) -> None:
+        answer = page.client.generic(
+            "POST",
+            f"/api/v1/definitions?{query}",
+            data=text.encode(),
+            content_type="application/toml",
+            headers={"X-CSRFToken": page.csrf},
+        )
+        assert answer.status_code == 200, answer.content
+
+    less = 'version = 1\n[[topics]]\nname = "orders"\n[[topics.channels]]\nname = "billing"\npaused = true'
+    post(less, "prune=true&dry_run=true")
+    assert happened() == []
+    post(less, "prune=true")
+    post(less.replace("paused = true", ""), "")
+    paused, unpaused = ("paused", "orders / billing", "ada"), ("unpaused", "orders / billing", "ada")
+    assert kinds(happened(scope="channel", topic="orders", channel="billing")) == [paused, unpaused]
+    assert sorted(kinds(happened(scope="topic", topic="invoices"))) == [("deleted", "invoices", "ada")]
+    assert {paused, unpaused, ("deleted", "invoices", "ada")} == set(kinds(happened()))
+    assert paused in kinds(happened(scope="node", node=cluster.brokers[0].http_address))
+    recorded = AuditEntry.objects.filter(outcome="done", action__in=["pause", "unpause", "delete"])
+    assert {each.detail for each in recorded} == {"import of definitions"}
+
+
+def test_a_nodes_action_is_found_among_thousands_on_others(happened):
+    """However many actions there were since on other nodes; an action that failed on the node is none of its events."""
+    ours, other = "10.0.0.1:4151", "10.0.0.2:4151"
+
+    def results(node: str, outcome: str) -> list[dict[str, str]]:
+        return [{"node": node, "target": "nsqd", "outcome": outcome, "detail": ""}]
+
+    for topic, outcome in (("orders", "done"), ("invoices", "failed")):
+        both = results(ours, outcome) + results(other, "done")
+        audit.record(user=None, action="pause", outcome="partial", topic=topic, results=both)
+    done = {"action": "pause", "outcome": "done", "results": results(other, "done")}
+    AuditEntry.objects.bulk_create(AuditEntry(topic=f"t{number}", **done) for number in range(5_001))
+    assert kinds(happened(scope="node", node=ours)) == [("paused", "orders on some nodes", "")]
+    assert [event["topic"] for event in happened(scope="node", node=other)] == ["orders", "invoices"]
 
 
 def test_refused_actions_are_no_events(go_cluster, account, browser, happened):
@@ -153,6 +204,20 @@ def test_a_topics_run_is_found_among_thousands_of_others(happened):
     assert len(happened(scope="topic", topic="orders")) == 4
     assert len(happened(scope="channel", topic="orders", channel="billing")) == 4
     assert len(happened(scope="channel", topic="orders", channel="audit")) == 3
+
+
+def test_every_kind_of_event_is_in_the_answer(happened):
+    """Each kind that the API declares, from where it is stored."""
+    now = timezone.now()
+    for action in ("pause", "unpause", "empty", "rewind", "delete", "tombstone"):
+        audit.record(user=None, action=action, topic="orders")
+    for kind in NodeEvent.Kind:
+        NodeEvent.objects.create(at=now, node="n:4151", kind=kind)
+    rule = {"rule_name": "Backlog", "severity": "warning", "scope": "channel", "metric": "depth", "threshold": 1.0}
+    Alert.objects.create(**rule, hold_s=0, topic="orders", channel="billing", began_at=now, fired_at=now)
+    ReportRun.objects.create(job="latency", state="done", requested_by="ana", started_at=now)
+    found = [event["kind"] for event in happened()]
+    assert sorted(found) == sorted(get_args(Kind))
 
 
 def test_events_are_those_of_the_window(happened):

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from nsqplatform.cluster.history import records
 from nsqplatform.cluster.readings.node import Node
 from nsqplatform.cluster.readings.reading import NodeView, Reading
 from nsqplatform.cluster.readings.stats import parse_stats
@@ -25,21 +26,29 @@ from nsqplatform.cluster.snapshots.table import FIGURES, KEYS, SHARES, TEXTS, Ta
 from nsqwire.figures import RATE, of_scope
 
 LINE = (
-    '    Figure("channel", "poison_count", COUNTER, "messages", "given up", in_share=True, archived_since=2, '
+    '    Figure("channel", "poison_count", COUNTER, "messages", "given up", in_share=True, archived_since=4, '
     'history="poison", alert=Alert("Poison", "Messages given up.")),\n'
 )
+ONE_MORE = {'    Figure("topic", "depth"': LINE + '    Figure("topic", "depth"'}
 PROBE = Path(__file__).with_name("figure_probe.py")
 
 
 @pytest.fixture(scope="module")
 def added(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The platform's handling of a declaration with one more line."""
-    copy = tmp_path_factory.mktemp("declaration") / "nsqwire"
+    return handling(tmp_path_factory.mktemp("declaration"), ONE_MORE)
+
+
+def handling(folder: Path, changes: dict[str, str]) -> dict[str, Any]:
+    """The platform's handling of a declaration with one more line, and with other changes of its text."""
+    copy = folder / "nsqwire"
     shutil.copytree(ROOT / "nsqwire", copy, ignore=shutil.ignore_patterns("__pycache__"))
     declaration = copy / "figures.py"
     text = declaration.read_text()
-    assert text.count('    Figure("topic", "depth"') == 1
-    declaration.write_text(text.replace('    Figure("topic", "depth"', LINE + '    Figure("topic", "depth"'))
+    for before, after in changes.items():
+        assert text.count(before) == 1
+        text = text.replace(before, after)
+    declaration.write_text(text)
     folders = [copy.parent, ROOT, ROOT / "platform", ROOT / "analytics"]
     done = subprocess.run(
         [sys.executable, PROBE],
@@ -60,6 +69,13 @@ def test_an_added_figure_is_read_and_summed_over_nodes(added):
     assert added["shares"] == [{"node": "a:1", "poison_count": 7}, {"node": "b:1", "poison_count": 70}]
 
 
+def test_nodes_are_combined_as_declared(added, tmp_path):
+    """In the collector's snapshot, in listings such as ``nsq channels``, and in nsqadmin's API."""
+    assert added["received"] == {"snapshot": 4, "listing": 4, "nsqadmin": 4}
+    largest = handling(tmp_path, {**ONE_MORE, '"counter", "sum"': '"counter", "largest"'})
+    assert largest["received"] == {"snapshot": 2, "listing": 2, "nsqadmin": 2}
+
+
 def test_an_added_figure_is_in_deltas_and_in_the_wire_order(added):
     """The browser receives its changes, and can decode the shares."""
     assert added["delta"] == {"keys": ["t/c"], "poison_count": [77], "nodes": added["wire_shares"]}
@@ -76,7 +92,14 @@ def test_an_added_figure_is_recorded_and_archived(added):
     """In the history under its name, and in a column of the archive that older files may lack."""
     assert added["history"] == 77.0
     assert added["archived"] == [0, 7]
+    assert added["version"] == 4
     assert added["column"] == {"unit": "messages", "meaning": "counter: given up", "nullable": True}
+
+
+def test_records_of_a_release_without_the_added_figure_are_not_misread(added):
+    """After an upgrade, the collector begins new rings for the series whose records have another size."""
+    before = {scope: records.key_of(scope, "t/c") for scope in records.SCOPES}
+    assert [scope for scope in before if added["rings"][scope] != before[scope]] == ["channel"]
 
 
 def test_an_added_figure_is_an_alert_metric_and_documented(added):
@@ -123,16 +146,15 @@ def test_rates_and_sums_refer_to_declared_figures():
                 assert not name or name in {other.name for other in of_scope(inner)}
 
 
-def test_the_documented_path_of_a_depth_figure_exists():
-    """Each step of the table in docs/architecture.md names a function of its file; there are twenty files at most."""
+def test_the_documented_path_of_a_depth_in_the_browser_exists():
+    """Each module and function that docs/architecture.md names. A test of the platform traces the path before it."""
     section = (ROOT / "docs/architecture.md").read_text().partition("### The path of a depth figure")[2]
-    steps = re.findall(r"^\| `([^`]+)` \| `([^`]+)` \|", section.partition("\n### ")[0], re.MULTILINE)
-    assert steps
-    assert len({file for file, _ in steps}) <= 20
-    for file, function in steps:
-        before = "def " if file.endswith(".py") else r"(function |const |socket\.|^  )"
-        found = re.search(rf"{before}{re.escape(function)}\b", (ROOT / file).read_text(), re.MULTILINE)
-        assert found, f"{file} has no {function}"
+    rows = re.findall(r"^\| `(\S+\.(?:ts|svelte))` \| (?:`([^`]+)` )?\|", section.partition("\n### ")[0], re.MULTILINE)
+    assert len(rows) == 7
+    for file, function in rows:
+        text = (ROOT / "frontend/src" / file).read_text()
+        declared = rf"(function |const |^  ){re.escape(function)}\b"
+        assert not function or re.search(declared, text, re.MULTILINE), f"{file} has no {function}"
 
 
 def small_snapshot(version: int) -> Snapshot:
@@ -140,6 +162,6 @@ def small_snapshot(version: int) -> Snapshot:
     channel = {"channel_name": "c", "depth": 1, "message_count": 2}
     topic = {"topic_name": "t", "depth": 3, "message_count": 4, "channels": [channel]}
     stats = parse_stats(json.dumps({"version": "1", "boot_id": "b", "topics": [topic]}).encode())
-    reading = Reading(stats, read_at=float(version), taken_at=float(version))
+    reading = Reading(stats, read_at=float(version), taken_at_s=float(version))
     view = NodeView(node=Node(id="a:1", address="a:1"), error=None, latest=reading)
     return SnapshotBuilder(LatencyWindow()).build([view], {}, version=version, taken_at_ms=1000)

@@ -53,7 +53,7 @@ def consume(cluster: OurCluster, count: int) -> None:
     asyncio.run(asyncio.wait_for(until_all(), 60))
 
 
-def test_the_snapshot_has_age_while_messages_wait_and_latency_once_they_are_finished(cluster, collect, channel_row):
+def test_waiting_messages_have_an_age_and_finished_ones_a_latency(cluster, collect, channel_row):
     """The age of an unread channel grows; once it is read, its percentiles show that age."""
     cluster.make_channel("orders", "billing")
     collect()
@@ -163,7 +163,7 @@ def test_a_restarted_broker_loses_no_finished_message_from_the_archive(
 
 
 def test_a_rewind_redelivers_emptied_messages(cluster, operator):
-    """On every node, since a given time; the answer and the audit log say how many messages and since when."""
+    """On every node, since a given time; the answer and the audit trail say how many messages and since when."""
     cluster.make_channel("orders", "billing")
     cluster.publish("orders", 3)
     asked = {"topic": "orders", "channel": "billing"}
@@ -181,6 +181,45 @@ def test_a_rewind_redelivers_emptied_messages(cluster, operator):
     assert (entry["action"], entry["outcome"], entry["results"]) == ("rewind", "done", answer["results"])
     again = operator.request("POST", "rewinds", {**asked, "channel": "none", "since": since.isoformat()})
     assert again.status_code == 404
+
+
+def test_emptied_and_rewound_messages_are_neither_finished_nor_published(
+    cluster, collect, channel_row, snapshot, operator
+):
+    """They have counters and series of their own, of the channel, its topic and the cluster."""
+    cluster.make_channel("orders", "billing")
+    collect()
+    wait_until(lambda: channel_row().get("finish_rate") == 0.0, "rates")
+    cluster.publish("orders", 50)
+    wait_until(lambda: channel_row()["depth"] == 100 and channel_row()["publish_rate"] == 0.0, "both nodes' messages")
+    seen: list[dict[str, Any]] = []
+
+    def settled(counter: str, rate: str) -> bool:
+        """Whether the change has been counted, and is over."""
+        seen.append(channel_row())
+        return seen[-1][counter] == 100 and seen[-1][rate] == 0.0
+
+    asked = {"topic": "orders", "channel": "billing"}
+    assert operator.request("POST", "actions", {"action": "empty", **asked}).json()["outcome"] == "done"
+    wait_until(lambda: settled("emptied_count", "emptied_rate"), "the emptied messages")
+    since = datetime.now(UTC) - timedelta(minutes=10)
+    operator.request("POST", "rewinds", {**asked, "since": since.isoformat()})
+    wait_until(lambda: settled("rewound_count", "rewound_rate"), "the rewound messages")
+    assert channel_row()["depth"] == 100
+    assert {(row["finish_rate"], row["publish_rate"]) for row in seen} == {(0.0, 0.0)}
+    assert max(row["emptied_rate"] for row in seen) > 0
+    assert max(row["rewound_rate"] for row in seen) > 0
+
+    def highest(query: str) -> list[float]:
+        metrics = operator.request("GET", f"history?{query}&series=emptied_rate,rewound_rate,finish_rate").json()
+        return [max(filter(None, values), default=0.0) for values in metrics["metrics"].values()]
+
+    for query in ("scope=channel&topic=orders&channel=billing", "scope=topic&topic=orders", "scope=cluster"):
+        emptied, rewound, finished = wait_until(
+            lambda query=query: all(highest(query)[:2]) and highest(query), "records of both"
+        )
+        assert min(emptied, rewound) > 0
+        assert finished == 0
 
 
 def test_what_a_rewind_redelivers_is_counted_before(cluster, operator):

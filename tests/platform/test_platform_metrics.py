@@ -42,7 +42,7 @@ def test_prometheus_reads_both_processes(go_cluster, collect, web, account, metr
 
 
 @pytest.mark.parametrize(("headers", "status"), [({}, 401), ({"Authorization": "Bearer forged"}, 401)])
-def test_strangers_are_shown_no_figures(web, headers, status):
+def test_anonymous_users_are_shown_no_figures(web, headers, status):
     """Topics, addresses and load are not public."""
     answer = httpx.get(f"{web.base}/metrics", headers=headers, trust_env=False, timeout=DEADLINE_S)
     assert (answer.status_code, "nsq_" in answer.text) == (status, False)

@@ -1,0 +1,19 @@
+"""Whether a page is as wide as its window."""
+
+from __future__ import annotations
+
+from playwright.sync_api import Page
+
+BEYOND = """
+() => new Promise((done) => {
+  const { documentElement: root } = document;
+  requestAnimationFrame(() => requestAnimationFrame(() => done(root.scrollWidth - root.clientWidth)));
+})
+"""
+"""The first of the two frames ends with what follows a new width: resize observers run after it was laid out."""
+
+
+def pixels_beyond(page: Page) -> int:
+    """Return by how many pixels ``page`` is wider than its window, as its next frame shows it."""
+    beyond: int = page.evaluate(BEYOND)
+    return beyond
