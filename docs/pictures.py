@@ -3,7 +3,7 @@
 make pictures                                    those that README and guides show, into docs/images
 .venv/bin/python docs/pictures.py --all DIR      every page, from top to bottom, into DIR
 
-The reports' pictures are of two days of readings that this script makes up; all else is as it happened.
+The reports' pictures show two days of readings that this script generates; everything else is real.
 """
 
 from __future__ import annotations
@@ -155,6 +155,9 @@ SHOTS = (
     Shot("invite", "/people", press("Invite")),
     Shot("person", "/people", press("Manage mara")),
     Shot("account", "/account"),
+    Shot("definitions", "/definitions"),
+    Shot("masks", "/masks"),
+    Shot("mask", "/masks", press("New mask")),
     Shot("token", "/account", press("New token")),
     Shot("palette", "/topics", find),
     Shot("keys", "/topics", lambda page: page.keyboard.press("?")),
@@ -175,7 +178,7 @@ SIGN_IN = (Shot("signin", "/signin"), Shot("signin-refused", "/signin", press("S
 
 RULES: tuple[dict[str, Any], ...] = (
     {
-        "name": "Nobody finishes",
+        "name": "Old messages",
         "severity": "critical",
         "scope": "channel",
         "metric": "oldest_age_s",
@@ -242,7 +245,7 @@ def signin_link(log: Path) -> str:
     raise TimeoutError(f"nsq up is not ready:\n{log.read_text()}")
 
 
-def make_up_history(archive: Path, node: str) -> None:
+def write_example_history(archive: Path, node: str) -> None:
     """Write an archive of two days with a reading a minute of each of the demo's channels: more messages at noon, and
     higher latencies with more messages."""
     rng = random.Random(4)
@@ -294,7 +297,7 @@ def make_up_history(archive: Path, node: str) -> None:
     writer.write(samples)
 
 
-def furnish(call: Callable[..., Any]) -> None:
+def create_examples(call: Callable[..., Any]) -> None:
     """Create accounts, a token, rules, a notifier that fails, a silence, and entries of the audit trail."""
     for person in (
         {"username": "mara", "role": "operator", "topic_patterns": ["orders*", "emails"]},
@@ -311,7 +314,7 @@ def furnish(call: Callable[..., Any]) -> None:
         call("POST", "actions", {"action": action, "topic": "orders", "channel": "billing"})
 
 
-def asked_for_reports(call: Callable[..., Any]) -> dict[str, str]:
+def request_reports(call: Callable[..., Any]) -> dict[str, str]:
     """Request a run of each report, and one that fails; return the ids of the runs."""
     for schedule in call("GET", "reports/schedules")["schedules"]:
         call("PATCH", f"reports/schedules/{schedule['id']}", {"enabled": False})  # so that none runs meanwhile
@@ -420,13 +423,13 @@ def main() -> int:
 
         names = {"node": node.replace(":", "%3A")}
         camera.take(EMPTY, signed_in, names)
-        make_up_history(Path(home, "archive"), node)
+        write_example_history(Path(home, "archive"), node)
         demo = ("--nsqd-tcp-address", addresses["--nsqd-tcp-address"])
         stack.enter_context(running("demo", *demo, log=Path(home, "demo.log")))
         began = time.monotonic()
         time.sleep(5)
-        furnish(call)
-        names |= asked_for_reports(call)
+        create_examples(call)
+        names |= request_reports(call)
         time.sleep(max(0.0, began + options.warm_up - time.monotonic()))
         [alert, *_] = call("GET", "alerts")["alerts"]
         camera.take(SHOTS, signed_in, names | {"alert": str(alert["id"])}, look_ms=HISTORY_MS)
