@@ -32,12 +32,12 @@ window.bench = {tasks: [], rows: null};
   // A busy page may not have been told yet of the last ones.
   window.recorded = () => (add(observer.takeRecords()), bench);
 }
-(function look() {
-  if (bench.rows !== null) return;
-  // The frame that shows the rows ends before the next one begins.
-  if (document.querySelector(SELECTOR)) requestAnimationFrame(() => { bench.rows ??= performance.now(); });
-  requestAnimationFrame(look);
-})();
+new MutationObserver((_, mutations) => {
+  if (!document.querySelector(SELECTOR)) return;
+  mutations.disconnect();
+  // After the frame that shows the rows. A loop of frames would take processor time that the page needs.
+  requestAnimationFrame(() => setTimeout(() => { bench.rows = performance.now(); }));
+}).observe(document, {childList: true, subtree: true});
 """
 """Runs before the page's own scripts. ``tasks`` are the long tasks (above 50 ms) as start and duration in ms, ``rows``
 is the time of the first rows, both since the navigation began."""

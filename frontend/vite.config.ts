@@ -25,9 +25,22 @@ const compressed = (): Plugin => ({
   },
 });
 
+/** The page's code is fetched beside `main`, which loads it. */
+const preloaded = (): Plugin => ({
+  name: 'preloaded',
+  apply: 'build',
+  transformIndexHtml: {
+    order: 'post',
+    handler: (_, { bundle = {} }) =>
+      Object.values(bundle)
+        .filter((chunk) => chunk.type === 'chunk' && /^(start|shared)$/.test(chunk.name))
+        .map(({ fileName }) => ({ tag: 'link', attrs: { rel: 'modulepreload', crossorigin: true, href: `/static/${fileName}` }, injectTo: 'head' })),
+  },
+});
+
 export default defineConfig(({ command }) => ({
   base: command === 'build' ? '/static/' : '/',
-  plugins: [svelte(), compressed()],
+  plugins: [svelte(), preloaded(), compressed()],
   // Chunks find each other from where they are: the platform may be served below a base path.
   experimental: { renderBuiltUrl: (_, { hostType }) => (hostType === 'js' ? { relative: true } : undefined) },
   // The tests' stores must be the ones a browser runs, not those compiled for rendering on a server.
@@ -37,6 +50,18 @@ export default defineConfig(({ command }) => ({
     // The themes rest on light-dark(); older targets would have it rewritten into twice the CSS.
     cssTarget: ['chrome123', 'firefox120', 'safari17.5'],
     sourcemap: true,
+    // A first visit waits for each request: styles are one file, and what pages share is another one.
+    cssCodeSplit: false,
+    rolldownOptions: {
+      output: {
+        codeSplitting: {
+          groups: [
+            { name: 'main', test: /src.(main|api.(base|early)|navigation.routes|pages.load)\.ts$/, priority: 1 },
+            { name: 'shared', minShareCount: 2 },
+          ],
+        },
+      },
+    },
   },
   server: {
     host: '127.0.0.1',

@@ -1,7 +1,12 @@
-import { mount } from 'svelte';
-import './app.css';
-import App from './App.svelte';
+/** Requests the snapshot, and fetches the page's code meanwhile. */
+import { unbased } from './api/base';
+import { feedPath, openEarly, socketUrl } from './api/early';
+import { parsePath, viewOf } from './navigation/routes';
+import { fetchPage } from './pages/load';
 
-const target = document.getElementById('app');
-if (!target) throw new Error('index.html has no #app');
-mount(App, { target });
+const route = parsePath(unbased(window.location.pathname));
+if (route.page !== 'signin') {
+  openEarly(socketUrl(window.location, feedPath(viewOf(route))));
+  fetchPage(route.page);
+}
+void import('./start');

@@ -60,10 +60,10 @@ def join(web, session) -> Join:
 
     @contextmanager
     def open_socket(
-        cookie: str | None = session, origin: str | None = None, sock: Any = None, **headers: str
+        cookie: str | None = session, origin: str | None = None, sock: Any = None, query: str = "", **headers: str
     ) -> Iterator[Live]:
         with connect(
-            f"ws://127.0.0.1:{web.port}/ws/cluster",
+            f"ws://127.0.0.1:{web.port}/ws/cluster{query}",
             origin=origin or web.base,  # type: ignore[arg-type]
             additional_headers=headers | ({"Cookie": cookie} if cookie else {}),
             proxy=None,
@@ -109,8 +109,9 @@ def test_messages_are_as_the_openapi_document_declares_them(go_cluster, collect,
         live.send(type="explode")
         live.send(type="watch", topic="orders", channel="billing")
         live.send(type="view", topic="orders")
+        live.send(type="rest")
         seen = set()
-        while seen != {"snapshot", "delta", "clients", "error"}:
+        while seen != {"snapshot", "rest", "delta", "clients", "error"}:
             seen.add(checked("ClusterMessage", live.socket.recv(timeout=DEADLINE_S))["type"])
 
 
@@ -122,6 +123,37 @@ def test_a_browser_that_connects_before_the_first_snapshot_gets_it_later(go_clus
         live.next("snapshot", "delta")
         while "orders" not in live.rows["topics"]:
             live.next("delta")
+
+
+def test_a_page_of_one_topic_receives_it_first_and_the_others_on_request(go_cluster, collect, snapshot, join):
+    """Its address names the topic. The others come as ``rest``, and the deltas of the topic go on."""
+    alpha, beta = go_cluster.nodes
+    alpha.channel("orders", "billing", depth=5)
+    beta.topic("returns", depth=1)
+    collect()
+    wait_until(lambda: snapshot() and len(snapshot()["topics"]) == 2, "a snapshot with both topics")
+    with join(query="?topic=orders") as live:
+        first = live.next("snapshot")
+        assert first["view"] == {"topic": "orders"}
+        assert list(live.rows["topics"]) == ["orders"]
+        live.send(type="rest")
+        rest = live.next("rest")
+        assert sorted(rest["topics"]["name"]) == ["orders", "returns"]
+        assert rest["version"] >= first["version"]
+        alpha.channel("orders", "billing", depth=6)
+        while live.rows["channels"]["orders/billing"]["depth"] != 6:
+            live.next("delta")
+
+
+@pytest.mark.parametrize("query", ["?topic=orders&node=a:1", f"?topic={'t' * 301}"])
+def test_an_address_with_an_invalid_view_is_answered_with_everything(go_cluster, collect, snapshot, join, query):
+    """And with an error that says what a view is."""
+    go_cluster.nodes[0].topic("orders")
+    collect()
+    wait_until(lambda: snapshot() and snapshot()["topics"], "a snapshot with the topic")
+    with join(query=query) as live:
+        assert "view takes the name of a topic" in live.next("error")["message"]
+        assert live.next("snapshot")["view"] == {}
 
 
 def test_deltas_contain_only_changes(go_cluster, collect, snapshot, join):

@@ -1,6 +1,6 @@
 import { afterEach, expect, test, vi } from 'vitest';
 import { ApiError, auditFacets, changePassword, fieldErrorsIn, me, publish, refusal, resultCsv, signIn, wholeMessage, whenUnauthorized } from './client';
-import { socketUrl } from './socket';
+import { socketUrl } from './early';
 
 /** A platform with this answer, and the requests that it received. */
 function answering(status: number, body: string): Request[] {

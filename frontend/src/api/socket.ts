@@ -1,6 +1,6 @@
 /** The websocket to the collector's snapshot, reduced to what a store needs; tests pass their own `Connect`. */
-import { based } from './base';
-import type { BrowserMessage, ServerMessage } from './types';
+import { feedPath, socketUrl, takeSocket } from './early';
+import type { BrowserMessage, ServerMessage, ViewOf } from './types';
 import { received } from './wire';
 
 export type SocketEvents = {
@@ -10,17 +10,14 @@ export type SocketEvents = {
   closed(): void;
 };
 export type Socket = { send(message: BrowserMessage): void; close(): void };
-export type Connect = (events: SocketEvents) => Socket;
+/** Connects with a view, which the first snapshot is of. */
+export type Connect = (view: ViewOf, events: SocketEvents) => Socket;
 
 const LONGEST_RETRY_MS = 10_000;
 
 /** Delay before connection attempt `attempts`, doubling from half a second. */
 export function retryDelayMs(attempts: number): number {
   return Math.min(LONGEST_RETRY_MS, 500 * 2 ** Math.min(attempts, 10));
-}
-
-export function socketUrl(location: { protocol: string; host: string }, path: string): string {
-  return `${location.protocol === 'https:' ? 'wss' : 'ws'}://${location.host}${based(path)}`;
 }
 
 type Events<Message> = { opened(): void; message(message: Message): void; closed(code: number): void };
@@ -31,7 +28,7 @@ export function openSocket<Received, Sent>(
   read: (text: string) => Received | null,
   events: Events<Received>,
 ): { send(message: Sent): void; close(): void } {
-  const socket = new WebSocket(socketUrl(window.location, path));
+  const { socket, missed } = takeSocket(socketUrl(window.location, path));
   let wanted = true;
   socket.onopen = () => wanted && events.opened();
   socket.onmessage = (event: MessageEvent<string>) => {
@@ -39,6 +36,7 @@ export function openSocket<Received, Sent>(
     if (message !== null) events.message(message);
   };
   socket.onclose = (event) => wanted && events.closed(event.code);
+  queueMicrotask(() => missed.forEach((event) => socket.dispatchEvent(event)));
   return {
     send: (message) => {
       if (socket.readyState === WebSocket.OPEN) socket.send(JSON.stringify(message));
@@ -50,4 +48,4 @@ export function openSocket<Received, Sent>(
   };
 }
 
-export const connectBrowser: Connect = (events) => openSocket('/ws/cluster', received, events);
+export const connectBrowser: Connect = (view, events) => openSocket(feedPath(view), received, events);

@@ -155,20 +155,23 @@ export type WireChanges<Wire> = { put: Wire; set: { keys?: string[] } & Wire; dr
 /** A message whose tables have the columns of their rows, which the API's document does not say. */
 type Typed<Message, Nodes, Topics, Channels> = Omit<Message, 'nodes' | 'topics' | 'channels'> & { nodes: Nodes; topics: Topics; channels: Channels };
 
+type SnapshotColumns<Message> = Typed<Message, WireColumns<NodeRow>, WireColumns<TopicRow>, WireColumns<ChannelRow>>;
+
 /** Messages of `/ws/cluster` as they are sent: tables are columns. */
 export type WireMessage =
-  | Typed<Schemas['SnapshotMessage'], WireColumns<NodeRow>, WireColumns<TopicRow>, WireColumns<ChannelRow>>
+  | SnapshotColumns<Schemas['SnapshotMessage']>
+  | SnapshotColumns<Schemas['RestMessage']>
   | Typed<Schemas['Delta'], WireChanges<WireColumns<NodeRow>>, WireChanges<WireColumns<TopicRow>>, WireChanges<WireColumns<ChannelRow>>>
-  | Exclude<Schemas['ClusterMessage'], { type: 'snapshot' | 'delta' }>;
+  | Exclude<Schemas['ClusterMessage'], { type: 'snapshot' | 'rest' | 'delta' }>;
 
 /** Messages of `/ws/cluster` with rows. */
 export type ServerMessage =
-  | ({ type: 'snapshot'; view: ViewOf } & Snapshot)
+  | ({ type: 'snapshot' | 'rest'; view: ViewOf } & Snapshot)
   | ({ type: 'delta' } & Delta)
-  | Exclude<WireMessage, { type: 'snapshot' | 'delta' }>;
+  | Exclude<WireMessage, { type: 'snapshot' | 'rest' | 'delta' }>;
 
 export type BrowserMessage =
-  | { type: 'resync' }
+  | { type: 'resync' | 'rest' }
   | ({ type: 'view' } & ViewOf)
   | { type: 'watch'; topic: string; channel: string }
   | { type: 'unwatch' };

@@ -9,9 +9,12 @@ const hasColumns = (table: unknown): boolean => isObject(table) && Object.values
 const hasChanges = (table: unknown): boolean =>
   isObject(table) && hasColumns(table.put) && hasColumns(table.set) && Array.isArray(table.drop);
 
+const isSnapshot = ({ version, view, nodes, topics, channels }: Record<string, unknown>): boolean =>
+  typeof version === 'number' && isObject(view) && [nodes, topics, channels].every(hasColumns);
+
 const readMessage = reader<WireMessage>({
-  snapshot: ({ version, view, nodes, topics, channels }) =>
-    typeof version === 'number' && isObject(view) && [nodes, topics, channels].every(hasColumns),
+  snapshot: isSnapshot,
+  rest: isSnapshot,
   delta: ({ version, base, nodes, topics, channels }) =>
     typeof version === 'number' && typeof base === 'number' && [nodes, topics, channels].every(hasChanges),
   clients: ({ clients }) => Array.isArray(clients),
@@ -64,14 +67,14 @@ function changesOf<Row, Wire>({ put, set, drop }: WireChanges<Wire>, columnsOf: 
 }
 
 function decoded(message: WireMessage): ServerMessage {
-  if (message.type === 'snapshot') {
+  if (message.type === 'snapshot' || message.type === 'rest') {
     const { nodes, topics, channels, ...rest } = message;
     return {
       ...rest,
       nodes: withVisibleText(rowsOf(nodeColumns(nodes))),
       topics: rowsOf(topicColumns(topics)),
       channels: rowsOf(channelColumns(channels)),
-    } satisfies { type: 'snapshot'; view: ViewOf } & Snapshot;
+    } satisfies { type: 'snapshot' | 'rest'; view: ViewOf } & Snapshot;
   }
   if (message.type === 'delta') {
     const { nodes, topics, channels, ...rest } = message;

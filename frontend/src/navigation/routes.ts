@@ -1,6 +1,7 @@
 /** Addresses of pages, built and parsed. Names are percent-encoded: `#ephemeral` is `%23ephemeral`. */
 
 import { ORIGIN } from '../api/base';
+import type { ViewOf } from '../api/types';
 
 /** The pages whose address is their name. */
 const NAMED = [
@@ -30,6 +31,12 @@ export type Route =
   | { page: 'run'; id: number }
   | { page: 'view'; id: number }
   | { page: 'missing'; path: string };
+
+/** What the page of a route shows of the snapshot: one topic, one node, or everything. */
+export function viewOf(route: Route): ViewOf {
+  if (route.page === 'topic' || route.page === 'channel') return { topic: route.topic };
+  return route.page === 'node' ? { node: route.node } : {};
+}
 
 /**
  * One name as a path segment. `.` and `..` are valid topic names, which every browser would resolve, percent-encoded or

@@ -13,6 +13,7 @@ import { OverlayStore } from './overlay.svelte';
 import { Router } from './router.svelte';
 import { SessionStore } from './session.svelte';
 import { whenStill } from '../snapshot/still';
+import { whenIdle } from '../snapshot/idle';
 import { ThemeStore } from './theme.svelte';
 import { ToastStore } from './toasts.svelte';
 import { ViewStore } from './views.svelte';
@@ -27,7 +28,7 @@ export const feed = new FeedStore(connectBrowser, {
     onScroll: (listener) => document.addEventListener('scroll', listener, { capture: true, passive: true }),
     now: () => performance.now(),
   }),
-  afterFrame: (work) => void requestAnimationFrame(() => setTimeout(work)),
+  afterFrame: whenIdle,
 });
 export const router = new Router();
 export const theme = new ThemeStore();

@@ -21,6 +21,8 @@ export type LoadRecent = (view: ViewOf) => Promise<RecentHistory>;
 
 export const STALE_AFTER_MS = 3000;
 
+const isSame = (one: ViewOf, other: ViewOf): boolean => one.topic === other.topic && one.node === other.node;
+
 /**
  * The live snapshot of the cluster: applies deltas, asks for a resync when one is missed, reconnects, and detects a silent collector.
  *
@@ -52,6 +54,10 @@ export class FeedStore {
   #resyncing = false;
   #attempts = 0;
   #view: ViewOf = {};
+  /** The view that the socket was opened with. */
+  #openedView: ViewOf = {};
+  /** Whether the rows outside of the view have been requested since the socket was opened. */
+  #hasRest = false;
   /** View of the last whole snapshot; `#view` is the requested one. */
   #receivedView: ViewOf = {};
   #watched: { topic: string; channel: string } | null = null;
@@ -94,14 +100,16 @@ export class FeedStore {
 
   start(): void {
     if (this.#socket !== null) return;
-    this.#socket = this.#connect({
+    this.#openedView = this.#view;
+    this.#hasRest = false;
+    this.#socket = this.#connect(this.#view, {
       opened: () => {
         this.#attempts = 0;
         this.connected = true;
         this.#confirm();
         this.#lacksRecent = true;
         this.#receivedView = {};
-        if (this.#view.topic !== undefined || this.#view.node !== undefined) this.#socket?.send({ type: 'view', ...this.#view });
+        if (!isSame(this.#view, this.#openedView)) this.#socket?.send({ type: 'view', ...this.#view });
         if (this.#watched) this.#socket?.send({ type: 'watch', ...this.#watched });
         if (this.#snapshot === null) this.feed = { status: 'empty' };
       },
@@ -143,7 +151,7 @@ export class FeedStore {
 
   /** Subscribe to one topic or one node, or to everything. Other rows keep their last state. */
   look(view: ViewOf): void {
-    if (view.topic === this.#view.topic && view.node === this.#view.node) return;
+    if (isSame(view, this.#view)) return;
     this.#view = view;
     this.#lacksRecent = true;
     this.#socket?.send({ type: 'view', ...view });
@@ -192,7 +200,15 @@ export class FeedStore {
         this.#receivedView = message.view;
         this.#advance(merged(this.#snapshot, fromSnapshot(message), message.view));
         // The snapshot of an earlier view may still come after a change.
-        if (this.#lacksRecent && message.view.topic === this.#view.topic && message.view.node === this.#view.node) void this.#fill(message.view);
+        this.#afterFrame(() => {
+          if (this.#lacksRecent && isSame(message.view, this.#view)) void this.#fill(message.view);
+          this.#requestRest();
+        });
+        break;
+      case 'rest':
+        if (this.#snapshot === null || isSame(this.#receivedView, {})) break;
+        this.#snapshot = merged(fromSnapshot(message), this.#snapshot, this.#receivedView);
+        this.#show(this.#fresh);
         break;
       case 'delta': {
         const next = this.#snapshot && applyDelta(this.#snapshot, message);
@@ -247,12 +263,21 @@ export class FeedStore {
     try {
       const recent = await this.#loadRecent?.(view);
       if (recent === undefined) return;
-      this.#recordFirst?.();
-      this.history.fill(recent.series, recent.step_s);
-      this.#show(this.#fresh);
+      this.#afterFrame(() => {
+        this.#recordFirst?.();
+        this.history.fill(recent.series, recent.step_s);
+        this.#show(this.#fresh);
+      });
     } catch {
       // Trends are known after some snapshots.
     }
+  }
+
+  /** Request the rows outside of the view, which other parts of the page name. */
+  #requestRest(): void {
+    if (this.#hasRest || isSame(this.#receivedView, {})) return;
+    this.#hasRest = true;
+    this.#socket?.send({ type: 'rest' });
   }
 
   #resync(): void {

@@ -22,7 +22,7 @@ const topic = (name: string, depth: number): TopicRow => ({
   nodes: [],
 });
 
-const snapshot = (version: number, topics: TopicRow[]): { type: 'snapshot'; view: ViewOf } & Snapshot => ({
+const snapshot = (version: number, topics: TopicRow[]): { type: 'snapshot' | 'rest'; view: ViewOf } & Snapshot => ({
   type: 'snapshot',
   view: {},
   version,
@@ -45,9 +45,9 @@ const delta = (base: number, put: TopicRow[], drop: string[] = []): { type: 'del
 
 /** A websocket whose server is the test. */
 function wire() {
-  const sockets: { events: SocketEvents; sent: BrowserMessage[]; closed: boolean }[] = [];
-  const connect = (events: SocketEvents) => {
-    const socket = { events, sent: [] as BrowserMessage[], closed: false };
+  const sockets: { view: ViewOf; events: SocketEvents; sent: BrowserMessage[]; closed: boolean }[] = [];
+  const connect = (view: ViewOf, events: SocketEvents) => {
+    const socket = { view, events, sent: [] as BrowserMessage[], closed: false };
     sockets.push(socket);
     return { send: (message: BrowserMessage) => socket.sent.push(message), close: () => (socket.closed = true) };
   };
@@ -125,7 +125,34 @@ describe('the live snapshot', () => {
     far.last().events.closed();
     vi.advanceTimersByTime(retryDelayMs(0));
     far.last().events.opened();
-    expect(far.last().sent).toEqual([{ type: 'view', node: 'a:1' }]);
+    expect(far.last()).toMatchObject({ view: { node: 'a:1' }, sent: [] });
+  });
+
+  test('a page of one topic first receives that topic, and after it the others', () => {
+    const far = wire();
+    const store = new FeedStore(far.connect);
+    store.look({ topic: 'orders' });
+    store.start();
+    far.last().events.opened();
+    far.last().events.message({ ...snapshot(3, [topic('orders', 7)]), view: { topic: 'orders' } });
+    expect(depths(store)).toEqual({ orders: 7 });
+    expect(far.last().sent).toEqual([{ type: 'rest' }]);
+    far.last().events.message({ ...delta(3, [topic('orders', 8)]), version: 4 });
+    far.last().events.message({ ...snapshot(3, [topic('orders', 7), topic('emails', 1)]), type: 'rest' });
+    expect(depths(store)).toEqual({ emails: 1, orders: 8 });
+    far.last().events.message(delta(4, [topic('orders', 9)]));
+    expect(depths(store)).toEqual({ emails: 1, orders: 9 });
+    expect(far.last().sent).toHaveLength(1);
+  });
+
+  test('a view that changes while the socket is opened is sent', () => {
+    const far = wire();
+    const store = new FeedStore(far.connect);
+    store.start();
+    store.look({ topic: 'orders' });
+    far.last().sent.length = 0; // a socket that is not open sends nothing
+    far.last().events.opened();
+    expect(far.last()).toMatchObject({ view: {}, sent: [{ type: 'view', topic: 'orders' }] });
   });
 
   test('after a missed delta the whole snapshot is requested once', () => {

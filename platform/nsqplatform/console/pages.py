@@ -41,7 +41,7 @@ def page(request: HttpRequest) -> HttpResponse:
     except FileNotFoundError:
         return render(request, "console/not_built.html", status=503)
     return HttpResponse(
-        with_sign_in(below_base(shell, settings.NSQADMIN.base, current.path())),
+        with_sign_in(with_session(below_base(shell, settings.NSQADMIN.base, current.path()), request.user)),
         status=200 if known else 404,
     )
 
@@ -69,6 +69,14 @@ def below_base(shell: str, base: str, cluster: str) -> str:
     meta = f'<meta name="base-path" content="{escape(base + cluster)}" />'
     shell = shell.replace('"/static/', f'"{escape(base)}/static/')
     return shell.replace("<head>", f"<head>\n    {meta}", 1)
+
+
+def with_session(shell: str, user: object) -> str:
+    """Let the browser of a signed-in user request the session while it loads the web app, which needs it first."""
+    if not isinstance(user, User):
+        return shell
+    href = escape(f"{settings.NSQADMIN.base}{current.path()}/api/v1/me")
+    return shell.replace("</title>", f'</title>\n    <link rel="preload" as="fetch" crossorigin href="{href}" />', 1)
 
 
 def with_sign_in(shell: str) -> str:

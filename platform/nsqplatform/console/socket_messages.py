@@ -13,12 +13,13 @@ from nsqplatform.alerts.schemas import AlertsMessage
 from nsqplatform.cluster.live.signed_in_socket import AccountMessage, ErrorMessage
 from nsqplatform.cluster.messages.search import FoundMessage, SearchEnd, SearchProgress
 from nsqplatform.cluster.messages.tail_socket import TailAsk, TailedMessages, TailStarted
-from nsqplatform.cluster.snapshots.rows import Clients, Delta, SnapshotMessage
+from nsqplatform.cluster.snapshots.rows import Clients, Delta, RestMessage, SnapshotMessage
 from nsqplatform.jobs.schemas import JobMessage
 from nsqplatform.reports.schemas import RunMessage
 
 MESSAGES: Mapping[str, Any] = {
     "ClusterMessage": SnapshotMessage
+    | RestMessage
     | Delta
     | Clients
     | RunMessage

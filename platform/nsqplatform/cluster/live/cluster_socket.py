@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Mapping
+from urllib.parse import parse_qsl
 
 from django.urls import path
 from redis.exceptions import RedisError
@@ -22,12 +23,15 @@ logger = logging.getLogger(__name__)
 
 RECONNECT = 1012
 """Close code for a browser that cannot be served now: it reconnects, and first receives a whole snapshot."""
+SNAPSHOT_TYPE, REST_TYPE = '"type":"snapshot"', '"type":"rest"'
+"""The beginnings of the same snapshot as the browser's view, and as what it has beside its view."""
 MAX_NAME_LENGTH = 300
 """Maximum length of a topic's name or a node's id, in characters."""
 
 
 class ClusterSocket(SignedInSocket):
-    """One browser. ``version`` is the version of the snapshot it has, 0 for none.
+    """One browser. ``version`` is the version of the snapshot it has, 0 for none. The query of its address may name its
+    first view, as ``topic`` or ``node``.
 
     Messages that exceed the queue of a slow browser are dropped. A browser is sent the newest whole snapshot in place
     of a delta that does not start from its version.
@@ -46,8 +50,10 @@ class ClusterSocket(SignedInSocket):
         self.sending = asyncio.Lock()
         metrics.websocket_clients.inc()
         try:
-            await subscribers().join(self.subscription, CLUSTER, EVERYTHING.group)
-            await self._send_snapshot()
+            asked = dict(parse_qsl(self.scope["query_string"].decode("latin-1")))
+            self.subscription.view = await self._view_of(asked.get("topic"), asked.get("node")) or EVERYTHING
+            await subscribers().join(self.subscription, CLUSTER)
+            await self._join_view(self.subscription)
         except (RedisError, OSError) as error:
             await self._ask_to_reconnect(error)
             return
@@ -78,6 +84,8 @@ class ClusterSocket(SignedInSocket):
     async def _do(self, subscription: Subscription, kind: object, message: Mapping[str, object]) -> None:
         if kind == "resync":
             await self._send_snapshot()
+        elif kind == "rest":
+            await self._send_rest()
         elif kind == "view":
             await self._set_view(subscription, message.get("topic"), message.get("node"))
         elif kind == "watch":
@@ -85,7 +93,7 @@ class ClusterSocket(SignedInSocket):
         elif kind == "unwatch":
             self._unwatch(subscription)
         else:
-            await self.refuse(f"unknown type {kind!r}; there are resync, view, watch and unwatch")
+            await self.refuse(f"unknown type {kind!r}; there are resync, rest, view, watch and unwatch")
 
     async def _ask_to_reconnect(self, error: Exception) -> None:
         logger.warning("closed a websocket; the browser will reconnect", extra={"error": str(error)})
@@ -135,14 +143,33 @@ class ClusterSocket(SignedInSocket):
         if version is not None:
             self.version = version
 
-    async def _set_view(self, subscription: Subscription, topic: object, node: object) -> None:
-        """Restrict this browser to one topic or one node, or send it everything."""
+    async def _send_rest(self) -> None:
+        """Send the whole newest snapshot beside the browser's view, whose version and deltas go on."""
+
+        async def send(text: str) -> None:
+            await self._send_text(text.replace(SNAPSHOT_TYPE, REST_TYPE, 1))
+
+        async with self.sending:
+            await snapshot_cache().send(subscribers().redis, EVERYTHING, send)
+
+    async def _view_of(self, topic: object, node: object) -> View | None:
+        """The view of one topic, of one node, or of everything. Refuses others, and returns None."""
         named = [name for name in (topic, node) if name is not None]
         if len(named) > 1 or not all(isinstance(name, str) and 0 < len(name) <= MAX_NAME_LENGTH for name in named):
             await self.refuse("view takes the name of a topic, or the id of a node, or neither")
+            return None
+        return View(topic, node)  # type: ignore[arg-type]  # checked above
+
+    async def _set_view(self, subscription: Subscription, topic: object, node: object) -> None:
+        """Restrict this browser to one topic or one node, or send it everything."""
+        view = await self._view_of(topic, node)
+        if view is None:
             return
         subscribers().leave(subscription, subscription.view.group)
-        subscription.view = View(topic, node)  # type: ignore[arg-type]  # checked above
+        subscription.view = view
+        await self._join_view(subscription)
+
+    async def _join_view(self, subscription: Subscription) -> None:
         await subscribers().join(subscription, subscription.view.group)
         if subscription.view != EVERYTHING:
             await store.renew_watches(subscribers().redis, [subscription.view], [])

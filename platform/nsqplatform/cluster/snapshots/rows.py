@@ -182,6 +182,18 @@ class SnapshotMessage(TypedDict):
     channels: Columns
 
 
+class RestMessage(TypedDict):
+    """The whole snapshot for a browser whose view is a part of it: the columns of a ``SnapshotMessage``."""
+
+    type: Literal["rest"]
+    version: int
+    taken_at: Milliseconds
+    view: ViewFields
+    nodes: Columns
+    topics: Columns
+    channels: Columns
+
+
 class Clients(TypedDict):
     type: Literal["clients"]
     topic: str
