@@ -5,6 +5,8 @@ import type { ClientOrder, FoundClients } from '../api/types';
 const AFTER_TYPING_MS = 200;
 const AGAIN_MS = 5000;
 const LISTED = 5000;
+/** Of the first answer, which is shown while the others are requested. */
+const FIRST_LISTED = 100;
 
 export type ClientQuestion = { query: string; order: ClientOrder; descending: boolean };
 export type AskClients = (question: ClientQuestion & { limit: number }) => Promise<FoundClients>;
@@ -24,10 +26,13 @@ export class ClientSearch {
     const ask = async (stopped: () => boolean): Promise<void> => {
       if (!looking() && this.answer !== null) return;
       try {
-        const answer = await this.#ask({ ...question, limit: LISTED });
-        if (stopped()) return;
-        this.answer = answer;
-        this.error = null;
+        for (const limit of this.answer === null ? [FIRST_LISTED, LISTED] : [LISTED]) {
+          const answer = await this.#ask({ ...question, limit });
+          if (stopped()) return;
+          this.answer = answer;
+          this.error = null;
+          if (answer.clients.length === answer.found) break;
+        }
       } catch (error) {
         if (!stopped()) this.error = messageOf(error);
       }
