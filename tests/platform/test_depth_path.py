@@ -21,13 +21,19 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 EMPTIED, DEPTH = 100, 7919
 BRANCHES = {
+    "analytics/": "the archive",
     "brokerd/ranges.py": "the age of the oldest message",
+    "platform/nsqplatform/alerts/": "alerts",
+    "platform/nsqplatform/cluster/collector/archiver.py": "the archive",
     "platform/nsqplatform/cluster/collector/listeners.py": "alerts",
+    "platform/nsqplatform/cluster/collector/node_events.py": "events",
+    "platform/nsqplatform/cluster/collector/samples.py": "the archive",
     "platform/nsqplatform/cluster/history/records.py": "the history",
     "platform/nsqplatform/cluster/snapshots/latency.py": "percentiles of latency",
     "platform/nsqplatform/cluster/store.py": "the snapshot for browsers that join later",
 }
-"""Files that have the figure and do not lead to the delta, and what they lead to."""
+"""Files and folders that have the figure and do not lead to the delta, and what they lead to. On a busy machine, what is
+done every ten seconds is done before the delta has the depth."""
 
 
 @pytest.fixture
@@ -63,7 +69,7 @@ def walked(start_collector: Callable[..., None], redis: Redis, tmp_path: Path) -
         wait_until(has_depth, "a delta with the depth")
     lines = [line for file in folder.iterdir() for line in file.read_text().splitlines()]
     steps = [(file, function.partition(".<locals>")[0]) for file, function in (line.split(" ") for line in lines)]
-    return [(file, function) for file, function in steps if file not in BRANCHES]
+    return [(file, function) for file, function in steps if not file.startswith(tuple(BRANCHES))]
 
 
 def test_a_depth_crosses_at_most_20_files_as_the_architecture_draws(walked: list[tuple[str, str]]) -> None:
