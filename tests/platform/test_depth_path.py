@@ -32,8 +32,8 @@ BRANCHES = {
     "platform/nsqplatform/cluster/snapshots/latency.py": "percentiles of latency",
     "platform/nsqplatform/cluster/store.py": "the snapshot for browsers that join later",
 }
-"""Files and folders that have the figure and do not lead to the delta, and what they lead to. On a busy machine, what is
-done every ten seconds is done before the delta has the depth."""
+"""Files and folders that have the figure and do not lead to the delta, and what they lead to. On a busy machine, what
+is done every ten seconds is done before the delta has the depth."""
 
 
 @pytest.fixture
