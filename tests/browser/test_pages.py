@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.widths import pixels_beyond
+from tests.browser.widths import WIDTHS, pixels_beyond
 from tests.harness.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,7 +42,6 @@ PATHS = (
     "/definitions",
     "/no/such/page",
 )
-WIDTHS = {"desk": {"width": 1440, "height": 900}, "phone": {"width": 390, "height": 844}}
 
 
 @pytest.fixture

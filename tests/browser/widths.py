@@ -1,9 +1,10 @@
-"""Whether a page is as wide as its window."""
+"""The widths of screens, and whether a page is as wide as its window."""
 
 from __future__ import annotations
 
-from playwright.sync_api import Page
+from playwright.sync_api import Page, ViewportSize
 
+WIDTHS: dict[str, ViewportSize] = {"desk": {"width": 1440, "height": 900}, "phone": {"width": 390, "height": 844}}
 BEYOND = """
 () => new Promise((done) => {
   const { documentElement: root } = document;
