@@ -7,6 +7,7 @@ and finding and exporting messages.
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Callable
 
 import pytest
@@ -14,6 +15,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.clicks import Clicks
 from tests.browser.long_tables import scrolled_to
+from tests.browser.widths import WIDTHS
 from tests.harness.v2 import V2Client, sized
 from tests.harness.waiting import wait_until
 
@@ -232,6 +234,54 @@ def test_two_thousand_topics_are_deleted_in_four_clicks(task, stack):
     expect(page.get_by_role("article", name="Delete 2,000 topics")).to_contain_text("2,000 done", timeout=120_000)
     assert clicks.count == 4
     assert [name for name in stack.topics() if name.startswith("tasks.bulk.")] == []
+
+
+FORGET = """
+from nsqplatform.jobs.models import Job
+print(Job.objects.filter(state="cancelled").delete())
+"""
+"""A script for ``manage.py shell``. Otherwise the panel covers a part of the pages of other tests: it shows the user's
+own cancelled jobs for hours."""
+
+
+def test_a_deletion_of_many_topics_is_cancelled_in_one_click(task, stack, axe):
+    """The panel says by whom it was cancelled, how many topics were deleted and how many were not; these are still
+    there. With the panel, the page suits a screen reader."""
+    topics = [f"tasks.spared.{number}" for number in range(200)]  # more than a job acts on at once
+    with stack.second_node() as other:
+        for topic in topics:
+            other.post("/topic/create", topic=topic)
+        try:
+            page, clicks = task()
+            page.goto("/topics?q=tasks.spared.")
+            page.get_by_role("checkbox", name="Choose all 200").press("Space")
+            page.get_by_role("toolbar").get_by_role("button", name="Delete").press("Enter")
+            dialog = page.get_by_role("dialog")
+            dialog.get_by_label("to confirm").fill("200")
+            other.freeze()  # the first topics are not deleted before the job is cancelled
+            dialog.get_by_role("button", name="Delete 200 topics").press("Enter")
+            job = page.get_by_role("region", name="Jobs").get_by_role("article", name="Delete 200 topics")
+            expect(job).to_contain_text(re.compile(r"remaining, \S+/s"))  # it has begun with some
+            job.get_by_role("button", name="Cancel: Delete 200 topics").click()
+            expect(job).to_contain_text("Cancelling")
+            other.signal(signal.SIGCONT)
+            expect(job).to_contain_text("Cancelled by mara")
+            assert clicks.count == 1
+            # On a busy machine, the node may answer the first requests too late.
+            counts = re.search(r"(\d+) done(?:, (\d+) on some nodes only)?, (\d+) not done", job.inner_text())
+            assert counts is not None, job.inner_text()
+            done, late, spared = (int(count or 0) for count in counts.groups())
+            assert done + late + spared == 200, job.inner_text()
+            assert 0 < spared <= len(other.topics()) <= 200 - done < 200
+            expect(job.get_by_role("button", name=re.compile("^Cancel"))).to_have_count(0)
+            for size in WIDTHS.values():
+                page.set_viewport_size(size)
+                assert axe(page) == []
+        finally:
+            other.signal(signal.SIGCONT)
+            for topic in other.topics():
+                other.post("/topic/delete", topic=topic)
+            stack.manage("shell", "-c", FORGET)
 
 
 def test_an_alert_is_silenced_in_four_clicks(task, visit, stack):
