@@ -294,3 +294,32 @@ def test_a_channel_emptied_by_mistake_is_rewound(live, stack):
     expect(dialog).to_have_count(0)
     expect(page.get_by_label("Numbers of this channel")).to_contain_text("7")
     expect(last_entry(page, "regret")).to_contain_text("rewind")
+
+
+def test_a_rewind_over_two_nodes_shows_what_each_of_them_delivers_again(live, stack):
+    """The dialog counts the messages of both, stays open with the outcome on each, and closes."""
+    page = page_of_emptied_channel(live, stack, topic="regrets", messages=7)
+    here = stack.addresses["--nsqd-http-address"]
+    with stack.second_node() as other:
+        for channel in ("all", "keeps"):
+            for kind, names in (("topic", {}), ("channel", {"channel": channel})):
+                other.post(f"/{kind}/create", topic="regrets", **names)
+        for _ in range(2):
+            other.publish("regrets")
+        nodes = page.get_by_role("table", name="This channel on each node")
+        expect(nodes.get_by_role("link")).to_have_text(sorted([here, other.id]))
+        wait_until(lambda: other.topics()["regrets"]["channels"][0]["depth"] == 2, "the channel has the messages")
+        other.post("/channel/empty", topic="regrets", channel="all")
+        page.get_by_role("button", name="Rewind").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog.get_by_label("What this does")).to_contain_text("9 messages")
+        dialog.get_by_role("button", name="Rewind channel").click()
+        expect(dialog.get_by_text("Done everywhere.", exact=True)).to_be_visible()
+        for node, count in ((here, 7), (other.id, 2)):
+            row = dialog.get_by_role("table", name="Outcome on each node").get_by_role("row").filter(has_text=node)
+            expect(row).to_contain_text("done")
+            expect(row).to_contain_text(f"{count} messages, the oldest of")
+        dialog.get_by_role("button", name="Close").click()
+        expect(dialog).to_have_count(0)
+        expect(page.get_by_label("Numbers of this channel")).to_contain_text("Depth 9")
+        other.post("/topic/delete", topic="regrets")
