@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.clicks import Clicks
+from tests.browser.widths import WIDTHS, pixels_beyond
 from tests.harness.waiting import wait_until
 
 SPARK_MS = 240_000
@@ -18,9 +19,9 @@ SPARK_MS = 240_000
 
 @pytest.mark.spark
 @pytest.mark.timeout(400)
-def test_a_report_runs_while_one_watches_and_is_downloaded(live, stack, tmp_path):
+def test_a_report_runs_while_one_watches_and_is_downloaded(live, stack, tmp_path, axe):
     """Two clicks start it. The progress is updated live, then the page shows a table of percentiles and offers it as
-    CSV and Parquet."""
+    CSV and Parquet. Axe finds nothing on desktop and phone."""
     stack.publish("measured")
     tail = ("nsq", "tail", "--topic", "measured", "--channel", "probe", "--n", "1")
     assert "message 0" in stack.manage(*tail, "--nsqd-tcp-address", stack.addresses["--nsqd-tcp-address"])
@@ -62,6 +63,10 @@ def test_a_report_runs_while_one_watches_and_is_downloaded(live, stack, tmp_path
     expect(rows.filter(has_text="measured").first.get_by_text("withheld")).to_be_visible()
     expect(page.get_by_role("img", name="Latency percentiles")).to_be_visible()
     expect(page.get_by_role("group", name="p99 by hour and day")).to_be_visible()
+    for size in WIDTHS.values():
+        page.set_viewport_size(size)
+        assert pixels_beyond(page) <= 0
+        assert axe(page) == []
     page.get_by_role("link", name="Run again…").click()
     expect(page.get_by_label("Window")).to_have_value("5m")
     expect(page.get_by_label("Period")).to_have_value("1h")
