@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.clicks import Clicks
 from tests.browser.conftest import PASSWORD, ROOT, Stack, Visitor
-from tests.browser.widths import pixels_beyond
+from tests.browser.widths import WIDTHS, pixels_beyond
 from tests.harness.daemon import Broker, Registry
 
 RULE = {
@@ -182,6 +182,19 @@ def test_the_header_says_live_beside_the_clusters(width, open_at):
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= width, (part, box)
     assert pixels_beyond(page) <= 0
+
+
+@pytest.mark.parametrize("size", WIDTHS)
+def test_pages_of_a_second_cluster_suit_a_screen_reader(size, open_at, axe):
+    """A channel with its charts, and the list of clusters in the header; axe finds nothing."""
+    page = open_at("/c/berlin/topics/techno/cellar", width=WIDTHS[size]["width"]).page
+    is_live(page)
+    expect(page.get_by_role("heading", name="cellar", level=1)).to_be_visible()
+    expect(page.get_by_role("region", name="Charts").get_by_role("img")).to_have_count(6)
+    assert axe(page) == []
+    page.get_by_role("button", name="Cluster: Berlin").click()
+    expect(page.get_by_role("link", name="Vienna", exact=True)).to_be_visible()
+    assert axe(page) == []
 
 
 def test_a_person_is_given_a_role_in_one_cluster(two, open_at, axe):
