@@ -197,6 +197,35 @@ def test_pages_of_a_second_cluster_suit_a_screen_reader(size, open_at, axe):
     assert axe(page) == []
 
 
+def test_a_deletion_of_many_topics_changes_one_cluster(two, open_at):
+    """Both have topics with these names. The job runs to its end in Berlin; Vienna keeps its topics, and its pages do
+    not show the job."""
+    topics = [f"polka.{number}" for number in range(20)]
+    for topic in topics:
+        two.command("/topic/create", topic=topic)
+        two.berlin.post("/topic/create", topic=topic)
+    vienna = open_at("/topics?q=polka.").page
+    expect(vienna.get_by_role("checkbox", name="Choose all 20")).to_be_visible()
+    page = open_at("/c/berlin/topics?q=polka.").page
+    page.get_by_role("checkbox", name="Choose all 20").check()
+    page.get_by_role("toolbar").get_by_role("button", name="Delete").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("to confirm").fill("20")
+    dialog.get_by_role("button", name="Delete 20 topics").click()
+    expect(page.get_by_role("region", name="Jobs").get_by_role("article", name="Delete 20 topics")).to_contain_text(
+        "20 done"
+    )
+    expect(page.get_by_text("None matches “polka.”")).to_be_visible()
+    assert [topic for topic in two.berlin.topics() if topic in topics] == []
+    assert {*topics} <= {*two.topics()}
+    two.publish("polka.7", 5)  # Vienna's page follows its cluster
+    expect(vienna.get_by_role("row").filter(has_text="polka.7")).to_contain_text("5")
+    expect(vienna.get_by_role("checkbox", name="Choose all 20")).to_be_visible()
+    expect(vienna.get_by_role("region", name="Jobs")).to_have_count(0)
+    assert call(vienna, "GET", "/api/v1/jobs")[1]["jobs"] == []
+    assert [job["done_count"] for job in call(page, "GET", "/c/berlin/api/v1/jobs")[1]["jobs"]] == [20]
+
+
 def test_a_person_is_given_a_role_in_one_cluster(two, open_at, axe):
     """In the dialog of the page People. Signed in, the person is led to that cluster, and has no switcher."""
     page = open_at("/people").page
