@@ -159,6 +159,30 @@ def test_several_alerts_are_acknowledged_at_once(admin, live, stack):
     expect(badge(page)).to_have_accessible_name("Alerts")
 
 
+def test_the_overview_fits_a_desktop_screen_while_alerts_fire(admin, live, stack):
+    """The alerts, what needs attention, the cluster's charts, what grows and the largest backlogs are visible without
+    scrolling, however many alerts there are."""
+    topics = [f"alarm-f.{number}" for number in range(8)]
+    for topic in topics:
+        waits_for_nobody(stack, topic)
+    make(admin, depth_rule("alarm-f.*"))
+    status, answer = admin.call("POST", "actions", {"action": "pause", "topic": topics[0]})
+    assert status == 200, answer
+    page = live("/")
+    alerts = page.get_by_role("region", name="Alerts")
+    expect(badge(page)).to_have_accessible_name(re.compile("^Alerts [89] firing"))
+    expect(alerts.get_by_role("link", name=re.compile(r"^\d+ more$"))).to_be_visible()
+    expect(page.get_by_role("list", name="Events")).to_contain_text("Paused alarm-f.0")
+    expect(page.get_by_role("region", name="Needs attention").get_by_role("listitem").first).to_be_visible()
+    expect(page.get_by_role("region", name="Largest backlog").get_by_role("listitem")).to_have_count(5)
+    charts = page.get_by_role("region", name="Charts").get_by_role("img")
+    expect(charts).to_have_count(3)
+    names = ("Alerts", "Needs attention", "Fastest growing", "Largest backlog")
+    parts = [*charts.all(), *(page.get_by_role("region", name=name) for name in names)]
+    for part in parts:
+        expect(part).to_be_in_viewport(ratio=1)
+
+
 def test_a_viewer_looks_and_changes_nothing(admin, live, stack):
     """Alerts, rules, silences and notifiers are shown without buttons; the API refuses changes as well."""
     waits_for_nobody(stack, "alarm-v")
