@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import signal
 
 from playwright.sync_api import expect
 
 from tests.browser.widths import pixels_beyond
 from tests.harness.v2 import V2Client
+from tests.harness.waiting import wait_until
 
 
 def test_a_channel_has_charts_of_more_than_depth_and_rate(live, stack):
@@ -77,6 +79,66 @@ def test_what_happened_is_marked_in_the_charts(live, stack, axe):
     assert axe(page) == []
     page = live("/")
     expect(page.get_by_role("list", name="Events")).to_contain_text("Paused marked / lines by mara")
+
+
+RECORDED = """
+from django.utils.timezone import now
+from nsqplatform.cluster.models import NodeEvent
+from nsqplatform.reports.models import ReportRun
+NodeEvent.objects.create(at=now(), node="kinds:4151", kind=NodeEvent.Kind.RESTARTED)
+ReportRun.objects.create(job="latency", state="cancelled", requested_by="clerk", started_at=now(), finished_at=now())
+"""
+"""A script for ``manage.py shell``: what a restart between two polls and a report leave behind."""
+
+
+def test_each_kind_of_event_is_marked_in_the_charts_of_the_cluster(visit, stack):
+    """What people do to topics and channels, nodes that go down, answer again or restart, alerts, and reports."""
+    for topic in ("kinds", "kinds.stone"):
+        stack.command("/topic/create", topic=topic)
+    for channel in ("all", "keeps"):  # without --retention, the second one's backlog keeps the messages
+        stack.command("/channel/create", topic="kinds", channel=channel)
+    stack.publish("kinds", 20)
+    wait_until(lambda: stack.channel("kinds", "all")["depth"] == 20, "the channel has the messages")
+    admin = visit("/nodes", user="ada")
+    page = admin.page
+
+    def post(path: str, **body) -> dict:
+        status, answer = admin.call("POST", path, body)
+        assert status < 300, answer
+        return answer
+
+    marked = page.get_by_role("region", name="Charts")
+    metric = {"scope": "channel", "metric": "depth", "threshold": 5, "topic_pattern": "kinds"}
+    rule = post("alerts/rules", name="Kinds deep", **metric, hold_s=0, resolve_after_s=0)
+    try:
+        with stack.second_node() as other:
+            expect(page.get_by_role("link", name=other.id).first).to_be_visible()
+            page.goto("/")
+            other.freeze()
+            expect(marked.get_by_title(f"Node down: {other.id}")).to_have_count(3)
+            other.signal(signal.SIGCONT)
+            expect(marked.get_by_title(f"Node up: {other.id}")).to_have_count(3)
+        expect(marked.get_by_title("Alert fired: Kinds deep: kinds/all")).to_have_count(3)
+    finally:
+        admin.call("DELETE", f"alerts/rules/{rule['id']}")
+    post("actions", action="pause", topic="kinds", channel="all")
+    post("actions", action="unpause", topic="kinds", channel="all")
+    post("actions", action="empty", topic="kinds", channel="all")
+    post("rewinds", topic="kinds", channel="all", since="2026-01-01T00:00:00Z")
+    post("tombstones", topic="kinds.stone", node=stack.addresses["--nsqd-http-address"])
+    post("actions", action="delete", topic="kinds")
+    stack.manage("shell", "-c", RECORDED)
+    for text in (
+        "Paused kinds / all by ada",
+        "Unpaused kinds / all by ada",
+        "Emptied kinds / all by ada",
+        "Rewound kinds / all by ada",
+        "Tombstoned kinds.stone by ada",
+        "Deleted kinds by ada",
+        "Node restarted: kinds:4151",
+        "Report run: latency, cancelled by clerk",
+    ):
+        expect(marked.get_by_title(text)).to_have_count(3)
 
 
 def test_a_client_has_its_rates_and_its_oldest_message(live, stack, axe):
