@@ -1082,7 +1082,7 @@ cdef class SetAside:
 
     # -- times ----------------------------------------------------------------------------------------------------
 
-    def expire(self, double now, Py_ssize_t limit):
+    def expire(self, double now, Py_ssize_t limit, list timed_out=None):
         cdef Ranges ranges
         cdef dict clients = {}
         cdef Py_ssize_t count = 0
@@ -1096,12 +1096,15 @@ cdef class SetAside:
             message = &self.messages[at]
             if message.state == DEFERRED:
                 add_to(&ranges, message.seq, message.attempts)
-            elif message.holder == holder:
-                same += 1
             else:
-                if same:
-                    self.count_client(clients, holder, same)
-                holder, same = message.holder, 1
+                if timed_out is not None:
+                    timed_out.append((self.holders[message.holder].client, message.seq))
+                if message.holder == holder:
+                    same += 1
+                else:
+                    if same:
+                        self.count_client(clients, holder, same)
+                    holder, same = message.holder, 1
             self.detach(at)
             self.set_requeued(at)
             count += 1

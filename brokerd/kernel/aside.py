@@ -384,11 +384,13 @@ class SetAside:
 
     # -- times ----------------------------------------------------------------------------------------------------
 
-    def expire(self, now: Seconds, limit: int) -> tuple[list[tuple[int, int]], int, bytes]:
+    def expire(
+        self, now: Seconds, limit: int, timed_out: list[tuple[int, int]] | None = None
+    ) -> tuple[list[tuple[int, int]], int, bytes]:
         """Requeue up to ``limit`` messages that timed out or became due by ``now``, the earliest first.
 
         Returns ``(client, count)`` of those that timed out, in any order; the number of all; and the ranges of those
-        that became due.
+        that became due. Appends ``(client, seq)`` of each message that timed out to ``timed_out``.
         """
         ranges, clients = _Ranges(), dict[int, int]()
         timed = [(each.when, each.seq) for each in self._messages.values() if each.state != REQUEUED]
@@ -397,6 +399,8 @@ class SetAside:
             message = self._messages[seq]
             if message.state == IN_FLIGHT:
                 clients[message.client] = clients.get(message.client, 0) + 1
+                if timed_out is not None:
+                    timed_out.append((message.client, seq))
             else:
                 ranges.add(seq, message.attempts)
             self._put(message, 0.0)

@@ -169,9 +169,11 @@ class SetAsideMachine(RuleBasedStateMachine):
     @rule(later=TIMES, limit=st.integers(1, 50))
     def expire(self, later: float, limit: int) -> None:
         self.now += later
-        results = [each.expire(self.now, limit) for each in self.asides]
+        timed_out = list[tuple[int, int]](), list[tuple[int, int]]()
+        results = [each.expire(self.now, limit, of) for each, of in zip(self.asides, timed_out, strict=True)]
         plain, fast = ((sorted(clients), count, due) for clients, count, due in results)
         assert plain == fast
+        assert timed_out[0] == timed_out[1]
 
     @precondition(lambda self: len(self.plain))
     @rule(data=st.data())
