@@ -247,6 +247,8 @@ class Broker:
                         channel.paused,
                         waiting=channel.in_flight.waiting(),
                         removed=[(start, end - start) for start, end in channel.cursor.removed],
+                        failed=channel.in_flight.failed.copy(),
+                        dead=channel.dead.copy(),
                     )
         return state
 
@@ -300,14 +302,17 @@ class Broker:
         channel.counted_from = topic.messages.routed_end
         waiting = state.unfinished()
         removed = state.removed_ahead()
-        if not is_complete:  # a rewind may be missing: only those that are redelivered anyway
-            removed = [(seq, 1) for first, count in removed for seq in range(first, first + count) if seq in waiting]
+        if not is_complete:  # a rewind may be missing: only those that are redelivered anyway, or dead
+            each = (seq for first, count in removed for seq in range(first, first + count))
+            removed = [(seq, 1) for seq in each if seq in waiting or seq in state.dead]
         channel.restore(
             (
                 (seq, attempts, self.runtime.clock.recover(due_ns) if due_ns else 0.0)
                 for seq, (attempts, due_ns) in waiting.items()
             ),
             removed,
+            state.failed,
+            state.dead,
         )
 
     def _add_topic(self, number: int, name: str, log: Log, routed_end: int = 0) -> Topic:
@@ -328,6 +333,7 @@ class Broker:
 
         Raises NotCheckpointed, and OSError if the data path was moved.
         """
+        self.runtime.is_stopping = True
         for topic in self.topics.values():
             for channel in topic.channels.values():
                 for client in list(channel.clients.values()):

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 from brokerd.channel_journal import ChannelJournal, journal_nothing, packed, ranges_of
 from brokerd.cursor import Cursor
+from brokerd.dead import DeadMessages, Reason
 from brokerd.delivery import Delivery
 from brokerd.in_flight import InFlight
 from brokerd.journal import records
 from brokerd.journal.journal import room_for
 from brokerd.kernel.aside import DEFERRED, IN_FLIGHT
+from brokerd.kernel.waiting import WAITING_RANGE
 from brokerd.log.segment import timestamp_in
+from brokerd.redelivery import Redelivery
 from brokerd.timers import NEVER
 from nsqwire.errors import FinFailed, NSQError, ReqFailed, TouchFailed
 from nsqwire.histogram import Histogram
@@ -71,6 +74,7 @@ class Channel:
         self.in_flight = InFlight(messages, head, self._journal, runtime.clock, partial(runtime.timers.schedule, self))
         self.cursor = Cursor(messages, self.in_flight.window, self._skipping)
         self.delivery = Delivery(messages, self.cursor, self.in_flight, self._journal, runtime)
+        self.redelivery = Redelivery(runtime.policy, self.in_flight, self.cursor, self._journal)
         self.requeue_count = 0
         self.timeout_count = 0
         self.emptied_count = 0
@@ -118,6 +122,11 @@ class Channel:
         return self.in_flight.aside.deferred_count
 
     @property
+    def dead(self) -> DeadMessages:
+        """The messages that it does not deliver any more, and keeps."""
+        return self.redelivery.dead
+
+    @property
     def unfinished_count(self) -> int:
         """Number of messages that wait, are in flight or are deferred."""
         return self.depth + self.in_flight_count + self.deferred_count
@@ -140,10 +149,15 @@ class Channel:
     @property
     def low_water(self) -> int:
         """The lowest message that it may still need."""
-        return self.in_flight.low_water
+        lowest = self.dead.lowest
+        return self.in_flight.low_water if lowest is None else min(lowest, self.in_flight.low_water)
 
     def undelivered_between(self, start: int, end: int) -> Iterator[int]:
-        """Yield the set-aside messages in ``[start, end)`` that are not in flight."""
+        """Yield the dead and the set-aside messages in ``[start, end)`` that are not in flight."""
+        for message in self.dead.starting_at(start):
+            if message.seq >= end:
+                break
+            yield message.seq
         aside = self.in_flight.aside
         seqs = range(start, end) if end - start < len(aside) else aside.numbers()
         for seq in seqs:
@@ -152,7 +166,7 @@ class Channel:
 
     def frame_of(self, seq: int) -> memoryview | None:
         """The frame of a message as at first delivery; None if it is damaged or missing."""
-        copy = self.in_flight.aside.frames.get(seq)
+        copy = self.in_flight.aside.frames.get(seq) or self.dead.frames.get(seq)
         return self.messages.log.frame(seq) if copy is None else memoryview(copy)
 
     def wall_ns(self, when: Seconds) -> int:
@@ -192,7 +206,7 @@ class Channel:
             self._journal.append(records.channel_paused(self.number, paused))
 
     def empty(self) -> None:
-        """Drop all messages: waiting, in flight and deferred. Raises OSError."""
+        """Drop all messages that are waiting, in flight or deferred. Raises OSError."""
         self._require_room()
         end, emptied = self.messages.routed_end, self.unfinished_count
         self.cursor.move_to(end)
@@ -217,14 +231,15 @@ class Channel:
         changes = self._rewind_records(seq) if is_back else []
         changes += records.waiting_ranges(self.number, packed(due, attempts=0))
         self._journal_first(changes)
-        before = self.unfinished_count
+        before = self.unfinished_count + len(self.dead)
         if is_back:
             self.in_flight.move_back(seq)
             self.cursor.move_to(seq)
             self.delivery.moved()
         for at in due:
             aside.add(at, 0, 0.0)
-        self.rewound_count += self.unfinished_count - before
+        self.dead.remove([message.seq for message in self.dead.starting_at(seq)])
+        self.rewound_count += self.unfinished_count + len(self.dead) - before
         self._offer_all()
         self._runtime.wake(self)
         return len(due)
@@ -240,7 +255,7 @@ class Channel:
         return [at for start, end in self.cursor.removed for at in range(max(start, seq), end) if at not in aside]
 
     def remove(self, seqs: Sequence[int]) -> None:
-        """Finish messages that are waiting, in flight or deferred; ``seqs`` is ascending.
+        """Finish messages in any state; ``seqs`` is ascending.
 
         Raises OSError, with nothing changed.
         """
@@ -250,6 +265,7 @@ class Channel:
             for start in range(0, len(ranges), RANGES_IN_A_RECORD)
         )
         self.in_flight.remove(seqs)
+        self.dead.remove(seqs)
         self.cursor.remove(ranges)
         self.emptied_count += len(seqs)
         self._offer_all()
@@ -271,6 +287,32 @@ class Channel:
         self._offer_all()
         self._runtime.wake(self)
 
+    def bury(self, seqs: Sequence[int]) -> None:
+        """Let messages die that are waiting, in flight or deferred; ``seqs`` is ascending.
+
+        Raises OSError, with nothing changed.
+        """
+        deaths = self.redelivery.deaths(seqs, Reason.OPERATOR)
+        self._journal_first(records.dead(self.number, deaths))
+        self.redelivery.bury(deaths)
+        self._offer_all()
+
+    def revive(self, seqs: Sequence[int], dues: Sequence[Seconds]) -> None:
+        """Deliver dead messages, ascending, as if they had never been delivered, from their due times on; 0 is at once.
+
+        Raises OSError, with nothing changed.
+        """
+        if any(dues):
+            keep, each = self._runtime.clock.keep, zip(seqs, dues, strict=True)
+            ranges = b"".join(WAITING_RANGE.pack(seq, 1, 0, keep(due) if due else 0) for seq, due in each)
+        else:
+            ranges = packed(seqs, attempts=0)
+        self._journal_first(records.waiting_ranges(self.number, ranges))
+        self.redelivery.revive(seqs, dues)
+        self._runtime.timers.schedule(self, self.in_flight.aside.next_time)
+        self._offer_all()
+        self._runtime.wake(self)
+
     def _journal_first(self, changes: Iterable[bytes]) -> None:
         """Journal changes of messages before they are made. Raises OSError, with nothing journalled."""
         changes = list(changes)
@@ -284,7 +326,8 @@ class Channel:
             self.offer(client)
 
     def _rewind_records(self, seq: int) -> list[bytes]:
-        forgotten = list(self.messages.skipped.outside(seq, max(self.head, self.cursor.removed.end)))
+        end = max(self.head, self.cursor.removed.end, self.dead.end)
+        forgotten = list(self.messages.skipped.outside(seq, end))
         return [
             records.channel_rewound(self.number, seq, forgotten[start : start + RANGES_IN_A_RECORD])
             for start in range(0, max(len(forgotten), 1), RANGES_IN_A_RECORD)
@@ -312,10 +355,17 @@ class Channel:
         client.state = State.SUBSCRIBED
 
     def unsubscribe(self, client: Client) -> None:
-        """Remove a client that has disconnected, and requeue its messages."""
+        """Remove a client that has disconnected, and requeue its messages.
+
+        Their deliveries have failed, unless the client sent CLS or the broker stops.
+        """
         self.delivery.remove(client)
         if client.number in self.clients:
+            failed = client.state is not State.CLOSING and not self._runtime.is_stopping
+            seqs = self.in_flight.numbers_of(client) if failed and self.redelivery.policy.counts_failures else ()
             self.requeue_count += self.in_flight.leave(client)
+            if seqs:
+                self.redelivery.failed([(client, seq) for seq in seqs], self._runtime.now(), delays=False)
             self._runtime.wake(self)
 
     def offer(self, client: Client) -> None:
@@ -340,8 +390,11 @@ class Channel:
 
         Returns errors as ``finish`` does.
         """
+        seqs = self.in_flight.named(client, lines, count) if self.redelivery.policy.counts_failures else ()
         taken, failures = self.in_flight.requeue(client, lines, count, now + delay_s if delay_s > 0 else 0.0)
         self.requeue_count += taken
+        if seqs:
+            self.redelivery.failed([(client, seq) for seq in seqs], now, delays=delay_s <= 0)
         self.offer(client)
         self._runtime.wake(self)
         return _errors("REQ", ReqFailed, failures)
@@ -381,7 +434,11 @@ class Channel:
         """Requeue messages that timed out or are due, for one slice of time, and schedule the next call."""
         if self.gone:
             return
-        timed_out, next_time = self.in_flight.expire(now, self._runtime.scheduler)
+        asks_seqs = self.redelivery.policy.counts_failures
+        timed_out, next_time, seqs = self.in_flight.expire(now, self._runtime.scheduler, asks_seqs=asks_seqs)
+        if seqs:
+            self.redelivery.failed(seqs, now, delays=True)
+            next_time = min(next_time, self.in_flight.aside.next_time)
         for client, count in timed_out:
             self.timeout_count += count
             self.offer(client)
@@ -392,9 +449,18 @@ class Channel:
         self._runtime.timers.schedule(self, next_time)
         self._runtime.wake(self)
 
-    def restore(self, waiting: Iterable[tuple[int, int, float]], removed: Iterable[tuple[int, int]]) -> None:
-        """Restore ``(seq, attempts, due)`` of set-aside messages, and the removed ranges, after a restart."""
+    def restore(
+        self,
+        waiting: Iterable[tuple[int, int, float]],
+        removed: Iterable[tuple[int, int]],
+        failed: dict[int, tuple[int, int]],
+        dead: DeadMessages,
+    ) -> None:
+        """Restore ``(seq, attempts, due)`` of set-aside messages, their failures, the removed ranges, and the dead
+        messages, after a restart."""
         self.in_flight.restore(waiting)
+        self.in_flight.failed.update(failed)
+        self.redelivery.dead = dead
         self.cursor.remove(removed)
 
     def copy_below(self, end: int, frames: dict[int, bytes]) -> None:
@@ -403,15 +469,17 @@ class Channel:
         ``frames`` has the copies that other channels have made; new ones are added to it.
         """
         self.in_flight.copy_below(end, frames)
+        self.redelivery.copy_below(end, frames, self.messages.log.frame)
 
     def skipped_grew(self) -> None:
         """A range that may be ahead of the cursor was added to the topic's skipped ones."""
         self.cursor.skipped_grew()
 
     def forget(self, lost: Ranges) -> None:
-        """Forget the set-aside messages in ``lost``."""
+        """Forget the set-aside and dead messages in ``lost``."""
         aside = self.in_flight.aside
         aside.drop([seq for seq in aside.numbers() if seq in lost])
+        self.dead.remove([message.seq for message in self.dead if message.seq in lost])
 
 
 def _errors(command: str, kind: Callable[[str], Error], failures: Failures) -> list[Error]:

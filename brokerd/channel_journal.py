@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from brokerd.dead import DeadMessage
 from brokerd.journal import records
 from brokerd.kernel.waiting import WAITING_RANGE
 
@@ -34,6 +35,16 @@ class ChannelJournal:
     def waiting(self, ranges: bytes) -> None:
         """Journal the attempts and due times in ``ranges``, packed WAITING_RANGE."""
         for record in records.waiting_ranges(self.number, ranges):
+            self.append(record)
+
+    def failed(self, failures: Sequence[tuple[int, int, int]]) -> None:
+        """Journal failed deliveries: ``(seq, number of failures, Unix ns of the first)``."""
+        for record in records.failed(self.number, failures):
+            self.append(record)
+
+    def dead(self, messages: Sequence[DeadMessage]) -> None:
+        """Journal that messages died."""
+        for record in records.dead(self.number, messages):
             self.append(record)
 
 

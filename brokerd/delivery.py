@@ -176,6 +176,7 @@ class Delivery:
         if not count:
             self._messages.lose_batch_of(unreadable)
             self._aside.drop_next()
+            self._in_flight.failed.pop(unreadable, None)
             self._journal.finished([(unreadable, 1)])
             return 1
         self._count(client, count)

@@ -42,8 +42,9 @@ class Header(NamedTuple):
 # The formats that are written. A change that this code cannot read gets the next format number, and its release.
 SEGMENT: Final = Header("nsqd segment", 1, "0.1.0")
 INDEX: Final = Header("nsqd index", 1, "0.1.0")
-JOURNAL: Final = Header("nsqd journal", 1, "0.1.0")
-CHECKPOINT: Final = Header("nsqd checkpoint", 1, "0.1.0")
+# Format 2 has the failed deliveries of messages and dead messages.
+JOURNAL: Final = Header("nsqd journal", 2, "0.1.0")
+CHECKPOINT: Final = Header("nsqd checkpoint", 2, "0.1.0")
 STATS: Final = Header("nsqd stats", 1, "0.1.0")
 KNOWN: Final = (SEGMENT, INDEX, JOURNAL, CHECKPOINT, STATS)
 WRITTEN: Final = {known.kind: known.to_bytes() for known in KNOWN}
@@ -71,6 +72,11 @@ def read_header(data: bytes) -> Header | None:
     as_number = int.from_bytes(found)
     corrected = ((as_number ^ 1 << bit).to_bytes(HEADER_BYTES) for bit in range(8 * HEADER_BYTES))
     return next((header for each in corrected if (header := _parse(each)) is not None), None)
+
+
+def is_intact(data: bytes) -> bool:
+    """Return whether ``data`` begins with a header without a wrong bit."""
+    return len(data) >= HEADER_BYTES and _parse(data[:HEADER_BYTES]) is not None
 
 
 def data_start(data: bytes) -> int:

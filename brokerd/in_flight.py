@@ -14,7 +14,10 @@ from brokerd.channel_journal import ChannelJournal, packed
 from brokerd.client import Client
 from brokerd.kernel import SetAside, Window
 from brokerd.kernel.aside import REQUEUED
+from brokerd.kernel.frames import seq_of
 from brokerd.kernel.runs import NEVER
+from brokerd.kernel.waiting import WAITING_RANGE
+from nsqwire.frame import MESSAGE_ID_BYTES
 from nsqwire.units import Seconds
 
 if TYPE_CHECKING:
@@ -34,10 +37,14 @@ TOUCH_ID_AT = len("TOUCH ")
 
 
 class Expired(NamedTuple):
-    """Messages that timed out, by client, and when the next message is due, monotonic seconds."""
+    """The number of messages that timed out, by client, and when the next message is due, monotonic seconds.
+
+    ``seqs`` are the messages that timed out, if they were asked for.
+    """
 
     timed_out: list[tuple[Client, int]]
     next_time: Seconds
+    seqs: list[tuple[Client, int]]
 
 
 class InFlight:
@@ -60,6 +67,8 @@ class InFlight:
         self.aside = SetAside()
         self.clients: dict[int, Client] = {}
         """The channel's clients, by their numbers."""
+        self.failed: dict[int, tuple[int, int]] = {}
+        """The failed deliveries of set-aside messages, if they count: their number, and Unix ns of the first."""
         self._messages = messages
         self._journal = journal
         self._clock = clock
@@ -112,6 +121,29 @@ class InFlight:
                 break
             end += 4 * (end - self.window.floor)
         return oldest
+
+    def numbers_of(self, client: Client) -> list[int]:
+        """The messages in flight with ``client``, ascending."""
+        number = client.number
+        fresh = [seq for seq, other in self.window.in_flight_below(self.window.head) if other == number]
+        aside = (seq for seq in self.aside.in_flight() if (found := self.aside.get(seq)) and found.client == number)
+        return sorted([*fresh, *aside])
+
+    def named(self, client: Client, lines: memoryview, count: int) -> list[int]:
+        """The messages in flight with ``client`` that ``count`` REQ lines of the same length name."""
+        head, length, found = self.window.head, len(lines) // count, dict[int, None]()
+        for at in range(REQ_ID_AT, len(lines), length):
+            message_id = bytes(lines[at : at + MESSAGE_ID_BYTES])
+            id_head = message_id[:6]
+            if id_head == self._messages.id_head or self._messages.is_former_id_head(message_id, head):
+                seq = seq_of(message_id, id_head, head)
+                if seq is not None and self._client_number(seq) == client.number:
+                    found[seq] = None
+        return list(found)
+
+    def _client_number(self, seq: int) -> int:
+        message = self.aside.get(seq)
+        return message.client if message is not None else self._fresh_with(seq)
 
     def numbers(self) -> list[int]:
         """The messages in flight, ascending."""
@@ -195,6 +227,8 @@ class InFlight:
                 ranges.extend(found)
             found, failed = self.aside.finish(window, ids, id_head, number, now_ns)
             ranges.extend(found)
+            if self.failed:
+                self._forget_failures(seq for first, length in found for seq in range(first, first + length))
             return failed
 
         return self._retry_former_heads(retry(missed, self._messages.id_head), retry)
@@ -267,6 +301,7 @@ class InFlight:
         """Forget messages that are in flight or set aside. The caller journals it."""
         for number, count in self.aside.drop([seq for seq in seqs if seq in self.aside]):
             self.clients[number].in_flight_count -= count
+        self._forget_failures(seqs)
         for seq in seqs:
             if (number := self._fresh_with(seq)) >= 0:
                 self.window.take(seq, 1, number)
@@ -281,18 +316,39 @@ class InFlight:
         for seq in seqs:
             message = aside.get(seq)
             if message is not None and message.state != REQUEUED:
-                frame = aside.frames.get(seq)
-                for number, _ in aside.drop([seq]):
-                    self.clients[number].in_flight_count -= 1
-                    taken += 1
-                aside.add(seq, message.attempts, 0.0)
-                if frame is not None:
-                    aside.keep_frame(seq, frame)
+                taken += self._put_again(seq, message.attempts, 0.0)
             elif message is None and (number := self._fresh_with(seq)) >= 0:
                 aside.requeue_run(self.window, seq, seq + 1, number)
                 self.clients[number].in_flight_count -= 1
                 taken += 1
         return taken
+
+    def put_off(self, seqs: Iterable[int], delays: Iterable[Seconds], now: Seconds) -> None:
+        """Defer requeued messages, each for its delay in seconds."""
+        self._clock.check()
+        for seq, delay_s in zip(seqs, delays, strict=True):
+            message = self.aside.get(seq)
+            assert message is not None
+            due = now + delay_s
+            self._put_again(seq, message.attempts, due)
+            self._journal.waiting(WAITING_RANGE.pack(seq, 1, message.attempts, self._clock.keep(due)))
+        self._schedule(self.aside.next_time)
+
+    def _put_again(self, seq: int, attempts: int, due: Seconds) -> int:
+        """Set a set-aside message aside anew. Returns 1 if it was in flight, else 0."""
+        aside, frame, taken = self.aside, self.aside.frames.get(seq), 0
+        for number, _ in aside.drop([seq]):
+            self.clients[number].in_flight_count -= 1
+            taken = 1
+        aside.add(seq, attempts, due)
+        if frame is not None:
+            aside.keep_frame(seq, frame)
+        return taken
+
+    def _forget_failures(self, seqs: Iterable[int]) -> None:
+        if self.failed:
+            for seq in seqs:
+                self.failed.pop(seq, None)
 
     def _fresh_with(self, seq: int) -> int:
         """The number of the client that has message ``seq`` in its first delivery; -1 if there is none."""
@@ -311,28 +367,35 @@ class InFlight:
         client.in_flight_count = 0
         return requeued
 
-    def expire(self, now: Seconds, scheduler: Scheduler) -> Expired:
+    def expire(self, now: Seconds, scheduler: Scheduler, *, asks_seqs: bool) -> Expired:
         """Requeue the messages that timed out or are due by ``now``, for one slice of time."""
         deadline = scheduler.deadline()
         timed_out: list[tuple[Client, int]] = []
+        seqs: list[tuple[Client, int]] = []
+        aside_seqs: list[tuple[int, int]] | None = [] if asks_seqs else None
         next_time = NEVER
         for client in self.clients.values():
             runs = client.runs
             while runs.next_deadline <= now and scheduler.clock() < deadline:
-                count = self.aside.requeue_run(self.window, *runs.pop(), client.number)
+                first, end = runs.pop()
+                if asks_seqs:
+                    first = max(first, self.window.floor)
+                    seqs += [(client, seq) for seq in range(first, end) if self._fresh_with(seq) == client.number]
+                count = self.aside.requeue_run(self.window, first, end, client.number)
                 client.in_flight_count -= count
                 client.timeout_count += count
                 timed_out.append((client, count))
             next_time = min(next_time, runs.next_deadline)
         while self.aside.next_time <= now and scheduler.clock() < deadline:
-            counts, _, due = self.aside.expire(now, EXPIRED_AT_ONCE)
+            counts, _, due = self.aside.expire(now, EXPIRED_AT_ONCE, aside_seqs)
             for number, count in counts:
                 client = self.clients[number]
                 client.in_flight_count -= count
                 client.timeout_count += count
                 timed_out.append((client, count))
             self._journal.waiting(due)
-        return Expired(timed_out, min(next_time, self.aside.next_time))
+        seqs += [(self.clients[number], seq) for number, seq in aside_seqs or ()]
+        return Expired(timed_out, min(next_time, self.aside.next_time), seqs)
 
     # -- setting aside --------------------------------------------------------------------------------------------
 
@@ -388,6 +451,7 @@ class InFlight:
     def clear(self) -> None:
         """Forget all messages that are set aside or in flight. The cursor clears the window."""
         self.aside.clear()
+        self.failed.clear()
         for client in self.clients.values():
             client.in_flight_count = 0
             client.runs.clear()
@@ -404,5 +468,7 @@ class InFlight:
         for client in self.clients.values():
             client.runs.clear()
         skipped = self._messages.skipped
-        for number, count in self.aside.drop([at for at in self.aside.numbers() if at >= seq and at not in skipped]):
+        again = [at for at in self.aside.numbers() if at >= seq and at not in skipped]
+        for number, count in self.aside.drop(again):
             self.clients[number].in_flight_count -= count
+        self._forget_failures(again)

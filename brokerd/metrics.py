@@ -48,6 +48,10 @@ class BrokerMetrics:
         self._rewound = self._counter(
             "nsq_channel_rewound_messages", "Finished or emptied messages that a rewind returned.", channel
         )
+        self._dead = self._gauge(
+            "nsq_channel_dead", "Messages that the channel does not deliver any more, by reason.", (*channel, "reason")
+        )
+        self._died = self._counter("nsq_channel_died_messages", "Messages that died.", (*channel, "reason"))
         self._depth = self._gauge("nsq_channel_depth", "Messages that wait for a consumer.", channel)
         self._backend = self._gauge(
             "nsq_channel_backend_depth", "The part of the depth that nsqd would keep on disk.", channel
@@ -117,6 +121,9 @@ class BrokerMetrics:
         self._timeouts.add(labels, channel.timeout_count)
         self._emptied.add(labels, channel.emptied_count)
         self._rewound.add(labels, channel.rewound_count)
+        for series, counts in ((self._dead, channel.dead.counts), (self._died, channel.redelivery.died)):
+            for reason, count in counts.items():
+                series.add(f'{labels},reason="{reason.value}"', count)
         self._depth.add(labels, depth)
         self._backend.add(labels, channel.beyond_memory(depth))
         self._in_flight.add(labels, channel.in_flight_count)

@@ -6,7 +6,7 @@ import enum
 from base64 import b64encode
 from collections.abc import Iterator
 from itertools import chain, islice
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from brokerd.kernel.aside import DEFERRED
 from nsqwire.frame import MESSAGE_HEAD, MESSAGE_HEAD_BYTES
@@ -26,6 +26,7 @@ class PeekState(enum.StrEnum):
     READY = "ready"
     IN_FLIGHT = "in_flight"
     DEFERRED = "deferred"
+    DEAD = "dead"
 
 
 class PeekedClient(TypedDict):
@@ -35,6 +36,16 @@ class PeekedClient(TypedDict):
     hostname: str
     remote_address: str
     user_agent: str
+
+
+class PeekedDeath(TypedDict):
+    """Why and when a message died; times are Unix nanoseconds. ``client_id`` is that of the last client."""
+
+    reason: str
+    failures: int
+    first_failure: Nanoseconds
+    died: Nanoseconds
+    client_id: str
 
 
 class PeekedMessage(TypedDict):
@@ -50,6 +61,8 @@ class PeekedMessage(TypedDict):
     due: Nanoseconds | None
     deadline: Nanoseconds | None
     client: PeekedClient | None
+    death: NotRequired[PeekedDeath]
+    """Only of a dead message."""
 
 
 class Peeked(TypedDict):
@@ -66,13 +79,14 @@ class Peeked(TypedDict):
 def peek(channel: Channel, state: PeekState, *, offset: int, limit: int, max_body_bytes: int) -> Peeked:
     """Return up to ``limit`` messages after the first ``offset``.
 
-    Ready ones are in the order of delivery, requeued ones first; in-flight ones are sorted by age, deferred ones by due
-    time. A damaged message is left out.
+    Ready ones are in the order of delivery, requeued ones first; in-flight and dead ones are sorted by age, deferred
+    ones by due time. A damaged message is left out.
     """
     totals = {
         PeekState.READY: channel.depth,
         PeekState.IN_FLIGHT: channel.in_flight_count,
         PeekState.DEFERRED: channel.deferred_count,
+        PeekState.DEAD: len(channel.dead),
     }
     rows = (row(channel, state, seq, max_body_bytes) for seq in islice(_numbers(channel, state, offset), limit))
     return {
@@ -92,6 +106,8 @@ def _numbers(channel: Channel, state: PeekState, offset: int) -> Iterator[int]:
         return chain(requeued, channel.cursor.ahead(max(0, offset - aside.requeued_count)))
     if state is PeekState.IN_FLIGHT:
         return islice(channel.in_flight.numbers(), offset, None)
+    if state is PeekState.DEAD:
+        return (message.seq for message in channel.dead.skipping(offset))
     return islice(aside.deferred(offset + PAGE), offset, None)
 
 
@@ -105,11 +121,13 @@ def row(channel: Channel, state: PeekState, seq: int, max_body_bytes: int | None
     size = len(frame) - MESSAGE_HEAD_BYTES
     shown = size if max_body_bytes is None else min(size, max_body_bytes)
     client, deadline = channel.in_flight.client_of(seq)
+    death = channel.dead.get(seq)
     wall_ns = channel.wall_ns
-    return {
+    attempts = entry.attempts if entry is not None else int(client is not None)
+    peeked: PeekedMessage = {
         "id": message_id.decode(),
         "timestamp": timestamp,
-        "attempts": entry.attempts if entry is not None else int(client is not None),
+        "attempts": attempts if death is None else death.attempts,
         "state": state.value,
         "size": size,
         "body": b64encode(frame[MESSAGE_HEAD_BYTES : MESSAGE_HEAD_BYTES + shown]).decode(),
@@ -118,6 +136,15 @@ def row(channel: Channel, state: PeekState, seq: int, max_body_bytes: int | None
         "deadline": None if client is None else wall_ns(deadline),
         "client": None if client is None else _client(client),
     }
+    if death is not None:
+        peeked["death"] = {
+            "reason": death.reason.value,
+            "failures": death.failures,
+            "first_failure": death.first_ns,
+            "died": death.died_ns,
+            "client_id": death.client_id,
+        }
+    return peeked
 
 
 def _client(client: Client) -> PeekedClient:

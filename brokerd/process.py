@@ -274,6 +274,7 @@ async def _serve_on(
         background.start(Statsd(broker, latencies, pauses, http_port=broadcast_http_port).run())
 
     await stop.wait()
+    broker.runtime.is_stopping = True
     for server in (tcp_server, *accepting):
         server.close()
     for client in list(broker.clients):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from brokerd.clock import NodeClock
 from brokerd.delivery_queue import DeliveryQueue
+from brokerd.policy import Policy
 from brokerd.scheduler import Scheduler
 from brokerd.settings import BrokerSettings
 from brokerd.supervisor import Supervised, Supervisor
@@ -31,6 +32,9 @@ class Runtime:
         self.topology = Topology.of(settings)
         self.max_msg_timeout_s = settings.max_msg_timeout.total_seconds()
         self.mem_queue_size = settings.mem_queue_size
+        self.policy = Policy.of(settings)
+        self.is_stopping = False
+        """True once the process ends. Deliveries that this interrupts have not failed."""
         self.scheduler = Scheduler(call_soon)
         self.supervisor = Supervisor(lambda channel, when: self.timers.schedule(channel, when))
         self.timers: Timers[Supervised] = Timers(

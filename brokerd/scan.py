@@ -24,7 +24,7 @@ _ASIDE_STATES = {REQUEUED: PeekState.READY, DEFERRED: PeekState.DEFERRED}
 
 
 class Scanned(TypedDict):
-    """A page of a scan. ``total`` is the number of messages in all states; ``next`` is null after the last page."""
+    """A page of a scan. ``total`` is the number of messages in the whole scan; ``next`` is null after the last page."""
 
     topic: str
     channel: str
@@ -33,8 +33,10 @@ class Scanned(TypedDict):
     messages: list[PeekedMessage]
 
 
-def scan(channel: Channel, start: int, *, limit: int) -> Scanned:
+def scan(channel: Channel, start: int, *, limit: int, dead: bool = False) -> Scanned:
     """Return up to ``limit`` messages from number ``start`` on, with their whole bodies, oldest first.
+
+    These are the dead ones, or the others.
 
     Deliveries, requeues and finishes between two pages do not shift the pages: each message that stays in the channel
     is in exactly one page. Damaged messages are omitted, but count towards ``limit``.
@@ -42,7 +44,8 @@ def scan(channel: Channel, start: int, *, limit: int) -> Scanned:
     rows: list[PeekedMessage] = []
     nbytes = 0
     following = None
-    for position, seq in enumerate(_numbers(channel, start, limit + 1)):
+    numbers = (message.seq for message in channel.dead.starting_at(start)) if dead else None
+    for position, seq in enumerate(numbers or _numbers(channel, start, limit + 1)):
         if position == limit or nbytes >= SCAN_BYTES:
             following = seq
             break
@@ -53,7 +56,7 @@ def scan(channel: Channel, start: int, *, limit: int) -> Scanned:
     return {
         "topic": channel.topic_name,
         "channel": channel.name,
-        "total": channel.depth + channel.in_flight_count + channel.deferred_count,
+        "total": len(channel.dead) if dead else channel.unfinished_count,
         "next": following,
         "messages": rows,
     }
@@ -82,6 +85,8 @@ def state_of(channel: Channel, seq: int) -> PeekState | None:
     entry = channel.in_flight.aside.get(seq)
     if entry is not None:
         return _ASIDE_STATES.get(entry.state, PeekState.IN_FLIGHT)
+    if seq in channel.dead:
+        return PeekState.DEAD
     if seq < channel.head:
         return PeekState.IN_FLIGHT if channel.in_flight.window.client_of(seq) >= 0 else None
     return PeekState.READY if channel.cursor.is_ahead(seq) else None

@@ -12,6 +12,8 @@ from typing import Final
 from nsqdaemon.logs import LOG_FORMATS, LogLevel
 from nsqdaemon.settings import Settings, setting
 from nsqwire.addresses import parse_host_port
+from nsqwire.durations import parse_duration
+from nsqwire.units import Seconds
 
 _TRUE_WORDS: Final = ("true", "1", "t")
 
@@ -23,6 +25,19 @@ class InvalidSettings(Exception):
 def default_node_id() -> int:
     """nsqd's default node id, computed from the host name, so that a node keeps its id if it replaces nsqd."""
     return zlib.crc32(hashlib.md5(socket.gethostname().encode(), usedforsecurity=False).digest()) % 1024
+
+
+def parse_retry_delay(text: str) -> tuple[Seconds, Seconds]:
+    """``1s..5m`` as seconds; ``(0, 0)`` for an empty text. Raises ValueError with a message for the user."""
+    if not text:
+        return 0.0, 0.0
+    least, dots, most = text.partition("..")
+    if not dots:
+        raise ValueError(f"{text!r} is not MIN..MAX, such as 1s..5m")
+    parsed = parse_duration(least).total_seconds(), parse_duration(most).total_seconds()
+    if not 0 < parsed[0] <= parsed[1]:
+        raise ValueError(f"{text!r}: MIN must be above 0 and at most MAX")
+    return parsed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +101,17 @@ class BrokerSettings(Settings, env="BROKERD_"):
         "Memory limit of unfinished commands and request bodies, in bytes. Above it, long ones wait.",
         min=1,
     )
+    max_attempts: int = setting(
+        0,
+        "Failed deliveries after which a channel keeps a message as dead; 0: it is delivered for ever.",
+        min=0,
+        max=65535,
+    )
+    retry_delay: str = setting(
+        "",
+        "Delay of a requeued or timed-out message, MIN..MAX: MIN times its failures, at most MAX.",
+        shown="none",
+    )
     max_req_timeout: timedelta = setting("1h", "Longest deferral of a message.", min="0s")
     max_heartbeat_interval: timedelta = setting("60s", "Longest heartbeat interval a client can have.", min="1s")
     max_rdy_count: int = setting(2500, "Highest RDY of a client.", min=0)
@@ -141,6 +167,10 @@ class BrokerSettings(Settings, env="BROKERD_"):
             raise InvalidSettings("--max-deflate-level must be [1,9]")
         if not 0 <= self.node_id < 1024:
             raise InvalidSettings("--node-id must be [0,1024)")
+        try:
+            parse_retry_delay(self.retry_delay)
+        except ValueError as error:
+            raise InvalidSettings(f"--retry-delay: {error}") from None
         if self.auth_http_request_method not in ("get", "post"):
             raise InvalidSettings("--auth-http-request-method must be post or get")
         if self.tls_required_code and not self.has_tls:

@@ -79,7 +79,7 @@ class _Authed(TypedDict, total=False):
 
 
 class ChannelStats(TypedDict):
-    """One channel; the last four keys only with ``include_histograms``."""
+    """One channel; the last seven keys only with ``include_histograms``."""
 
     channel_name: str
     depth: int
@@ -99,6 +99,9 @@ class ChannelStats(TypedDict):
     oldest_unfinished_age_ns: NotRequired[int | None]
     emptied_count: NotRequired[int]
     rewound_count: NotRequired[int]
+    dead_count: NotRequired[int]
+    died_count: NotRequired[int]
+    dead_by_reason: NotRequired[dict[str, int]]
     latency_histogram: NotRequired[HistogramJSON]
 
 
@@ -226,6 +229,9 @@ def _channel_stats(channel: Channel, query: StatsQuery, latencies: RecentLatenci
         stats["oldest_unfinished_age_ns"] = channel.oldest_unfinished_age_ns(time.time_ns())
         stats["emptied_count"] = channel.emptied_count
         stats["rewound_count"] = channel.rewound_count
+        stats["dead_count"] = len(channel.dead)
+        stats["died_count"] = channel.redelivery.died.total()
+        stats["dead_by_reason"] = {reason.value: count for reason, count in channel.dead.counts.items() if count}
         stats["latency_histogram"] = channel.histogram.to_json()
     return stats
 

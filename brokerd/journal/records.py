@@ -11,6 +11,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from brokerd.dead import REASONS, DeadMessage
 from brokerd.kernel.waiting import WAITING_RANGE
 
 TOPIC_CREATED: Final = 1
@@ -32,8 +33,10 @@ WAITING_RANGES: Final = 16
 JOURNAL_BEGUN: Final = 17
 TOPIC_PASSED: Final = 18
 TOPIC_NUMBER_TAKEN: Final = 19
-KINDS: Final = range(TOPIC_CREATED, TOPIC_NUMBER_TAKEN + 1)
-OF_MESSAGES: Final = frozenset((DELIVERED, FINISHED, WAITING, SKIPPED, WAITING_RANGES))
+FAILED: Final = 20
+DEAD: Final = 21
+KINDS: Final = range(TOPIC_CREATED, DEAD + 1)
+OF_MESSAGES: Final = frozenset((DELIVERED, FINISHED, WAITING, SKIPPED, WAITING_RANGES, FAILED, DEAD))
 """The kinds that describe messages of one channel. The channel's number follows the kind."""
 DROPPABLE: Final = OF_MESSAGES | {TOPIC_ROUTED, TOPIC_PASSED, CHANNEL_REWOUND}
 """The kinds that are dropped while journal and disk are full. After one was dropped, none of them is written until the
@@ -51,6 +54,9 @@ CHANNEL = struct.Struct(">BI")
 RANGE = struct.Struct(">QI")
 CHANNEL_RANGE = struct.Struct(">BIQI")
 WAITING_RANGES_IN_A_RECORD: Final = 100
+FAILURE: Final = struct.Struct(">QHQ")
+DEATH: Final = struct.Struct(">QHHBQQB")
+FAILURES_IN_A_RECORD: Final = 100
 BEGUN = struct.Struct(">BQBQ")
 OFFSET = struct.Struct(">Bq")
 
@@ -132,6 +138,41 @@ def waiting_ranges(number: int, ranges: bytes) -> Iterator[bytes]:
     step = WAITING_RANGE.size * WAITING_RANGES_IN_A_RECORD
     for start in range(0, len(ranges), step):
         yield CHANNEL.pack(WAITING_RANGES, number) + ranges[start : start + step]
+
+
+def failed(number: int, failures: Sequence[tuple[int, int, int]]) -> Iterator[bytes]:
+    """Deliveries failed: ``(seq, number of failures, Unix ns of the first)`` each, in as many records as needed."""
+    for start in range(0, len(failures), FAILURES_IN_A_RECORD):
+        portion = failures[start : start + FAILURES_IN_A_RECORD]
+        yield CHANNEL.pack(FAILED, number) + b"".join(FAILURE.pack(*each) for each in portion)
+
+
+def failures_in(record: bytes) -> Iterator[tuple[int, int, int]]:
+    """The failures in a FAILED record."""
+    return FAILURE.iter_unpack(record[CHANNEL.size :])
+
+
+def dead(number: int, messages: Sequence[DeadMessage]) -> Iterator[bytes]:
+    """Messages died, in as many records as needed. The clients' ids have at most 255 bytes."""
+    for start in range(0, len(messages), FAILURES_IN_A_RECORD):
+        parts = [CHANNEL.pack(DEAD, number)]
+        for message in messages[start : start + FAILURES_IN_A_RECORD]:
+            client_id = message.client_id.encode()
+            parts.append(DEATH.pack(*message[:3], message.reason.code, *message[4:6], len(client_id)) + client_id)
+        yield b"".join(parts)
+
+
+def deaths_in(record: bytes) -> Iterator[DeadMessage]:
+    """The messages in a DEAD record. Raises KeyError for an unknown reason."""
+    at = CHANNEL.size
+    while at < len(record):
+        seq, attempts, failures, code, first_ns, died_ns, length = DEATH.unpack_from(record, at)
+        if code >= len(REASONS):
+            raise KeyError(f"no reason {code}")
+        at += DEATH.size
+        client_id = record[at : at + length].decode()
+        at += length
+        yield DeadMessage(seq, attempts, failures, REASONS[code], first_ns, died_ns, client_id)
 
 
 def topic_passed(number: int, routed_end: int) -> bytes:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
-from brokerd.file_header import HEADER_BYTES, JOURNAL, WRITTEN, data_start
+from brokerd.file_header import HEADER_BYTES, data_start, is_intact
 from brokerd.journal import records
 from brokerd.journal.checkpoint import CHECKPOINT, NEW, PREVIOUS, Damaged, Position, position_of, read_checkpoint
 from brokerd.journal.records import KINDS
@@ -75,7 +75,7 @@ def recover(directory: Path) -> Recovered:
             state.is_complete, followed = False, None
         data = path.read_bytes()
         first = data_start(data)
-        if first and any(data[:HEADER_BYTES]) and data[:HEADER_BYTES] != WRITTEN[JOURNAL.kind]:
+        if first and any(data[:HEADER_BYTES]) and not is_intact(data):
             warnings.append(f"{path}: its header is damaged; nothing is lost by it")
         offset = max(first, start.offset if generation == start.generation else 0)
         replay = _replay(state, path, data, offset, None if followed is None else followed.offset)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import struct
+from base64 import b64decode, b64encode
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NotRequired, TypedDict, final
 
 from brokerd.clock import KeptClock
+from brokerd.dead import DeadMessage, DeadMessages
 from brokerd.journal import records
 from brokerd.journal.records import RANGE
 from brokerd.kernel.waiting import WAITING_RANGE
@@ -121,9 +123,28 @@ class _AsideLine(TypedDict):
     """``(first, count)`` ranges. Older versions do not read them, and deliver these messages again."""
 
 
+@final
+class _FailedLine(TypedDict):
+    """Failed deliveries of a channel's messages: ``seq, failures, Unix ns of the first``."""
+
+    failed_of: int
+    failed: list[tuple[int, int, int]]
+
+
+@final
+class _DeadLine(TypedDict):
+    """Dead messages of a channel: base64 of :data:`brokerd.dead.ENTRY`, and the ids of clients that they refer to."""
+
+    dead_of: int
+    dead: str
+    clients: list[str]
+
+
 @dataclass
 class ChannelState:
     """The state of a channel. ``aside`` maps the number of each set-aside message to (attempts, due_ns or 0).
+
+    ``failed`` has the number of failed deliveries of set-aside messages, and when the first one failed, Unix ns.
 
     A snapshot of a running node has these in ``waiting`` instead: packed WAITING_RANGE, in any order. ``removed`` has
     the ``(first, count)`` ranges from ``head`` on that were finished, as of the checkpoint.
@@ -137,6 +158,8 @@ class ChannelState:
     aside: dict[int, tuple[int, int]] = field(default_factory=dict)
     waiting: bytes = b""
     removed: list[tuple[int, int]] = field(default_factory=list)
+    failed: dict[int, tuple[int, int]] = field(default_factory=dict)
+    dead: DeadMessages = field(default_factory=DeadMessages)
 
     def __post_init__(self) -> None:
         self.delivered = Delivered(self.head)
@@ -154,32 +177,56 @@ class ChannelState:
         """Set aside messages for another delivery at ``due_ns``, on the kept clock; 0 means at once."""
         for seq in range(first, first + count):
             self.aside[seq] = (attempts, due_ns)
+        if self.dead:
+            self.dead.remove(range(first, first + count))
         self.delivered.mark(first, count)
 
     def finish(self, first: int, count: int) -> None:
         """Record messages as finished."""
-        if self.aside:
-            for seq in range(first, first + count):
-                self.aside.pop(seq, None)
+        for kept in (self.aside, self.failed):
+            if kept:
+                for seq in range(first, first + count):
+                    kept.pop(seq, None)
+        if self.dead:
+            self.dead.remove(range(first, first + count))
         self.delivered.mark(first, count)
+
+    def die(self, message: DeadMessage) -> None:
+        """Record a message as dead."""
+        self.aside.pop(message.seq, None)
+        self.failed.pop(message.seq, None)
+        self.dead.add(message)
+        self.delivered.mark(message.seq, 1)
+
+    def empty(self, head: int) -> None:
+        """Forget all messages but the dead ones, and continue at ``head``."""
+        self.head = head
+        self.aside.clear()
+        self.failed.clear()
+        self.delivered = Delivered(head)
 
     @property
     def known_end(self) -> int:
         """The number after the last message that any record mentions."""
-        return max(self.head, self.delivered.end, 1 + max(self.aside, default=-1))
+        return max(self.head, self.delivered.end, 1 + max(self.aside, default=-1), self.dead.end)
 
     def rewind(self, head: int, forgotten: list[tuple[int, int]]) -> None:
-        """Move the cursor back to ``head``, and forget the set-aside messages in the ``(first seq, count)`` ranges.
+        """Move the cursor back to ``head``, and forget the messages in the ``(first seq, count)`` ranges.
 
         If ``head`` is above the present one, records were lost; the lower one is used.
         """
         head = min(head, self.head)
         self.aside |= dict.fromkeys((seq for seq in self.delivered.open_below(self.head) if seq < head), (1, 0))
         starts = [first for first, _ in forgotten]
-        for seq in [seq for seq in self.aside if seq >= head]:
+
+        def is_forgotten(seq: int) -> bool:
             at = bisect_right(starts, seq) - 1
-            if at >= 0 and seq < starts[at] + forgotten[at][1]:
-                del self.aside[seq]
+            return seq >= head and at >= 0 and seq < starts[at] + forgotten[at][1]
+
+        for kept in (self.aside, self.failed):
+            for seq in [seq for seq in kept if is_forgotten(seq)]:
+                del kept[seq]
+        self.dead.remove([message.seq for message in self.dead.starting_at(head) if is_forgotten(message.seq)])
         self.head, self.delivered = head, Delivered(head)
 
     def portions(self) -> Iterator[list[tuple[int, ...]]]:
@@ -262,6 +309,12 @@ class NodeState:
         elif kind == records.WAITING_RANGES:
             for waiting in WAITING_RANGE.iter_unpack(record[records.CHANNEL.size :]):
                 channel.wait(*waiting)
+        elif kind == records.FAILED:
+            for seq, failures, first_ns in records.failures_in(record):
+                channel.failed[seq] = failures, first_ns
+        elif kind == records.DEAD:
+            for message in records.deaths_in(record):
+                channel.die(message)
         else:
             channel.delivered.mark(*RANGE.unpack_from(record, records.CHANNEL.size))
 
@@ -306,11 +359,8 @@ class NodeState:
             self.channels[number].paused = bool(paused)
         elif kind == records.CHANNEL_EMPTIED:
             _, number, head = records.CHANNEL_GATE.unpack(record)
-            channel = self.channels[number]
             self._note_end(number)
-            channel.head = head
-            channel.aside.clear()
-            channel.delivered = Delivered(head)
+            self.channels[number].empty(head)
         elif kind == records.CHANNEL_REWOUND:
             _, number, head = records.CHANNEL_GATE.unpack_from(record)
             forgotten = RANGE.iter_unpack(record[records.CHANNEL_GATE.size :])
@@ -393,14 +443,24 @@ class NodeState:
             removed = channel.removed_ahead()
             for start in range(0, len(removed), WAITING_IN_A_LINE):
                 yield _line(aside_of=channel.number, aside=[], removed=removed[start : start + WAITING_IN_A_LINE])
+            failed = [(seq, *failure) for seq, failure in channel.failed.items()]
+            for start in range(0, len(failed), WAITING_IN_A_LINE):
+                yield _line(failed_of=channel.number, failed=failed[start : start + WAITING_IN_A_LINE])
+            for block, clients in channel.dead.packed():
+                yield _line(dead_of=channel.number, dead=b64encode(block).decode(), clients=clients)
 
     @classmethod
     def from_lines(cls, lines: Iterable[str]) -> NodeState:
         """Read the lines of a checkpoint. Raises ValueError, KeyError or TypeError for other contents."""
         state = cls()
         for line in lines:
-            data: _TopicLine | _ChannelLine | _AsideLine | _NodeLine = json.loads(line)
-            if "aside_of" in data:
+            data: _TopicLine | _ChannelLine | _AsideLine | _FailedLine | _DeadLine | _NodeLine = json.loads(line)
+            if "failed_of" in data:
+                failed = {seq: (failures, first_ns) for seq, failures, first_ns in data["failed"]}
+                state.channels[data["failed_of"]].failed |= failed
+            elif "dead_of" in data:
+                state.channels[data["dead_of"]].dead.add_packed(b64decode(data["dead"]), data["clients"])
+            elif "aside_of" in data:
                 channel = state.channels[data["aside_of"]]
                 channel.aside.update(_aside(data["aside"]))
                 channel.remove(data.get("removed", []))

@@ -223,6 +223,7 @@ def broker_router(
     router.add("GET", "/channel/rewind", channels.rewind_preview)
     router.add("POST", "/channel/finish", channels.finish)
     router.add("POST", "/channel/requeue", channels.requeue)
+    router.add("POST", "/channel/bury", channels.bury)
     router.add("GET", "/channel/peek", channels.peek)
     router.add("GET", "/channel/scan", channels.scan)
     router.add("GET", "/channel/message", channels.message)

@@ -5,10 +5,12 @@ As in nsqd, not every endpoint checks names, and the error codes differ.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from brokerd.message_actions import MAX_IDS, ActedOn, finish, requeue
+from brokerd.dead import Reason
+from brokerd.message_actions import MAX_IDS, ActedOn, ChosenDead, bury, finish, finish_dead, requeue, requeue_dead
 from brokerd.peek import PAGE, PeekState, peek, row
 from brokerd.rewind import Rewound, preview, rewind
 from brokerd.scan import SCAN_MESSAGES, body_of, find, scan, state_of
@@ -19,7 +21,7 @@ from nsqwire.gojson import encode_without_floats
 from nsqwire.names import is_valid_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     from brokerd.broker import Broker
     from brokerd.channel import Channel
@@ -30,6 +32,7 @@ MAX_OFFSET = 1_000_000_000
 MAX_SEQ = 2**63 - 1
 DEFAULT_BODY_BYTES = 1024
 MAX_BODY_BYTES = 64 * 1024
+MAX_RATE = 1_000_000
 MESSAGE_NOT_FOUND = "MESSAGE_NOT_FOUND"
 BYTES_HEADER = (b"Content-Type", b"application/octet-stream")
 
@@ -109,9 +112,12 @@ class ChannelVerbs:
         topic.delete_channel(channel)
         return empty()
 
-    def empty(self, request: Request) -> Response:
-        """Drop all messages: waiting, in flight and deferred."""
-        self._find(request).empty()
+    def empty(self, request: Request) -> Response | Awaitable[Response]:
+        """Drop all messages that are waiting, in flight or deferred; with ``state=dead``, the dead ones instead."""
+        channel = self._find(request)
+        if _asks_dead(request):
+            return _counted("finished", finish_dead(channel, _chosen_dead(request)))
+        channel.empty()
         return empty()
 
     def pause(self, request: Request) -> Response:
@@ -147,9 +153,20 @@ class ChannelVerbs:
         """Remove messages from the channel, by their ids."""
         return self._act_by_id(request, "finished", finish)
 
-    def requeue(self, request: Request) -> Response:
-        """Make messages ready, by their ids. Those in flight are taken from their clients."""
-        return self._act_by_id(request, "requeued", requeue)
+    def requeue(self, request: Request) -> Response | Awaitable[Response]:
+        """Make messages ready, by their ids; with ``state=dead``, all dead ones, or those of a reason or since a time.
+
+        Those in flight are taken from their clients.
+        """
+        if not _asks_dead(request):
+            return self._act_by_id(request, "requeued", requeue)
+        channel, chosen = self._find(request), _chosen_dead(request)
+        rate = _bounded(request, "rate", default=0, most=MAX_RATE)
+        return _counted("requeued", requeue_dead(channel, chosen, rate=rate, now=self._broker.runtime.now()))
+
+    def bury(self, request: Request) -> Response:
+        """Let messages die, by their ids. Those in flight are taken from their clients."""
+        return self._act_by_id(request, "buried", bury)
 
     def _act_by_id(self, request: Request, done: str, act: Callable[[Channel, Iterable[bytes]], ActedOn]) -> Response:
         channel = self._find(request)
@@ -166,7 +183,7 @@ class ChannelVerbs:
         return Response(200, encode_without_floats(answer), (JSON_HEADER, NSQ_HEADER))
 
     def peek(self, request: Request) -> Response:
-        """Return messages that are ready, in flight or deferred. Changes nothing."""
+        """Return messages that are ready, in flight, deferred or dead. Changes nothing."""
         channel = self._find(request)
         try:
             state = PeekState(request.params.get("state", PeekState.READY))
@@ -182,12 +199,14 @@ class ChannelVerbs:
         return Response(200, encode_without_floats(page), (JSON_HEADER, NSQ_HEADER))
 
     def scan(self, request: Request) -> Response:
-        """Return messages in all states with their whole bodies, in the order of publication. Changes nothing."""
+        """Return messages with their whole bodies, in the order of publication: the dead ones, or those in all other
+        states. Changes nothing."""
         channel = self._find(request)
         page = scan(
             channel,
             _bounded(request, "from", default=0, most=MAX_SEQ),
             limit=_bounded(request, "limit", default=SCAN_MESSAGES, most=SCAN_MESSAGES),
+            dead=_asks_dead(request),
         )
         return Response(200, encode_without_floats(page), (JSON_HEADER, NSQ_HEADER))
 
@@ -230,6 +249,36 @@ class ChannelVerbs:
         if not is_valid_name(channel):
             raise HTTPError(400, "INVALID_ARG_CHANNEL")
         return topic, channel
+
+
+def _asks_dead(request: Request) -> bool:
+    """Whether the request has ``state=dead``. Raises HTTPError for another state."""
+    state = request.params.get("state", "")
+    if state not in ("", PeekState.DEAD):
+        raise HTTPError(400, "INVALID_ARG_STATE")
+    return state == PeekState.DEAD
+
+
+def _chosen_dead(request: Request) -> ChosenDead:
+    """The dead messages of the parameters ``reason`` and ``since``. Raises HTTPError with the parameter's name."""
+    reason, since = request.params.get("reason"), request.params.get("since")
+    try:
+        chosen = None if reason is None else Reason(reason)
+    except ValueError:
+        raise HTTPError(400, "INVALID_ARG_REASON") from None
+    try:
+        return ChosenDead(chosen, 0 if since is None else past_ns(since, time.time_ns()))
+    except ValueError:
+        raise HTTPError(400, "INVALID_ARG_SINCE") from None
+
+
+async def _counted(done: str, portions: Iterator[int]) -> Response:
+    """Act on portions of messages, between which the broker does other work. The response has their number."""
+    total = 0
+    for count in portions:
+        total += count
+        await asyncio.sleep(0)
+    return Response(200, encode_without_floats({done: total}), (JSON_HEADER, NSQ_HEADER))
 
 
 def _bounded(request: Request, name: str, *, default: int, most: int) -> int:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import copy
 import enum
 from dataclasses import dataclass, field
+from typing import ClassVar
 
+from brokerd.policy import Policy
 from tests.brokerd.clockwork import MSG_TIMEOUT_S
 
 MAX_MSG_TIMEOUT_S = 900.0
@@ -19,6 +21,7 @@ class Status(enum.Enum):
     QUEUED = "queued"
     IN_FLIGHT = "in flight"
     DEFERRED = "deferred"
+    DEAD = "dead"
 
 
 @dataclass
@@ -32,9 +35,17 @@ class Expected:
     client: int = 0
     sent_at: float = 0.0
     message_id: bytes = b""
+    failures: int = 0
 
     def requeue(self) -> None:
         self.status, self.when, self.client = Status.QUEUED, 0.0, 0
+
+    def die(self) -> None:
+        self.status, self.when, self.client = Status.DEAD, 0.0, 0
+
+    def revive(self, due: float = 0.0) -> None:
+        self.attempts = self.failures = 0
+        self.defer(due) if due else self.requeue()
 
     def defer(self, due: float) -> None:
         self.status, self.when, self.client = Status.DEFERRED, due, 0
@@ -46,6 +57,7 @@ class ChannelModel:
 
     messages: dict[bytes, Expected] = field(default_factory=dict)
     paused: bool = False
+    policy: ClassVar[Policy] = Policy()
 
     def copy(self) -> ChannelModel:
         return ChannelModel({body: copy.copy(message) for body, message in self.messages.items()}, self.paused)
@@ -59,8 +71,19 @@ class ChannelModel:
     def pass_time(self, now: float) -> None:
         """Messages that timed out or became due by ``now`` are ready."""
         for message in self.messages.values():
-            if message.status is not Status.QUEUED and message.when <= now:
+            if message.status is Status.IN_FLIGHT and message.when <= now:
+                self.fail(message, message.when)
+            if message.status is Status.DEFERRED and message.when <= now:
                 message.requeue()
+
+    def fail(self, message: Expected, now: float, *, delay_s: float = 0.0, delays: bool = True) -> None:
+        """A delivery failed: the message is ready again, after ``delay_s`` or by the policy, or dead."""
+        if self.policy.counts_failures:
+            message.failures += 1
+        delay_s = delay_s or (self.policy.delay_s(message.failures) if delays else 0.0)
+        message.defer(now + delay_s) if delay_s else message.requeue()
+        if self.policy.is_last(message.failures):
+            message.die()
 
     def deliver(self, body: bytes, attempts: int, client: int, message_id: bytes, now: float) -> None:
         """The broker sent a message: it must have been ready, and this must be its next attempt."""
@@ -77,7 +100,7 @@ class ChannelModel:
 
     def leave(self, client: int) -> None:
         for body in self.held_by(client):
-            self.messages[body].requeue()
+            self.fail(self.messages[body], 0.0, delays=False)
 
 
 @dataclass
@@ -140,7 +163,7 @@ def check_same(found: TopicModel, expected: TopicModel) -> None:
         for body, message in channel.messages.items():
             is_ = found.channels[name].messages[body]
             same = is_.status is message.status and abs(is_.when - message.when) < DUE_TOLERANCE_S
-            same = same and is_.attempts == message.attempts
+            same = same and (is_.attempts, is_.failures) == (message.attempts, message.failures)
             assert same, f"{body[:20]!r}: {is_}, but it was {message}"
 
 
@@ -206,11 +229,32 @@ def _check_channel(
     for body in owed & is_.messages.keys():
         message = is_.messages[body]
         states = [each.messages[body] for each in (was, will_be) if body in each.messages]
-        lowest = max(min(each.attempts for each in states), sent.get(body, 0))
         shown = f"{body[:20]!r}: {message}, but it was {states}"
+        _check_failures(message, states, is_.policy, shown, now)
+        if Status.DEAD in (message.status, *(each.status for each in states)):
+            continue
+        lowest = max(min(each.attempts for each in states), sent.get(body, 0))
         assert lowest <= message.attempts <= lowest + 1, shown
+        if message.status is Status.DEFERRED and message.failures > states[0].failures:
+            continue
         dues = [each.when for each in states if each.status is Status.DEFERRED]
         if message.status is Status.DEFERRED:
             assert any(abs(message.when - due) < DUE_TOLERANCE_S for due in dues), shown
         elif len(dues) == len(states):
             assert min(dues) <= now, f"{shown}: before its time"
+
+
+def _check_failures(message: Expected, states: list[Expected], policy: Policy, shown: str, now: float) -> None:
+    """Each failure counts once. The step may have come further than the model: up to two timeouts of one message."""
+    fewest, most = min(each.failures for each in states), max(each.failures for each in states)
+    if all(each.status is Status.DEAD for each in states):
+        assert (message.status, message.failures) == (Status.DEAD, most), shown
+    elif message.status is Status.DEAD and all(each.status is not Status.DEAD for each in states):
+        assert policy.is_last(message.failures), shown
+    else:
+        assert fewest <= message.failures <= most + 2, shown
+    if message.status is Status.DEFERRED and message.failures > fewest and not policy.delay_s(1):
+        assert any(each.when for each in states), shown
+    if message.status is Status.DEFERRED and message.failures > states[0].failures:
+        latest = max([now + policy.delay_s(message.failures), *(each.when for each in states)])
+        assert message.when <= latest + DUE_TOLERANCE_S, shown

@@ -117,8 +117,16 @@ class BrokerMachine(RuleBasedStateMachine):
         self.awaited: list[Topic] = []
         """Topics whose channels lookup is asked for."""
 
-    @initialize(in_background=st.booleans(), retains=st.booleans(), reads_in_a_slice=st.sampled_from([3, 1000]))
-    def start(self, in_background: bool, retains: bool, reads_in_a_slice: int) -> None:
+    @initialize(
+        in_background=st.booleans(),
+        retains=st.booleans(),
+        reads_in_a_slice=st.sampled_from([3, 1000]),
+        max_attempts=st.sampled_from([0, 1, 2, 3]),
+        retry_delay=st.sampled_from(["", "", "2s..3s"]),
+    )
+    def start(
+        self, in_background: bool, retains: bool, reads_in_a_slice: int, max_attempts: int, retry_delay: str
+    ) -> None:
         FUSE.put_out()
         DISK.is_full, DISK.has_descriptors = False, True
         self.in_background = in_background
@@ -126,7 +134,15 @@ class BrokerMachine(RuleBasedStateMachine):
         retention = timedelta(days=1000 if retains else 0)
         self.path = self._directory()
         self._clock.clear()
-        self.node = Node(self.path, wall=WALL_S, mem_queue_size=1_000_000, retention=retention)
+        self.node = Node(
+            self.path,
+            wall=WALL_S,
+            mem_queue_size=1_000_000,
+            retention=retention,
+            max_attempts=max_attempts,
+            retry_delay=retry_delay,
+        )
+        ChannelModel.policy = self.node.broker.runtime.policy
         self.retains = retains
         self._clock[:] = [self.node]
         self.topic = self.node.broker.topic("t")
@@ -217,6 +233,7 @@ class BrokerMachine(RuleBasedStateMachine):
             counts = (channel.depth, channel.in_flight_count, channel.deferred_count)
             wanted = tuple(map(expected.count, (Status.QUEUED, Status.IN_FLIGHT, Status.DEFERRED)))
             assert counts == wanted, f"depth, in flight, deferred of {name}: {counts}, not {wanted}"
+            assert len(channel.dead) == expected.count(Status.DEAD), f"dead of {name}"
             age = channel.oldest_unfinished_age_ns(self.node.wall_ns())
             assert (age is not None) == bool(wanted[0] or wanted[1])
         for consumer in self.consumers:
@@ -247,20 +264,28 @@ class BrokerMachine(RuleBasedStateMachine):
     def _found_channel(self, channel: Channel) -> ChannelModel:
         assert not channel.in_flight_count
         found = ChannelModel(paused=channel.paused)
-        for state, status in ((PeekState.READY, Status.QUEUED), (PeekState.DEFERRED, Status.DEFERRED)):
+        failed = {seq: failures for seq, (failures, _) in channel.in_flight.failed.items()}
+        states = {
+            PeekState.READY: Status.QUEUED,
+            PeekState.DEFERRED: Status.DEFERRED,
+            PeekState.DEAD: Status.DEAD,
+        }
+        for state, status in states.items():
             for offset in itertools.count(0, PAGE):
                 page = peek(channel, state, offset=offset, limit=PAGE, max_body_bytes=10_000)
                 for message in page["messages"]:
-                    when = 0.0
+                    when, seq = 0.0, int(message["id"][6:], 16)
                     if message["due"]:
-                        when = channel.in_flight.aside.get(int(message["id"][6:], 16)).when  # figures are rounded
+                        when = channel.in_flight.aside.get(seq).when  # figures are rounded
                         shown = self.node.now + (message["due"] - self.node.wall_ns()) / 1e9
                         assert abs(shown - when) < DUE_TOLERANCE_S
                     body = b64decode(message["body"])
                     assert body not in found.messages, f"{body[:20]!r} is there twice"
-                    found.messages[body] = Expected(status, message["attempts"], when)
+                    failures = message["death"]["failures"] if "death" in message else failed.pop(seq, 0)
+                    found.messages[body] = Expected(status, message["attempts"], when, failures=failures)
                 if offset + PAGE >= page["total"]:
                     break
+        assert not failed, f"{channel.name} has failures of messages that it does not have"
         return found
 
     # -- publishers -----------------------------------------------------------------------------------------------
@@ -381,7 +406,7 @@ class BrokerMachine(RuleBasedStateMachine):
         if held:
             message = model.messages[data.draw(st.sampled_from(held), label="body")]
             with self.step():
-                message.defer(self.node.now + delay_s) if delay_s else message.requeue()
+                model.fail(message, self.node.now, delay_s=delay_s)
                 line = memoryview(b"REQ %b 9\n" % message.message_id)
                 assert not channel.requeue(consumer.client, line, 1, delay_s, self.node.now)
 
@@ -444,21 +469,20 @@ class BrokerMachine(RuleBasedStateMachine):
     def empty_channel(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.model.channels)), label="channel")
         with self.refusable():
-            self.model.channels[name].messages.clear()
+            model = self.model.channels[name]
+            model.messages = {body: each for body, each in model.messages.items() if each.status is Status.DEAD}
             self.topic.channels[name].empty()
 
     @precondition(lambda self: self.model.channels and DISK.has_descriptors)
     @rule(
         data=st.data(),
         share=st.sampled_from([0.1, 0.3, 0.5, 1.0]),
-        is_finished=st.booleans(),
+        verb=st.sampled_from(["finish", "requeue", "bury"]),
         at_checkpoint=st.booleans(),
         killed=st.booleans(),
     )
-    def act_on_messages(
-        self, data: st.DataObject, share: float, is_finished: bool, at_checkpoint: bool, killed: bool
-    ) -> None:
-        """An operator finishes or requeues messages in any state, those that another client has in flight included."""
+    def act_on_messages(self, data: st.DataObject, share: float, verb: str, at_checkpoint: bool, killed: bool) -> None:
+        """An operator finishes, requeues or buries messages in any state, also those in flight with another client."""
         name = data.draw(st.sampled_from(sorted(self.model.channels)), label="channel")
         channel, model = self.topic.channels[name], self.model.channels[name]
         ids = {}
@@ -472,16 +496,48 @@ class BrokerMachine(RuleBasedStateMachine):
         gone = [message_id for body, message_id in ids.items() if body not in model.messages][:3]
         with self.refusable():
             for body in taken:
-                if is_finished:
+                message = model.messages[body]
+                if verb == "finish":
                     del model.messages[body]
+                elif verb == "bury":
+                    message.die()
+                elif message.status is Status.DEAD:
+                    message.revive()
                 else:
-                    model.messages[body].requeue()
-            act = message_actions.finish if is_finished else message_actions.requeue
+                    message.requeue()
+            act = getattr(message_actions, verb)
             assert act(channel, [ids[body] for body in taken] + gone) == (len(taken), gone)
         if at_checkpoint:
             self.checkpoint()
         if killed:
             self.kill()
+
+    @precondition(lambda self: any(each.count(Status.DEAD) for each in self.model.channels.values()))
+    @rule(data=st.data(), verb=st.sampled_from(["requeue", "requeue", "finish"]), rate=st.sampled_from([0, 0, 1, 100]))
+    def act_on_the_dead(self, data: st.DataObject, verb: str, rate: int) -> None:
+        """An operator requeues all dead messages of a channel, or removes them."""
+        names = [name for name, each in self.model.channels.items() if each.count(Status.DEAD)]
+        name = data.draw(st.sampled_from(sorted(names)), label="channel")
+        channel, model = self.topic.channels[name], self.model.channels[name]
+        numbers = [int(message["id"][6:], 16) for message in self.dead_of(channel)]
+        bodies = [b64decode(message["body"]) for message in self.dead_of(channel)]
+        assert (sorted(numbers), len(bodies)) == (numbers, model.count(Status.DEAD))
+        chosen, now = message_actions.ChosenDead(), self.node.now
+        with self.refusable():
+            for at, body in enumerate(bodies):
+                if verb == "finish":
+                    del model.messages[body]
+                else:
+                    model.messages[body].revive(now + at / rate if rate else 0.0)
+            if verb == "finish":
+                done = sum(message_actions.finish_dead(channel, chosen))
+            else:
+                done = sum(message_actions.requeue_dead(channel, chosen, rate=rate, now=now))
+            assert done == len(bodies)
+
+    @staticmethod
+    def dead_of(channel: Channel) -> list[Any]:
+        return list(peek(channel, PeekState.DEAD, offset=0, limit=10_000, max_body_bytes=10_000)["messages"])
 
     @precondition(lambda self: self.retains and self.model.channels and DISK.has_descriptors)
     @rule(
@@ -519,8 +575,9 @@ class BrokerMachine(RuleBasedStateMachine):
         if bodies:
             with self.refusable():
                 for at, body in enumerate(bodies, seq):
-                    kept = body not in self.emptied
-                    if kept and (body not in model.messages or (at < head and body not in self.deferred)):
+                    kept, message = body not in self.emptied, model.messages.get(body)
+                    comes_again = message is None or message.status is Status.DEAD
+                    if kept and (comes_again or (at < head and body not in self.deferred)):
                         model.messages[body] = Expected(Status.QUEUED)
                 channel.rewind(seq)
         if killed:

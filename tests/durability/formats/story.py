@@ -11,6 +11,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+from brokerd import message_actions
 from brokerd.last_stats import write_last_stats
 from tests.brokerd.clockwork import Delivery, Node
 
@@ -27,10 +28,13 @@ OWED: dict[str, dict[str, list[bytes]]] = {
 }
 """The messages that each channel still has to deliver. Those of ``mail`` wait in the topic."""
 
+DEAD, FAILED = b"dead", b"failed once"
+"""The messages of ``broken``, which formats 0 and 1 do not have: an operator buried one, the other was requeued."""
+
 
 def write(data_path: Path, *, closed: bool) -> None:
     """Write a data path, and end the broker by SIGTERM if ``closed``, else by SIGKILL."""
-    node = Node(data_path)
+    node = Node(data_path, max_attempts=2)
     orders = node.broker.topic("orders")
     a = orders.channel("a")
     orders.channel("b").pause()
@@ -47,6 +51,15 @@ def write(data_path: Path, *, closed: bool) -> None:
     node.broker.topic("mail").publish(MAIL)
     node.broker.topic("later").channel("a")
     node.broker.topic("later").publish(LATER, defer_ms=20_000)
+    client.ready_count = 0
+    broken = node.broker.topic("broken").channel("a")
+    node.broker.topic("broken").publish([DEAD, FAILED])
+    got.clear()
+    client = node.subscribe("broken", "a", 2, got.append)
+    node.pass_until(node.now)
+    ids = {each.body: each.message_id for each in got}
+    message_actions.bury(broken, [ids[DEAD]])
+    broken.requeue(client, memoryview(b"REQ %b 9\n" % ids[FAILED]), 1, 30.0, node.now)
     if closed:
         write_last_stats(node.broker, data_path)
         node.broker.close()
