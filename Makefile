@@ -28,7 +28,7 @@ KERNEL_SETUP := distributions/daemons/setup.py
 KERNEL_SOURCES := $(wildcard brokerd/kernel/_*.pyx brokerd/kernel/*.pxd brokerd/kernel/*.h)
 BYTECODE_OF := brokerd nsqwire nsqdaemon nsqcommand nsqcluster lookup aionsq
 BYTECODE_SOURCES := $(shell find $(BYTECODE_OF) -name '*.py')
-PLATFORM_SOURCES := $(shell find platform -name '*.py' -not -path '*/nsq/*' -not -path '*/migrations/*')
+PLATFORM_SOURCES := $(shell find platform nsqwire nsqcluster -name '*.py' -not -path '*/nsq/*' -not -path '*/migrations/*')
 FRONTEND_SOURCES := $(shell find frontend/src frontend/public -type f -not -name schema.d.ts) \
 	$(wildcard frontend/*.html frontend/*.ts frontend/*.js frontend/tsconfig*.json)
 

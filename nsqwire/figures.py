@@ -127,6 +127,10 @@ FIGURES: tuple[Figure, ...] = (
            "removed by operators, unfinished; 0 for Go's nsqd", archived_since=3),
     Figure("channel", "rewound_count", COUNTER, "messages",
            "finished or emptied, and returned by a rewind; 0 for Go's nsqd", archived_since=3),
+    Figure("channel", "dead_count", GAUGE, "messages", "dead; 0 for Go's nsqd", history="dead",
+           alert=Alert("Dead", "Messages whose deliveries failed too often, or that an operator buried. Go's nsqd has "
+                       "none.")),
+    Figure("channel", "died_count", COUNTER, "messages", "died; 0 for Go's nsqd"),
     Figure("channel", "zone_local_msg_count", COUNTER, "messages", "sent to clients in the node's zone",
            in_row=False, is_collected=False),
     Figure("channel", "region_local_msg_count", COUNTER, "messages", "sent to clients elsewhere in its region",
@@ -148,6 +152,9 @@ FIGURES: tuple[Figure, ...] = (
            rate_of="emptied_count", history="emptied_rate"),
     Figure("channel", "rewound_rate", RATE, "messages/s", "returned by a rewind; unknown for Go's nsqd",
            rate_of="rewound_count", history="rewound_rate"),
+    Figure("channel", "death_rate", RATE, "messages/s", "died; unknown for Go's nsqd", rate_of="died_count",
+           history="death_rate",
+           alert=Alert("Deaths", "Messages that die, per second. Go's nsqd has none.")),
     Figure("channel", "oldest_age_ms", AGE, "ms", "age of the oldest message that is not finished",
            computed=True, history="oldest_age_ms",
            alert=Alert("Oldest age", "Age of the oldest message that no consumer has finished. Go's nsqd does not "

@@ -8,6 +8,8 @@ export const CHANNEL_SHARE = ['node', 'paused', 'depth', 'in_flight_count', 'def
 export type Metric =
   | 'byte_rate'
   | 'clients'
+  | 'dead'
+  | 'death_rate'
   | 'deferred'
   | 'depth'
   | 'emptied_rate'
