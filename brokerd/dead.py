@@ -10,6 +10,7 @@ import struct
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from nsqwire.units import Nanoseconds
@@ -17,6 +18,7 @@ from nsqwire.units import Nanoseconds
 ENTRY: Final = struct.Struct(">QHHBQQI")
 """``seq | attempts | failures | reason | first failure, ns | death, ns | position of the client's id``."""
 _SEQ: Final = struct.Struct(">Q")
+_REASON_AT: Final = 12
 ENTRIES_IN_A_BLOCK: Final = 256
 MAX_CLIENT_ID_BYTES: Final = 255
 """A longer id of a client is cut."""
@@ -222,23 +224,25 @@ class DeadMessages:
     # -- checkpoints ----------------------------------------------------------------------------------------------
 
     def packed(self) -> Iterator[tuple[bytes, list[str]]]:
-        """Yield blocks of packed entries, each with the ids of clients that the positions in it refer to."""
-        for block in self._blocks:
-            positions = dict[int, int]()
-            entries = list[bytes]()
-            for fields in ENTRY.iter_unpack(block):
-                position = positions.setdefault(fields[6], len(positions))
-                entries.append(ENTRY.pack(*fields[:6], position))
-            yield b"".join(entries), [self._names[position] for position in positions]
+        """Yield blocks of packed entries, the first one with the ids of clients that all positions refer to."""
+        for number, block in enumerate(self._blocks):
+            yield block, [] if number else self._names
 
     def add_packed(self, block: bytes, names: list[str]) -> None:
-        """Add a block that ``packed`` yielded. Raises ValueError or struct.error if it is none."""
-        if len(block) % ENTRY.size:
-            raise ValueError("a block of dead messages has half an entry")
-        for seq, attempts, failures, reason, first_ns, died_ns, position in ENTRY.iter_unpack(block):
-            if reason >= len(REASONS) or position >= len(names):
-                raise ValueError("a dead message has an unknown reason or client")
-            self.add(DeadMessage(seq, attempts, failures, REASONS[reason], first_ns, died_ns, names[position]))
+        """Add the next block that ``packed`` yielded. Raises ValueError if it is none."""
+        count, rest = divmod(len(block), ENTRY.size)
+        for name in names:
+            self._position(name)
+        seqs = struct.unpack(">" + "Q25x" * count, block) if not rest else ()
+        positions = struct.unpack(">" + "29xI" * count, block) if not rest else ()
+        codes = block[_REASON_AT :: ENTRY.size]
+        is_sorted = all(earlier < later for earlier, later in pairwise((self.end - 1, *seqs)))
+        if not seqs or not is_sorted or max(positions) >= len(self._names) or max(codes) >= len(REASONS):
+            raise ValueError("a block of dead messages is out of order, or has an unknown reason or client")
+        for code, times in Counter(codes).items():
+            self.counts[REASONS[code]] += times
+        self._blocks.append(block)
+        self._firsts.append(seqs[0])
 
 
 def _message(block: bytes, offset: int, names: list[str]) -> DeadMessage:
