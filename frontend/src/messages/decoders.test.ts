@@ -100,3 +100,10 @@ it('the beginning of a body is one line', () => {
   expect(beginning(bytes('{\n  "a": 1\n}'))).toBe('{ "a": 1 }');
   expect(beginning(Uint8Array.of(0, 255))).toBe('00 ff');
 });
+
+it('a map whose key is a map in a map is refused before its text doubles', () => {
+  const depth = 26;
+  const nested = Uint8Array.from([...Array<number>(depth).fill(0x81), 0xc0, ...Array<number>(depth).fill(0xc0)]);
+  expect(read(nested, 'msgpack')).toEqual(['hex', expect.any(String) as string, expect.stringContaining('as a key has more than 1000 characters') as string]);
+  expect(read(Uint8Array.of(0x81, 0x91, 0x01, 0x02), 'msgpack')[0]).toBe('msgpack');
+});

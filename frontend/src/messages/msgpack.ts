@@ -22,6 +22,8 @@ extensionCodec.register({
 /** Before each key, so that a JavaScript object keeps the order of keys such as 1, and `__proto__` is an ordinary key. */
 const MARK = '\u0000';
 
+const LONGEST_KEY = 1000;
+
 /** Raises NotDecoded. */
 export function msgpackTree(bytes: Uint8Array): Tree {
   const most = bytes.length;
@@ -36,7 +38,11 @@ export function msgpackTree(bytes: Uint8Array): Tree {
       maxExtLength: most,
       mapKeyConverter: (key) => {
         const leaf = treeOf(key, 0);
-        return MARK + ('text' in leaf ? leaf.text : JSON.stringify(leaf));
+        if ('text' in leaf) return MARK + leaf.text;
+        // Each map within a key doubles the escapes in the key's text.
+        const text = JSON.stringify(leaf);
+        if (text.length > LONGEST_KEY) throw new NotDecoded(`a map or list as a key has more than ${LONGEST_KEY} characters`);
+        return MARK + text;
       },
     });
     return treeOf(value, 0);
