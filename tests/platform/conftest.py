@@ -333,6 +333,7 @@ def dispatcher(redis: Redis, settings: Any, tmp_path: Path) -> Iterator[Callable
     yield start
     for process in started:
         process.stop()
+        assert "raised unexpected" not in process.output, process.output
 
 
 # ---- nsqadmin's scripts

@@ -172,8 +172,10 @@ class Execution:
         finally:
             for task in self._acting:
                 task.cancel()
-            await self._query(connection.close)
-            self._database.shutdown()
+            try:
+                await self._query(lambda: connection.close())  # looked up in the thread, which has its own connection
+            finally:
+                self._database.shutdown()
 
     async def _act(self, perform: Perform) -> None:
         is_last = False
