@@ -365,6 +365,10 @@ def test_reports_reach_every_browser(join, web):
         ('{"type":"watch","topic":"a b","channel":"c"}', "names"),
         ('{"type":"watch","topic":{},"channel":["c"]}', "names"),
         ('{"type":["watch"]}', "unknown type"),
+        ('{"type":"view","topic":"\\ud800"}', "view takes"),
+        ('{"type":"view","node":"\\ud800"}', "view takes"),
+        ('{"type":"view","topic":"a/b"}', "view takes"),
+        ('{"type":"view","topic":"a","node":"b"}', "view takes"),
     ],
 )
 def test_an_invalid_message_is_answered(join, text, complaint):

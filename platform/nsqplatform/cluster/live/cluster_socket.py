@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Mapping
+from typing import Any
 from urllib.parse import parse_qsl
 
 from django.urls import path
@@ -25,8 +26,8 @@ RECONNECT = 1012
 """Close code for a browser that cannot be served now: it reconnects, and first receives a whole snapshot."""
 SNAPSHOT_TYPE, REST_TYPE = '"type":"snapshot"', '"type":"rest"'
 """The beginnings of the same snapshot as the browser's view, and as what it has beside its view."""
-MAX_NAME_LENGTH = 300
-"""Maximum length of a topic's name or a node's id, in characters."""
+MAX_ID_LENGTH = 300
+"""Maximum length of a node's id, in characters."""
 
 
 class ClusterSocket(SignedInSocket):
@@ -39,7 +40,15 @@ class ClusterSocket(SignedInSocket):
 
     subscription: Subscription | None = None
     version = 0
+    is_counted = False
+    """Whether it is among the clients that the metrics count."""
     delivering: asyncio.Task[None] | None = None
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:  # after an error in a handler, too, when no "websocket.disconnect" comes
+            self._leave()
 
     async def connect(self) -> None:
         # Accepted first: browsers report the code of a close, but not the status of a refused handshake.
@@ -48,6 +57,7 @@ class ClusterSocket(SignedInSocket):
             return
         self.subscription = Subscription()
         self.sending = asyncio.Lock()
+        self.is_counted = True
         metrics.websocket_clients.inc()
         try:
             asked = dict(parse_qsl(self.scope["query_string"].decode("latin-1")))
@@ -60,8 +70,13 @@ class ClusterSocket(SignedInSocket):
         self.delivering = asyncio.create_task(self._deliver(self.subscription))
 
     async def disconnect(self, code: int) -> None:
-        if self.subscription is None:
+        self._leave()
+
+    def _leave(self) -> None:
+        """Receive nothing more, and no longer count as a client."""
+        if self.subscription is None or not self.is_counted:
             return
+        self.is_counted = False
         metrics.websocket_clients.dec()
         subscribers().leave(self.subscription)
         if self.delivering is not None:
@@ -154,8 +169,9 @@ class ClusterSocket(SignedInSocket):
 
     async def _view_of(self, topic: object, node: object) -> View | None:
         """The view of one topic, of one node, or of everything. Refuses others, and returns None."""
-        named = [name for name in (topic, node) if name is not None]
-        if len(named) > 1 or not all(isinstance(name, str) and 0 < len(name) <= MAX_NAME_LENGTH for name in named):
+        is_topic = topic is None or (isinstance(topic, str) and is_valid_name(topic))
+        is_node = node is None or (isinstance(node, str) and 0 < len(node) <= MAX_ID_LENGTH and node.isprintable())
+        if not (is_topic and is_node and None in (topic, node)):
             await self.refuse("view takes the name of a topic, or the id of a node, or neither")
             return None
         return View(topic, node)  # type: ignore[arg-type]  # checked above
