@@ -52,6 +52,22 @@ def test_an_operator_uploads_lists_and_deletes_a_message_type(people):
     ]
 
 
+def test_an_operator_of_some_topics_changes_the_message_types_of_these_only(people, browser, account):
+    """A pattern that also matches other topics is refused, and so is deleting such a type."""
+    limited = account("operator", "limited")
+    limited.topic_patterns = ["orders.*", "mail?"]
+    limited.save()
+    caller = browser()
+    caller.sign_in("limited")
+    foreign = upload(people["admin"], topic_pattern="*").json()
+    for pattern, status in (("orders.*", 201), ("orders.eu.*", 201), ("mail?", 201), ("*", 403), ("mail*", 403)):
+        answer = upload(caller, topic_pattern=pattern)
+        assert answer.status_code == status, (pattern, answer.text)
+    assert answer.json()["message"] == "you may act on topics orders.*, mail?, not on all of mail*"
+    assert caller.request("DELETE", f"message-types/{foreign['id']}").status_code == 403
+    assert len(caller.request("GET", "message-types").json()["types"]) == 4
+
+
 def test_who_may_not_read_messages_has_no_message_types(people):
     """A viewer neither lists, nor reads, nor uploads, nor deletes one."""
     made = upload(people["admin"]).json()

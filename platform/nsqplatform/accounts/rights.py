@@ -5,8 +5,16 @@ from __future__ import annotations
 from django.core.exceptions import PermissionDenied
 
 from nsqplatform.accounts.models import User
-from nsqplatform.accounts.roles import Permission, allows
+from nsqplatform.accounts.roles import Permission, allows, covers_pattern
 from nsqplatform.clusters import current
+
+
+def require_pattern(user: User, permission: Permission, pattern: str) -> None:
+    """Raise PermissionDenied unless ``user`` has the permission on all topics that match the glob ``pattern``."""
+    require(user, permission)
+    rights = user.rights
+    if not covers_pattern(rights.role, rights.topic_patterns, pattern):
+        raise PermissionDenied(f"you may act on topics {', '.join(rights.topic_patterns)}, not on all of {pattern}")
 
 
 def require(user: User, permission: Permission, *, topic: str | None = None) -> None:

@@ -88,6 +88,17 @@ def covers(role: str, patterns: Sequence[str], topic: str) -> bool:
     return any(fnmatchcase(topic, pattern) for pattern in patterns)
 
 
+def covers_pattern(role: str, patterns: Sequence[str], pattern: str) -> bool:
+    """Return whether the permissions of ``role`` apply to all topics that match the glob ``pattern``.
+
+    A glob with ``?`` or ``[`` among ``patterns`` covers only itself; ``*`` also covers the wildcards of others.
+    """
+    if role != Role.OPERATOR or not patterns:
+        return True
+    wide = [own for own in patterns if not set(own) & set("?[")]
+    return pattern in patterns or any(fnmatchcase(pattern, own) for own in wide)
+
+
 def higher(one: Role, other: Role) -> Role:
     return max(one, other, key=_RANK.__getitem__)
 

@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from nsqplatform.accounts import audit
 from nsqplatform.accounts.models import User
 from nsqplatform.accounts.people import is_pattern
-from nsqplatform.accounts.rights import require
+from nsqplatform.accounts.rights import require, require_pattern
 from nsqplatform.accounts.roles import Permission
 from nsqplatform.cluster.models import MessageType
 
@@ -35,6 +35,7 @@ def create(*, user: User, topic_pattern: str, name: str, descriptors: str, remot
     require(user, Permission.DESCRIBE)
     if not is_pattern(topic_pattern):
         raise ValidationError({"topic_pattern": f"{topic_pattern!r} is no glob of topic names, such as orders.*"})
+    require_pattern(user, Permission.DESCRIBE, topic_pattern)
     try:
         found, files = read(descriptors)
     except InvalidDescriptors as error:
@@ -55,6 +56,7 @@ def delete(*, user: User, type_id: int, remote_address: str) -> None:
     found = MessageType.objects.defer("descriptors").filter(pk=type_id).first()
     if found is None:
         raise Http404(f"there is no message type {type_id}")
+    require_pattern(user, Permission.DESCRIBE, found.topic_pattern)
     found.delete()
     _record(user, "delete message type", found, remote_address)
 
