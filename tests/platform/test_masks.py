@@ -280,6 +280,7 @@ def test_the_values_of_a_path_are_replaced(path, body, left):
         b'{"card":{"number":1}',
         b"[" * 100_000,
         b'{"n":' + b"9" * 10_000 + b"}",
+        b'{"card":{"number":1},"n":NaN}',
         b"\xff\xfe\x00",
         b'{"card":{"number":"\\ud800"},"name":"\\ud800"}',
         b"\x81\xa4card\x81\xa6number\xa44111",  # MessagePack
@@ -290,6 +291,15 @@ def test_a_body_in_which_a_value_cannot_be_found_is_withheld(body):
     """Other formats, several documents, torn, too deep or too large ones."""
     visible = HiddenPaths(["$.card.number"]).visible(body)
     assert (visible.body, visible.visibility) == (b"", "withheld")
+
+
+def test_numbers_that_no_mask_hides_are_as_they_were_sent():
+    """Also those that a double would round, and in filters."""
+    body = b'{"card": {"number": 4.0}, "n": [12345678901234567.89, 1e999, 1.10, 2], "big": 12345678901234567890}'
+    assert HiddenPaths(["$.card.number"]).visible(body).body == body.replace(b"4.0", b'"***"')
+    assert HiddenPaths(["$.n[?@ > 1.5]"]).visible(b'{"n": [1.10, 1.60, 1e999]}').body == (
+        b'{"n": [1.10, "***", "***"]}'
+    )
 
 
 def test_a_filter_compares_values_that_another_path_masks():

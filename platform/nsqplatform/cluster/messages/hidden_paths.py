@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Sequence
 from functools import lru_cache
+from secrets import token_hex
 from typing import Literal, NamedTuple
 
 from jsonpath import CompoundJSONPath, JSONPath, JSONPathEnvironment
@@ -59,20 +61,29 @@ class HiddenPaths:
         if not self.paths:
             return Visible(body, "whole")
         try:
-            value = json.loads(body)
+            mark = token_hex(8)
+            value = json.loads(body, parse_constant=_refuse)
+            shown = json.loads(body, parse_float=lambda text: mark + text)
             if not isinstance(value, dict | list):
                 return Visible(b"", "withheld")
             # All are found before the first is replaced, because a filter may compare a value that is masked itself.
             found = [each.parts for path in self.paths for each in _compiled(path).finditer(value)]
             for parts in found:
-                _replace(value, parts)
-            return Visible(json.dumps(value, ensure_ascii=False).encode(), "masked")
+                _replace(shown, parts)
+            # The numbers are as they were sent: a double would round them.
+            text = re.sub(f'"{mark}([^"]+)"', r"\1", json.dumps(shown, ensure_ascii=False))
+            return Visible(text.encode(), "masked")
         except Exception:  # whatever fails, the body must not be shown
             return Visible(b"", "withheld")
 
     async def visible_in_thread(self, body: bytes) -> Visible:
         """As ``visible``. Values are masked in a thread, because that takes long enough to delay an event loop."""
         return await asyncio.to_thread(self.visible, body) if self.paths else self.visible(body)
+
+
+def _refuse(constant: str) -> None:
+    """Raises ValueError: ``NaN`` and ``Infinity`` are not JSON."""
+    raise ValueError(constant)
 
 
 @lru_cache(maxsize=1000)
