@@ -512,7 +512,9 @@ class BrokerMachine(RuleBasedStateMachine):
         if killed:
             self.kill()
 
-    @precondition(lambda self: any(each.count(Status.DEAD) for each in self.model.channels.values()))
+    @precondition(
+        lambda self: DISK.has_descriptors and any(each.count(Status.DEAD) for each in self.model.channels.values())
+    )
     @rule(data=st.data(), verb=st.sampled_from(["requeue", "requeue", "finish"]), rate=st.sampled_from([0, 0, 1, 100]))
     def act_on_the_dead(self, data: st.DataObject, verb: str, rate: int) -> None:
         """An operator requeues all dead messages of a channel, or removes them."""
