@@ -16,10 +16,11 @@ from brokerd.clock import NodeClock, boot_id
 from brokerd.data_path import TOPICS, DataPath, DataPathMoved
 from brokerd.formats import check_formats
 from brokerd.journal import records
-from brokerd.journal.journal import Journal
+from brokerd.journal.journal import Journal, room_for
 from brokerd.journal.recovery import recover
 from brokerd.journal.state import ChannelState, NodeState, TopicState
 from brokerd.log.log import Log
+from brokerd.policy import Values
 from brokerd.removal import Removal
 from brokerd.retention import Retention
 from brokerd.runtime import Runtime
@@ -106,6 +107,7 @@ class Broker:
             self._unsynced_ns = UNSYNCED_NS + settings.sync_timeout // timedelta(microseconds=1) * 1000
         clock = NodeClock(now, state.clock, boot, lambda offset: self.storage.append(records.clock(offset)))
         self.runtime = Runtime(settings, clock, now=now, call_soon=call_soon, call_at=call_at)
+        self.runtime.policies.replace(state.policies)
         self._restore(state)
         self.storage.open_journal(
             Journal(
@@ -219,12 +221,39 @@ class Broker:
         self._next_client = (self._next_client + 1) & 0x7FFFFFFF
         return self._next_client
 
+    # -- policies -------------------------------------------------------------------------------------------------
+
+    def set_policy(self, topic: str, channel: str, values: Values) -> None:
+        """Set the policy of the channels that match two patterns; ``values`` are checked. Raises OSError."""
+        record = records.policy_set(topic, channel, values)
+        self.storage.require_room(room_for([record]))
+        self.storage.append(record)
+        self._apply_policies({**self.runtime.policies.values, (topic, channel): values})
+
+    def delete_policy(self, topic: str, channel: str) -> bool:
+        """Delete the policy of two patterns. Returns False if there is none. Raises OSError."""
+        values = dict(self.runtime.policies.values)
+        if values.pop((topic, channel), None) is None:
+            return False
+        record = records.policy_deleted(topic, channel)
+        self.storage.require_room(room_for([record]))
+        self.storage.append(record)
+        self._apply_policies(values)
+        return True
+
+    def _apply_policies(self, values: dict[tuple[str, str], Values]) -> None:
+        self.runtime.policies.replace(values)
+        for topic in self.topics.values():
+            for channel in topic.channels.values():
+                channel.redelivery.policy = self.runtime.policies.policy_for(topic.name, channel.name)
+
     # -- state ----------------------------------------------------------------------------------------------------
 
     def _snapshot(self) -> NodeState:
         state = NodeState()
         state.next_topic, state.next_channel = self._next_topic, self._next_channel
         state.imports, state.clock = self._imports, self.runtime.clock.kept
+        state.policies = self.runtime.policies.values
         for topic in self.topics.values():
             if topic.ephemeral:
                 continue

@@ -30,6 +30,7 @@ from nsqwire.units import Nanoseconds, Seconds
 if TYPE_CHECKING:
     from brokerd.client import Client
     from brokerd.kernel.aside import Failures
+    from brokerd.policy import Rule
     from brokerd.ranges import Ranges
     from brokerd.runtime import Runtime
     from brokerd.topic_log import TopicLog
@@ -74,7 +75,8 @@ class Channel:
         self.in_flight = InFlight(messages, head, self._journal, runtime.clock, partial(runtime.timers.schedule, self))
         self.cursor = Cursor(messages, self.in_flight.window, self._skipping)
         self.delivery = Delivery(messages, self.cursor, self.in_flight, self._journal, runtime)
-        self.redelivery = Redelivery(runtime.policy, self.in_flight, self.cursor, self._journal)
+        policy = runtime.policies.policy_for(messages.name, name)
+        self.redelivery = Redelivery(policy, self.in_flight, self.cursor, self._journal)
         self.requeue_count = 0
         self.timeout_count = 0
         self.emptied_count = 0
@@ -120,6 +122,11 @@ class Channel:
     def deferred_count(self) -> int:
         """Number of messages that are not due yet."""
         return self.in_flight.aside.deferred_count
+
+    @property
+    def policy_rule(self) -> Rule | None:
+        """The most specific policy for it; None if only the node's settings apply."""
+        return self._runtime.policies.rule_for(self.topic_name, self.name)
 
     @property
     def dead(self) -> DeadMessages:

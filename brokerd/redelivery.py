@@ -5,20 +5,18 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from brokerd.channel_journal import ChannelJournal, ranges_of
 from brokerd.cursor import Cursor
 from brokerd.dead import DeadMessage, DeadMessages, Reason, cut_client_id
 from brokerd.in_flight import InFlight
+from brokerd.settings import MOST_ATTEMPTS
 from nsqwire.units import Nanoseconds, Seconds
 
 if TYPE_CHECKING:
     from brokerd.client import Client
     from brokerd.policy import Policy
-
-MOST_FAILURES: Final = 65_535
-"""Failures are counted up to this number."""
 
 
 class Redelivery:
@@ -42,7 +40,7 @@ class Redelivery:
         counted, doomed, later = list[tuple[int, int, int]](), list[DeadMessage](), dict[int, Seconds]()
         for client, seq in deliveries:
             failures, first_ns = failed.get(seq, (0, now_ns))
-            failures = min(failures + 1, MOST_FAILURES)
+            failures = min(failures + 1, MOST_ATTEMPTS)
             if policy.is_last(failures):
                 doomed.append(self._death(seq, failures, Reason.ATTEMPTS, first_ns, now_ns, client))
                 continue

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from brokerd.clock import NodeClock
 from brokerd.delivery_queue import DeliveryQueue
-from brokerd.policy import Policy
+from brokerd.policy import Policies, Policy
 from brokerd.scheduler import Scheduler
 from brokerd.settings import BrokerSettings
 from brokerd.supervisor import Supervised, Supervisor
@@ -32,7 +32,7 @@ class Runtime:
         self.topology = Topology.of(settings)
         self.max_msg_timeout_s = settings.max_msg_timeout.total_seconds()
         self.mem_queue_size = settings.mem_queue_size
-        self.policy = Policy.of(settings)
+        self.policies = Policies(Policy.of(settings), {})
         self.is_stopping = False
         """True once the process ends. Deliveries that this interrupts have not failed."""
         self.scheduler = Scheduler(call_soon)

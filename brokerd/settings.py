@@ -27,6 +27,10 @@ def default_node_id() -> int:
     return zlib.crc32(hashlib.md5(socket.gethostname().encode(), usedforsecurity=False).digest()) % 1024
 
 
+MOST_ATTEMPTS: Final = 65_535
+"""Failed deliveries are counted up to this number."""
+
+
 def parse_retry_delay(text: str) -> tuple[Seconds, Seconds]:
     """``1s..5m`` as seconds; ``(0, 0)`` for an empty text. Raises ValueError with a message for the user."""
     if not text:
@@ -105,7 +109,7 @@ class BrokerSettings(Settings, env="BROKERD_"):
         0,
         "Failed deliveries after which a channel keeps a message as dead; 0: it is delivered for ever.",
         min=0,
-        max=65535,
+        max=MOST_ATTEMPTS,
     )
     retry_delay: str = setting(
         "",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from brokerd.latency import LatencyStats, RecentLatencies
 from brokerd.memory import MemoryStats
@@ -78,8 +78,16 @@ class _Authed(TypedDict, total=False):
     auth_identity_url: str
 
 
+class AppliedPolicy(TypedDict):
+    """The policy that applies to a channel: its patterns and keys."""
+
+    pattern: str
+    channel: str
+    policy: dict[str, Any]
+
+
 class ChannelStats(TypedDict):
-    """One channel; the last seven keys only with ``include_histograms``."""
+    """One channel; the last eight keys only with ``include_histograms``."""
 
     channel_name: str
     depth: int
@@ -102,6 +110,7 @@ class ChannelStats(TypedDict):
     dead_count: NotRequired[int]
     died_count: NotRequired[int]
     dead_by_reason: NotRequired[dict[str, int]]
+    policy: NotRequired[AppliedPolicy | None]
     latency_histogram: NotRequired[HistogramJSON]
 
 
@@ -231,9 +240,16 @@ def _channel_stats(channel: Channel, query: StatsQuery, latencies: RecentLatenci
         stats["rewound_count"] = channel.rewound_count
         stats["dead_count"] = len(channel.dead)
         stats["died_count"] = channel.redelivery.died.total()
+        stats["policy"] = applied_policy(channel)
         stats["dead_by_reason"] = {reason.value: count for reason, count in channel.dead.counts.items() if count}
         stats["latency_histogram"] = channel.histogram.to_json()
     return stats
+
+
+def applied_policy(channel: Channel) -> AppliedPolicy | None:
+    """The most specific policy for the channel; None if only the node's settings apply."""
+    rule = channel.policy_rule
+    return None if rule is None else {"pattern": rule.topic, "channel": rule.channel, "policy": rule.values}
 
 
 def _consumer_stats(channel: Channel, query: StatsQuery) -> list[ClientStats]:

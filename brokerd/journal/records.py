@@ -7,9 +7,10 @@ nanoseconds of :mod:`brokerd.clock`.
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 from brokerd.dead import REASONS, DeadMessage
 from brokerd.kernel.waiting import WAITING_RANGE
@@ -35,7 +36,9 @@ TOPIC_PASSED: Final = 18
 TOPIC_NUMBER_TAKEN: Final = 19
 FAILED: Final = 20
 DEAD: Final = 21
-KINDS: Final = range(TOPIC_CREATED, DEAD + 1)
+POLICY_SET: Final = 22
+POLICY_DELETED: Final = 23
+KINDS: Final = range(TOPIC_CREATED, POLICY_DELETED + 1)
 OF_MESSAGES: Final = frozenset((DELIVERED, FINISHED, WAITING, SKIPPED, WAITING_RANGES, FAILED, DEAD))
 """The kinds that describe messages of one channel. The channel's number follows the kind."""
 DROPPABLE: Final = OF_MESSAGES | {TOPIC_ROUTED, TOPIC_PASSED, CHANNEL_REWOUND}
@@ -173,6 +176,16 @@ def deaths_in(record: bytes) -> Iterator[DeadMessage]:
         client_id = record[at : at + length].decode()
         at += length
         yield DeadMessage(seq, attempts, failures, REASONS[code], first_ns, died_ns, client_id)
+
+
+def policy_set(topic: str, channel: str, values: dict[str, Any]) -> bytes:
+    """The policy of two patterns was set to ``values``."""
+    return bytes((POLICY_SET,)) + json.dumps([topic, channel, values]).encode()
+
+
+def policy_deleted(topic: str, channel: str) -> bytes:
+    """The policy of two patterns was deleted."""
+    return bytes((POLICY_DELETED,)) + json.dumps([topic, channel]).encode()
 
 
 def topic_passed(number: int, routed_end: int) -> bytes:

@@ -8,7 +8,7 @@ from base64 import b64decode, b64encode
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import NotRequired, TypedDict, final
+from typing import Any, NotRequired, TypedDict, final
 
 from brokerd.clock import KeptClock
 from brokerd.dead import DeadMessage, DeadMessages
@@ -138,6 +138,16 @@ class _DeadLine(TypedDict):
     dead_of: int
     dead: str
     clients: list[str]
+
+
+@final
+class _PolicyLine(TypedDict):
+    policy_of: tuple[str, str]
+    """The patterns of topic and channel."""
+    policy: dict[str, Any]
+
+
+_Line = _TopicLine | _ChannelLine | _AsideLine | _FailedLine | _DeadLine | _PolicyLine | _NodeLine
 
 
 @dataclass
@@ -270,6 +280,8 @@ class NodeState:
         self.next_channel = 0
         self.imports = 0
         """Number of data directories of nsqd that were imported."""
+        self.policies: dict[tuple[str, str], dict[str, Any]] = {}
+        """The keys of each policy, by the patterns of topic and channel."""
         self.clock: KeptClock | None = None
         """The clock of the due times; None if they are Unix times, as in old checkpoints."""
         self.is_complete = True
@@ -284,7 +296,7 @@ class NodeState:
         """
         try:
             self._apply(record)
-        except (KeyError, struct.error, UnicodeDecodeError) as error:
+        except (KeyError, struct.error, ValueError, TypeError) as error:
             raise Inapplicable(f"{record[:40]!r}: {error!r}") from error
 
     def _apply(self, record: bytes) -> None:
@@ -366,6 +378,12 @@ class NodeState:
             forgotten = RANGE.iter_unpack(record[records.CHANNEL_GATE.size :])
             self._note_end(number)
             self.channels[number].rewind(head, list(forgotten))
+        elif kind == records.POLICY_SET:
+            topic_pattern, channel_pattern, values = json.loads(record[1:])
+            self.policies[topic_pattern, channel_pattern] = values
+        elif kind == records.POLICY_DELETED:
+            topic_pattern, channel_pattern = json.loads(record[1:])
+            self.policies.pop((topic_pattern, channel_pattern), None)
         elif kind == records.CLOCK:
             if self.clock is not None:
                 self.clock = self.clock._replace(wall_offset_ns=records.OFFSET.unpack(record)[1])
@@ -418,6 +436,8 @@ class NodeState:
             imports=self.imports,
             clock=self.clock,
         )
+        for (topic_pattern, channel_pattern), values in self.policies.items():
+            yield _line(policy_of=(topic_pattern, channel_pattern), policy=values)
         for topic in self.topics.values():
             yield _line(
                 topic=topic.number,
@@ -454,8 +474,11 @@ class NodeState:
         """Read the lines of a checkpoint. Raises ValueError, KeyError or TypeError for other contents."""
         state = cls()
         for line in lines:
-            data: _TopicLine | _ChannelLine | _AsideLine | _FailedLine | _DeadLine | _NodeLine = json.loads(line)
-            if "failed_of" in data:
+            data: _Line = json.loads(line)
+            if "policy_of" in data:
+                topic_pattern, channel_pattern = data["policy_of"]
+                state.policies[topic_pattern, channel_pattern] = data["policy"]
+            elif "failed_of" in data:
                 failed = {seq: (failures, first_ns) for seq, failures, first_ns in data["failed"]}
                 state.channels[data["failed_of"]].failed |= failed
             elif "dead_of" in data:

@@ -14,6 +14,7 @@ from brokerd.last_stats import previous_stats
 from brokerd.latency import RecentLatencies
 from brokerd.memory import CollectorPauses, memory_stats
 from brokerd.net.http_config import Config
+from brokerd.net.http_policies import PolicyVerbs
 from brokerd.net.http_publish import Publishing
 from brokerd.net.http_topics import ChannelVerbs, TopicVerbs
 from brokerd.net.portions import in_portions
@@ -202,6 +203,7 @@ def broker_router(
     publishing = Publishing(broker, asyncio.get_running_loop().call_soon)
     topics = TopicVerbs(broker)
     channels = ChannelVerbs(broker)
+    policies = PolicyVerbs(broker)
     config = Config(broker.settings, peers, http_port=http_port)
 
     max_msg_size, max_body_size = broker.settings.max_msg_size, broker.settings.max_body_size
@@ -228,6 +230,9 @@ def broker_router(
     router.add("GET", "/channel/scan", channels.scan)
     router.add("GET", "/channel/message", channels.message)
     router.add("GET", "/channel/message/body", channels.body)
+    router.add("GET", "/policies", policies.list)
+    router.add("POST", "/policy", policies.set)
+    router.add("POST", "/policy/delete", policies.delete)
     router.add("GET", "/config/:opt", config.get)
     router.add("PUT", "/config/:opt", config.put, too_big="INVALID_VALUE", max_body_size=max_msg_size)
     add_profiling(router, index="/debug/pprof/")

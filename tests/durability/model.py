@@ -58,6 +58,7 @@ class ChannelModel:
     messages: dict[bytes, Expected] = field(default_factory=dict)
     paused: bool = False
     policy: ClassVar[Policy] = Policy()
+    """That of all channels."""
 
     def copy(self) -> ChannelModel:
         return ChannelModel({body: copy.copy(message) for body, message in self.messages.items()}, self.paused)

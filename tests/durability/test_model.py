@@ -142,7 +142,7 @@ class BrokerMachine(RuleBasedStateMachine):
             max_attempts=max_attempts,
             retry_delay=retry_delay,
         )
-        ChannelModel.policy = self.node.broker.runtime.policy
+        ChannelModel.policy = self.node.broker.runtime.policies.default
         self.retains = retains
         self._clock[:] = [self.node]
         self.topic = self.node.broker.topic("t")
@@ -162,6 +162,7 @@ class BrokerMachine(RuleBasedStateMachine):
         self._opened()
 
     def _opened(self) -> None:
+        ChannelModel.policy = self.node.broker.runtime.policies.policy_for("t", "a")
         self.consumers.clear()
         self.deliveries.clear()
         self.background.clear()
@@ -430,6 +431,29 @@ class BrokerMachine(RuleBasedStateMachine):
             self.model.channels.setdefault(name, ChannelModel())
             self.model.route(self.node.now)
             self.topic.channel(name)
+
+    @rule(
+        max_attempts=st.sampled_from([0, 1, 2, 3]),
+        retry_delay=st.sampled_from(["", "1s..3s"]),
+        is_deleted=st.booleans(),
+        killed=st.sampled_from([False, False, True]),
+    )
+    def change_the_policy(self, max_attempts: int, retry_delay: str, is_deleted: bool, killed: bool) -> None:
+        """An operator sets or deletes the policy of all channels; a kill follows, or comes within."""
+        policies = self.node.broker.runtime.policies
+        before, values = policies.policy_for("t", "a"), {"max_attempts": max_attempts, "retry_delay": retry_delay}
+        after = policies.default if is_deleted else policies.default.changed_by(values)
+        is_set = ("*", "*") in policies.values
+        with self.refusable():
+            if is_deleted:
+                assert self.node.broker.delete_policy("*", "*") == is_set
+            else:
+                self.node.broker.set_policy("*", "*", values)
+        found = ChannelModel.policy = self.node.broker.runtime.policies.policy_for("t", "a")
+        assert found in (before, after)
+        if killed and self.node.journal_is_complete:
+            self.kill()
+            assert ChannelModel.policy == found
 
     @precondition(lambda self: self.model.channels)
     @rule(data=st.data(), really=st.sampled_from([True, False, False]))

@@ -1,0 +1,165 @@
+"""Policies: what channels do with failed messages, set for patterns of topics and channels while the broker runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brokerd.policy import Policies, Policy
+from tests.brokerd.conftest import create_channel, publish
+from tests.harness.waiting import wait_until
+
+Connect = Callable[..., Any]
+Start = Callable[..., Any]
+
+
+def set_policy(broker: Any, pattern: str, channel: str = "*", **values: object) -> None:
+    broker.post("/policy", json.dumps(values).encode(), pattern=pattern, channel=channel)
+
+
+def policies_of(broker: Any) -> list[tuple[str, str, dict[str, Any]]]:
+    return [(each["pattern"], each["channel"], each["policy"]) for each in broker.get("/policies")["policies"]]
+
+
+def channel_of(broker: Any) -> dict[str, Any]:
+    return dict(broker.stats(topic="t", include_histograms="true")["topics"][0]["channels"][0])
+
+
+@pytest.fixture
+def broker(start_broker: Start) -> Any:
+    """A broker whose messages never die, with a topic ``t`` and its channel ``c``."""
+    started = start_broker()
+    create_channel(started)
+    return started
+
+
+def test_a_policy_applies_at_once_to_existing_and_new_channels(broker: Any, connect: Connect) -> None:
+    """A message dies at the failure that the policy of its channel names; ``/stats`` names the policy."""
+    assert channel_of(broker)["policy"] is None
+    consumer = connect(broker)
+    consumer.sub("t", "c", 10)
+    publish(broker, b"a")
+    for _ in range(3):
+        consumer.send(b"REQ %b 0\n" % consumer.message()[0])
+    message_id, _, _ = consumer.message()
+    set_policy(broker, "t", max_attempts=1)
+    assert channel_of(broker)["policy"] == {"pattern": "t", "channel": "*", "policy": {"max_attempts": 1}}
+    consumer.send(b"REQ %b 0\n" % message_id)
+    wait_until(lambda: channel_of(broker)["dead_count"] == 1, "it is dead")
+    set_policy(broker, "later*", max_attempts=1)
+    other = connect(broker)
+    other.sub("later.1", "c", 10)
+    other.pub("later.1", b"b")
+    other.send(b"REQ %b 0\n" % other.message()[0])
+    found = lambda: broker.stats(topic="later.1", include_histograms="true")["topics"][0]["channels"][0]  # noqa: E731
+    wait_until(lambda: found()["dead_count"] == 1, "it is dead")
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_policies_survive_a_restart(broker: Any, killed: bool) -> None:
+    """Set, replaced and deleted ones."""
+    set_policy(broker, "orders.*", max_attempts=3)
+    set_policy(broker, "orders.*", max_attempts=5, retry_delay="1s..5m")
+    set_policy(broker, "mail", "audit", max_attempts=1)
+    set_policy(broker, "*", max_attempts=9)
+    broker.post("/policy/delete", pattern="*")
+    expected = [
+        ("mail", "audit", {"max_attempts": 1}),
+        ("orders.*", "*", {"max_attempts": 5, "retry_delay": "1s..5m"}),
+    ]
+    assert policies_of(broker) == expected
+    broker.kill() if killed else broker.stop()
+    broker.start().wait_until_ready()
+    assert policies_of(broker) == expected
+
+
+@pytest.mark.parametrize(
+    ("params", "body", "message"),
+    [
+        ({}, b"{}", "MISSING_ARG_PATTERN"),
+        ({"pattern": "a b"}, b'{"max_attempts":1}', "INVALID_ARG_PATTERN"),
+        ({"pattern": "a", "channel": "[x]"}, b'{"max_attempts":1}', "INVALID_ARG_CHANNEL"),
+        (
+            {"pattern": "a"},
+            b"text",
+            "INVALID_POLICY a policy is a JSON object with some of the keys max_attempts, retry_delay",
+        ),
+        (
+            {"pattern": "a"},
+            b"{}",
+            "INVALID_POLICY a policy is a JSON object with some of the keys max_attempts, retry_delay",
+        ),
+        (
+            {"pattern": "a"},
+            b'{"max_attempts":1,"max_atempts":2}',
+            "INVALID_POLICY max_atempts: unknown key; there are max_attempts, retry_delay",
+        ),
+        (
+            {"pattern": "a"},
+            b'{"max_attempts":true}',
+            "INVALID_POLICY max_attempts: must be a whole number from 0 to 65535",
+        ),
+        (
+            {"pattern": "a"},
+            b'{"max_attempts":65536}',
+            "INVALID_POLICY max_attempts: must be a whole number from 0 to 65535",
+        ),
+        (
+            {"pattern": "a"},
+            b'{"retry_delay":"5m..1s"}',
+            "INVALID_POLICY retry_delay: '5m..1s': MIN must be above 0 and at most MAX",
+        ),
+    ],
+)
+def test_a_policy_that_cannot_be_is_refused(broker: Any, params: dict[str, str], body: bytes, message: str) -> None:
+    """With the name of the key, and nothing changed."""
+    answer = broker.request("POST", f"/policy?{urlencode(params)}", body)
+    assert (answer.status, json.loads(answer.text)) == (400, {"message": message})
+    assert policies_of(broker) == []
+
+
+def test_deleting_an_unknown_policy_is_refused(broker: Any) -> None:
+    """404, also for the same topic with another channel."""
+    set_policy(broker, "a", "b", max_attempts=1)
+    answer = broker.request("POST", "/policy/delete?pattern=a")
+    assert (answer.status, json.loads(answer.text)) == (404, {"message": "POLICY_NOT_FOUND"})
+    broker.post("/policy/delete", pattern="a", channel="b")
+    assert policies_of(broker) == []
+
+
+def test_the_most_specific_policy_applies() -> None:
+    """A name before a pattern, more letters before fewer, the topic before the channel; settings fill the gaps."""
+    patterns = [("*", "*"), ("*", "audit"), ("orders.*", "*"), ("orders.*", "audit"), ("orders.eu", "*")]
+    values = {each: {"max_attempts": number} for number, each in enumerate(patterns, 1)}
+    policies = Policies(Policy(max_attempts=100, retry_delay_s=(1.0, 2.0)), values)
+
+    def applied(topic: str, channel: str) -> int:
+        assert policies.policy_for(topic, channel).retry_delay_s == (1.0, 2.0)
+        return policies.policy_for(topic, channel).max_attempts
+
+    assert applied("mail", "c") == 1
+    assert applied("mail", "audit") == 2
+    assert applied("orders.us", "c") == 3
+    assert applied("orders.us", "audit") == 4
+    assert applied("orders.eu", "audit") == 5
+    assert Policies(Policy(7), {}).policy_for("a", "b") == Policy(7)
+
+
+NAMES = st.text("ab*?", min_size=1, max_size=3)
+
+
+@given(st.lists(st.tuples(NAMES, NAMES), unique=True, max_size=6), st.text("ab", min_size=1), st.text("ab", min_size=1))
+def test_which_policy_applies_does_not_depend_on_the_order_in_which_they_were_set(
+    patterns: list[tuple[str, str]], topic: str, channel: str
+) -> None:
+    """So all nodes of a cluster agree."""
+    values = {each: {"max_attempts": number} for number, each in enumerate(patterns)}
+    one = Policies(Policy(), values).rule_for(topic, channel)
+    other = Policies(Policy(), dict(reversed(values.items()))).rule_for(topic, channel)
+    assert one == other
