@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from base64 import b64decode
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -44,6 +45,7 @@ def cluster(tmp_path: Path) -> Iterator[Callable[..., tuple[Broker, Registry]]]:
 
 
 SECRET = "open sesame"
+POISON_ATTEMPTS = 3
 
 
 class _Auth(http.server.BaseHTTPRequestHandler):
@@ -87,10 +89,12 @@ class Layer:
     auth_secret: str = ""
     authority: str = ""
     """PEM file of the authority of the broker's certificate."""
+    poison: str = ""
+    """The body of a message that the client requeues, at once, each time."""
 
     def asked(self) -> str:
         """The layer as an argument of an ``exchange_`` script."""
-        names = ("tls_v1", "deflate", "snappy", "auth_secret", "authority")
+        names = ("tls_v1", "deflate", "snappy", "auth_secret", "authority", "poison")
         return json.dumps({name: getattr(self, name) for name in names})
 
     def seen(self) -> dict[str, Any]:
@@ -101,7 +105,7 @@ class Layer:
 
 @pytest.fixture
 def layer(request: pytest.FixtureRequest, tmp_path: Path) -> Layer:
-    """One of plain, deflate, snappy, tls, tls+deflate, tls+snappy, auth; plain unless a test chooses others."""
+    """One of plain, deflate, snappy, tls, tls+deflate, tls+snappy, auth, poison; plain unless a test chooses others."""
     name = getattr(request, "param", "plain")
     flags: tuple[str, ...] = ()
     authority = secret = ""
@@ -116,8 +120,11 @@ def layer(request: pytest.FixtureRequest, tmp_path: Path) -> Layer:
     if "auth" in name:
         flags += (f"--auth-http-address={request.getfixturevalue('auth_server')}",)
         secret = SECRET
+    if name == "poison":
+        flags += (f"--max-attempts={POISON_ATTEMPTS}",)
     return Layer(
         flags,
+        poison="message 7" if name == "poison" else "",
         tls_v1="tls" in name,
         deflate="deflate" in name,
         snappy="snappy" in name,
@@ -156,9 +163,20 @@ def exchange(
             assert running.wait_for_exit() == 0, running.output[-4000:]
         assert seen == {json.dumps(layer.seen(), sort_keys=True)}
         report: dict[str, Any] = json.loads(printed.read_text().splitlines()[-1])
+        if layer.poison:
+            report["dead"] = _dead(broker, library)
         return report
 
     return run
+
+
+def _dead(broker: Broker, channel: str) -> list[tuple[str, str, int]]:
+    """Body, reason and failures of each dead message of the channel."""
+    page = broker.get(f"/channel/peek?topic=exchange&channel={channel}&state=dead")
+    return [
+        (b64decode(each["body"]).decode(), each["death"]["reason"], each["death"]["failures"])
+        for each in page["messages"]
+    ]
 
 
 def _interpreter(library: str) -> list[str]:

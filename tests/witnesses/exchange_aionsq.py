@@ -6,6 +6,7 @@ Arguments: nsqd, nsqlookupd, count, the layer as JSON. Exits once its standard i
 import asyncio
 import json
 import sys
+from datetime import timedelta
 
 import httpx
 
@@ -20,7 +21,7 @@ async def main(nsqd, nsqlookupd, count, layer):
         options["tls_root_ca_file"] = layer["authority"]
     if layer["auth_secret"]:
         options["auth_secret"] = layer["auth_secret"]
-    received = {}
+    received, poison, poisoned = {}, layer["poison"].encode(), 0
     async with Producer(nsqd, ProducerOptions(**options)) as producer:
         await asyncio.gather(*(producer.pub("exchange", body) for body in bodies[: count // 2]))
         for start in range(count // 2, count, 100):
@@ -40,9 +41,13 @@ async def main(nsqd, nsqlookupd, count, layer):
     )
     async with consumer:
         async for message in consumer:
-            received[message.body] = received.get(message.body, 0) + 1
-            message.finish()
-            if len(received) == count:
+            if message.body == poison:
+                poisoned += 1
+                message.requeue(timedelta(0), backoff=False)
+            else:
+                received[message.body] = received.get(message.body, 0) + 1
+                message.finish()
+            if len(received) == count - bool(poison) and poisoned == (3 if poison else 0):
                 break
         await asyncio.to_thread(sys.stdin.read)  # until the broker's clients have been looked at
     print(json.dumps({"stored": count, "received": len(received), "most": max(received.values())}))

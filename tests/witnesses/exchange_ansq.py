@@ -13,14 +13,14 @@ from ansq.tcp.connection import NSQConnection
 from tests.harness.waiting import until
 
 
-async def main(nsqd, nsqlookupd, count, secret):
+async def main(nsqd, nsqlookupd, count, secret, poison):
     bodies = [b"message %d" % number for number in range(count)]
     if secret:
         # Its writer and reader have no option for the secret, only its connection class does.
         writer = await connect(nsqd, secret)
     else:
         writer = await ansq.create_writer(nsqd_tcp_addresses=[nsqd])
-    stored, received = 0, {}
+    stored, received, poisoned = 0, {}, 0
     for body in bodies[: count // 2]:
         stored += (await writer.pub("exchange", body)).is_ok
     for start in range(count // 2, count, 100):
@@ -33,9 +33,13 @@ async def main(nsqd, nsqlookupd, count, secret):
     else:
         reader = await ansq.create_reader("exchange", "ansq", lookupd_http_addresses=[nsqlookupd])
     async for message in reader.messages():
-        received[message.body] = received.get(message.body, 0) + 1
-        await message.fin()
-        if len(received) == count:
+        if message.body == poison:
+            poisoned += 1
+            await message.req(timeout=0)
+        else:
+            received[message.body] = received.get(message.body, 0) + 1
+            await message.fin()
+        if len(received) == count - bool(poison) and poisoned == (3 if poison else 0):
             break
     await reader.close()
     await writer.close()
@@ -58,4 +62,5 @@ async def is_known(nsqlookupd):
     return b" 200 " in status
 
 
-asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), json.loads(sys.argv[4])["auth_secret"]))
+layer = json.loads(sys.argv[4])
+asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), layer["auth_secret"], layer["poison"].encode()))

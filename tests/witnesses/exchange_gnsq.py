@@ -20,6 +20,8 @@ if layer["auth_secret"]:
     options["auth_secret"] = layer["auth_secret"].encode()
 bodies = [b"message %d" % number for number in range(count)]
 received = {}
+poison = layer["poison"].encode()
+poisoned = 0
 
 
 class Publisher:
@@ -65,8 +67,13 @@ consumer = gnsq.Consumer("exchange", "gnsq", lookupd_http_addresses=[nsqlookupd]
 
 @consumer.on_message.connect
 def on_message(consumer, message):
-    received[message.body] = received.get(message.body, 0) + 1
-    if len(received) == count:
+    global poisoned
+    if message.body == poison:
+        poisoned += 1
+        message.requeue(0, backoff=False)
+    else:
+        received[message.body] = received.get(message.body, 0) + 1
+    if len(received) == count - bool(poison) and poisoned == (3 if poison else 0):
         gevent.spawn_later(0.1, consumer.close)  # after the last FIN was sent
 
 

@@ -15,6 +15,7 @@ if (layer.auth_secret) options.authSecret = layer.auth_secret
 const bodies = Array.from({length: count}, (_, index) => Buffer.from(`message ${index}`))
 const received = new Map()
 let stored = 0
+let poisoned = 0
 
 function fail(error) {
   console.error(error)
@@ -56,9 +57,14 @@ function read(writer) {
   reader.on('error', fail)
   reader.on('message', (message) => {
     const body = message.body.toString()
-    received.set(body, (received.get(body) || 0) + 1)
-    message.finish()
-    if (received.size === count) {
+    if (body === layer.poison) {
+      poisoned += 1
+      message.requeue(0, false)
+    } else {
+      received.set(body, (received.get(body) || 0) + 1)
+      message.finish()
+    }
+    if (received.size === count - (layer.poison ? 1 : 0) && poisoned === (layer.poison ? 3 : 0)) {
       // After the last FIN has gone out.
       setTimeout(() => {
         console.log(JSON.stringify({stored, received: received.size, most: Math.max(...received.values())}))

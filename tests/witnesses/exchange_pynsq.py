@@ -20,9 +20,19 @@ answers = {}
 received = {}
 
 
+poison = layer["poison"].encode()
+poisoned = 0
+
+
 def on_message(message):
-    received[message.body] = received.get(message.body, 0) + 1
-    if len(received) == count:
+    global poisoned
+    if message.body == poison:
+        poisoned += 1
+        message.enable_async()
+        message.requeue(backoff=False, delay=0)
+    else:
+        received[message.body] = received.get(message.body, 0) + 1
+    if len(received) == count - bool(poison) and poisoned == (3 if poison else 0):
         tornado.ioloop.IOLoop.current().call_later(0.1, finish)  # after the last FIN was sent
     return True
 

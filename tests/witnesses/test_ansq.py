@@ -12,3 +12,14 @@ def test_ansq_exchanges_ten_thousand_messages_with_our_broker(exchange):
     ansq has no TLS and no compression; only its connection class supports AUTH.
     """
     assert exchange("ansq", 10_000) == {"stored": 10_000, "received": 10_000, "most": 1}
+
+
+@pytest.mark.parametrize("layer", ["poison"], indirect=True)
+def test_a_message_that_ansq_always_requeues_dies_once_and_the_others_arrive(exchange):
+    """After three failures, with its reason."""
+    assert exchange("ansq", 1000) == {
+        "stored": 1000,
+        "received": 999,
+        "most": 1,
+        "dead": [("message 7", "attempts", 3)],
+    }

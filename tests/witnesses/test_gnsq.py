@@ -14,3 +14,14 @@ def test_gnsq_exchanges_ten_thousand_messages_with_our_broker(exchange):
     Its Producer fails at an upgrade with every broker; in these cases its single-connection client publishes.
     """
     assert exchange("gnsq", 10_000) == {"stored": 10_000, "received": 10_000, "most": 1}
+
+
+@pytest.mark.parametrize("layer", ["poison"], indirect=True)
+def test_a_message_that_gnsq_always_requeues_dies_once_and_the_others_arrive(exchange):
+    """After three failures, with its reason."""
+    assert exchange("gnsq", 1000) == {
+        "stored": 1000,
+        "received": 999,
+        "most": 1,
+        "dead": [("message 7", "attempts", 3)],
+    }

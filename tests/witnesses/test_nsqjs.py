@@ -11,3 +11,14 @@ import pytest
 def test_nsqjs_exchanges_ten_thousand_messages_with_our_broker(exchange):
     """With its Writer and Reader, which discovers the broker through the registry: each message arrives once."""
     assert exchange("nsqjs", 10_000) == {"stored": 10_000, "received": 10_000, "most": 1}
+
+
+@pytest.mark.parametrize("layer", ["poison"], indirect=True)
+def test_a_message_that_nsqjs_always_requeues_dies_once_and_the_others_arrive(exchange):
+    """After three failures, with its reason."""
+    assert exchange("nsqjs", 1000) == {
+        "stored": 1000,
+        "received": 999,
+        "most": 1,
+        "dead": [("message 7", "attempts", 3)],
+    }
