@@ -21,7 +21,7 @@ MESSAGES_IN_A_PAGE = 100
 LISTED_BYTES = 65_536
 """brokerd's limit of the bytes of a body in ``peek``."""
 
-State = Literal["ready", "in_flight", "deferred"]
+State = Literal["ready", "in_flight", "deferred", "dead"]
 
 
 class PeekedClient(Struct, kw_only=True):
@@ -31,6 +31,17 @@ class PeekedClient(Struct, kw_only=True):
     hostname: str
     remote_address: str
     user_agent: str
+
+
+class Death(Struct, kw_only=True):
+    """Why and when a message died; times are in unix nanoseconds. ``client_id`` is that of the last client it was in
+    flight with, empty if there was none."""
+
+    reason: str
+    failures: int
+    first_failure: int
+    died: int
+    client_id: str
 
 
 class PeekedMessage(Struct, kw_only=True):
@@ -47,6 +58,7 @@ class PeekedMessage(Struct, kw_only=True):
     due: int | None = None
     deadline: int | None = None
     client: PeekedClient | None = None
+    death: Death | None = None
 
 
 class PeekPage(Struct, kw_only=True):
@@ -97,13 +109,13 @@ async def peek(
 async def scan(
     http: Client, address: str, topic: str, channel: str, start: int = 0, *, limit: int | None = None
 ) -> ScanPage:
-    """Return the page at ``start`` of all messages of the channel, in any state, with their whole bodies."""
+    """Return the page at ``start`` of all messages of the channel that are not dead, with their whole bodies."""
     numbers = {"from": start} | ({} if limit is None else {"limit": limit})
     return await http.get(address, "/channel/scan", ScanPage, {**_names(topic, channel), **numbers})
 
 
 async def scan_pages(http: Client, address: str, topic: str, channel: str) -> AsyncIterator[list[PeekedMessage]]:
-    """Yield all messages of the channel, page by page, oldest first."""
+    """Yield all messages of the channel that are not dead, page by page, oldest first."""
     start: int | None = 0
     while start is not None:
         page = await scan(http, address, topic, channel, start)

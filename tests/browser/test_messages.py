@@ -299,3 +299,28 @@ def test_bodies_are_decoded_as_messagepack_and_by_uploaded_descriptors(live, sta
     page.get_by_role("button", name="Message types…").click()
     dialog.get_by_role("button", name=f"Delete {ORDER} of letters").click()
     expect(dialog).to_contain_text("There are no message types.")
+
+
+def test_dead_messages_are_listed_with_their_reason_and_requeued(live, stack, letters, axe):
+    """The channel's page counts them, and the tab says when and why each died."""
+    for body in (b"poison", b"fine"):
+        stack.command("/pub", body, topic="letters")
+    page = live("/topics/letters/post?messages=ready")
+    found = page.evaluate(
+        "async () => (await (await fetch('/api/v1/messages?topic=letters&channel=post')).json()).messages"
+    )
+    (poison,) = (each["id"] for each in found if b64decode(each["body"]) == b"poison")
+    stack.command("/channel/bury", topic="letters", channel="post", id=poison)
+    panel = page.get_by_role("region", name="Messages")
+    panel.get_by_role("tab", name="Dead").click()
+    article = panel.get_by_role("article", name=f"Message {poison}")
+    expect(article).to_contain_text("dead")
+    article.get_by_role("button", name=poison).click()
+    expect(article).to_contain_text("an operator buried it")
+    expect(page.get_by_role("region", name="Numbers of this channel")).to_contain_text("1 died")
+    assert axe(page) == []
+    article.get_by_text("Actions", exact=True).click()
+    article.get_by_role("button", name="Requeue now").click()
+    expect(page.get_by_text(f"Message {poison} was requeued.")).to_be_visible()
+    expect(panel).to_contain_text("Nothing is dead.")
+    assert held(page, "letters", "post") == [b"fine", b"poison"]

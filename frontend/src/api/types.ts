@@ -139,7 +139,7 @@ export type SearchMessage = Schemas['SearchMessage'];
 export type PeekOrder = 'node' | 'oldest' | 'newest';
 export type MessageType = Schemas['MessageTypeOut'];
 export type MessageTypeRequest = Schemas['MessageTypeIn'];
-export type PeekState = 'ready' | 'in_flight' | 'deferred';
+export type PeekState = 'ready' | 'in_flight' | 'deferred' | 'dead';
 
 /** Messages of `/ws/tail`. */
 export type TailMessage = Schemas['TailMessage'];

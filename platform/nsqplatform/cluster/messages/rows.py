@@ -6,6 +6,7 @@ from base64 import b64encode
 
 from typing_extensions import TypedDict
 
+from nsqcluster.messages import Death as BrokerDeath
 from nsqcluster.messages import PeekedClient, State
 from nsqcluster.messages import PeekedMessage as BrokerMessage
 from nsqplatform.cluster.messages.hidden_paths import Visibility, Visible
@@ -19,6 +20,16 @@ class Holder(TypedDict):
     hostname: str
     remote_address: str
     user_agent: str
+
+
+class Death(TypedDict):
+    """Why a dead message died, and when: unix milliseconds. ``client_id`` is that of the last consumer, or empty."""
+
+    reason: str
+    failures: int
+    first_failure: Milliseconds
+    died: Milliseconds
+    client_id: str
 
 
 class PeekedMessage(TypedDict):
@@ -37,6 +48,7 @@ class PeekedMessage(TypedDict):
     due: Milliseconds | None
     deadline: Milliseconds | None
     client: Holder | None
+    death: Death | None
 
 
 def row(node: str, message: BrokerMessage, visible: Visible, max_body_bytes: int) -> PeekedMessage:
@@ -54,6 +66,17 @@ def row(node: str, message: BrokerMessage, visible: Visible, max_body_bytes: int
         due=None if message.due is None else message.due // 1_000_000,
         deadline=None if message.deadline is None else message.deadline // 1_000_000,
         client=_holder(message.client) if message.client else None,
+        death=_death(message.death) if message.death else None,
+    )
+
+
+def _death(death: BrokerDeath) -> Death:
+    return Death(
+        reason=death.reason,
+        failures=death.failures,
+        first_failure=death.first_failure // 1_000_000,
+        died=death.died // 1_000_000,
+        client_id=death.client_id,
     )
 
 
