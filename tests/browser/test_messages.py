@@ -317,7 +317,7 @@ def test_dead_messages_are_listed_with_their_reason_and_requeued(live, stack, le
     expect(article).to_contain_text("dead")
     article.get_by_role("button", name=poison).click()
     expect(article).to_contain_text("an operator buried it")
-    expect(page.get_by_role("region", name="Numbers of this channel")).to_contain_text("1 died")
+    expect(page.get_by_label("Numbers of this channel")).to_contain_text("1 died")
     assert axe(page) == []
     article.get_by_text("Actions", exact=True).click()
     article.get_by_role("button", name="Requeue now").click()
