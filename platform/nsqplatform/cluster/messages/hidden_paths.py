@@ -63,7 +63,7 @@ class HiddenPaths:
         try:
             mark = token_hex(8)
             value = json.loads(body, parse_constant=_refuse)
-            shown = json.loads(body, parse_float=lambda text: mark + text)
+            shown = json.loads(body, parse_float=mark.__add__, parse_int=mark.__add__)
             if not isinstance(value, dict | list):
                 return Visible(b"", "withheld")
             # All are found before the first is replaced, because a filter may compare a value that is masked itself.
