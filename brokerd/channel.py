@@ -372,7 +372,7 @@ class Channel:
             seqs = self.in_flight.numbers_of(client) if failed and self.redelivery.policy.counts_failures else ()
             self.requeue_count += self.in_flight.leave(client)
             if seqs:
-                self.redelivery.failed([(client, seq) for seq in seqs], self._runtime.now(), delays=False)
+                self.redelivery.count_failed([(client, seq) for seq in seqs], self._runtime.now(), delays=False)
             self._runtime.wake(self)
 
     def offer(self, client: Client) -> None:
@@ -401,7 +401,7 @@ class Channel:
         taken, failures = self.in_flight.requeue(client, lines, count, now + delay_s if delay_s > 0 else 0.0)
         self.requeue_count += taken
         if seqs:
-            self.redelivery.failed([(client, seq) for seq in seqs], now, delays=delay_s <= 0)
+            self.redelivery.count_failed([(client, seq) for seq in seqs], now, delays=delay_s <= 0)
         self.offer(client)
         self._runtime.wake(self)
         return _errors("REQ", ReqFailed, failures)
@@ -444,7 +444,7 @@ class Channel:
         asks_seqs = self.redelivery.policy.counts_failures
         timed_out, next_time, seqs = self.in_flight.expire(now, self._runtime.scheduler, asks_seqs=asks_seqs)
         if seqs:
-            self.redelivery.failed(seqs, now, delays=True)
+            self.redelivery.count_failed(seqs, now, delays=True)
             next_time = min(next_time, self.in_flight.aside.next_time)
         for client, count in timed_out:
             self.timeout_count += count

@@ -67,6 +67,8 @@ class DeadMessages:
 
     def __init__(self) -> None:
         self.frames: dict[int, bytes] = {}
+        self.copied_end = 0
+        """All messages below this number have copies."""
         self.counts: Counter[Reason] = Counter()
         """The number of messages by reason."""
         self._blocks: list[bytes] = []
@@ -122,7 +124,7 @@ class DeadMessages:
         while start < len(seqs):
             at = bisect_right(self._firsts, seqs[start]) - 1
             end = bisect_left(seqs, self._firsts[at + 1], start) if at + 1 < len(self._firsts) else len(seqs)
-            if at >= 0:
+            if at >= 0 and _offset(self._blocks[at], seqs[start]) < _offset(self._blocks[at], seqs[end - 1] + 1):
                 changed[at] = set(seqs[start:end])
             start = end
         for at in reversed(changed):
@@ -139,9 +141,8 @@ class DeadMessages:
                 kept.append(block[start : position * ENTRY.size])
                 start = (position + 1) * ENTRY.size
                 self.counts[REASONS[reason]] -= 1
-        if kept:
-            rest = b"".join([*kept, block[start:]])
-            self._put(at, [rest] if rest else [])
+        rest = b"".join([*kept, block[start:]])
+        self._put(at, [rest] if rest else [])
 
     def clear(self) -> None:
         """Forget all messages."""
@@ -204,9 +205,9 @@ class DeadMessages:
     @property
     def lowest(self) -> int | None:
         """The lowest message without a copy in ``frames``, which is needed from the log; None if there is none."""
-        if not self.frames:
+        if not self.copied_end:
             return self._firsts[0] if self._firsts else None
-        return next((message.seq for message in self if message.seq not in self.frames), None)
+        return next((message.seq for message in self.starting_at(self.copied_end)), None)
 
     @property
     def end(self) -> int:
@@ -267,6 +268,5 @@ def _is_at(block: bytes, offset: int, seq: int) -> bool:
 
 
 def cut_client_id(client_id: str) -> str:
-    """The id, cut to MAX_CLIENT_ID_BYTES bytes of UTF-8."""
-    data = client_id.encode("utf-8", "replace")
-    return client_id if len(data) <= MAX_CLIENT_ID_BYTES else data[:MAX_CLIENT_ID_BYTES].decode("utf-8", "ignore")
+    """The id, cut to MAX_CLIENT_ID_BYTES bytes of UTF-8, with ``?`` for what UTF-8 cannot encode."""
+    return client_id.encode("utf-8", "replace")[:MAX_CLIENT_ID_BYTES].decode("utf-8", "ignore")

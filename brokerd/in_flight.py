@@ -325,13 +325,14 @@ class InFlight:
 
     def put_off(self, seqs: Iterable[int], delays: Iterable[Seconds], now: Seconds) -> None:
         """Defer requeued messages, each for its delay in seconds."""
-        self._clock.check()
+        ranges = list[bytes]()
         for seq, delay_s in zip(seqs, delays, strict=True):
             message = self.aside.get(seq)
             assert message is not None
             due = now + delay_s
             self._put_again(seq, message.attempts, due)
-            self._journal.waiting(WAITING_RANGE.pack(seq, 1, message.attempts, self._clock.keep(due)))
+            ranges.append(WAITING_RANGE.pack(seq, 1, message.attempts, self._clock.keep(due)))
+        self._journal.waiting(b"".join(ranges))
         self._schedule(self.aside.next_time)
 
     def _put_again(self, seq: int, attempts: int, due: Seconds) -> int:

@@ -31,7 +31,7 @@ class Redelivery:
         self._cursor = cursor
         self._journal = journal
 
-    def failed(self, deliveries: Iterable[tuple[Client, int]], now: Seconds, *, delays: bool) -> None:
+    def count_failed(self, deliveries: Iterable[tuple[Client, int]], now: Seconds, *, delays: bool) -> None:
         """Count failed deliveries of messages that are now requeued or deferred, each with the client it was sent to.
 
         With ``delays``, those that do not die are deferred by the policy's delay.
@@ -95,13 +95,17 @@ class Redelivery:
         return DeadMessage(seq, attempts, failures, reason, first_ns, died_ns, client_id)
 
     def copy_below(self, end: int, frames: dict[int, bytes], frame_of: Callable[[int], memoryview | None]) -> None:
-        """Copy the dead messages below ``end`` from the log, as :meth:`brokerd.channel.Channel.copy_below` does."""
-        copied = self.dead.frames
-        for message in self.dead:
+        """Copy the dead messages below ``end`` from the log, as :meth:`brokerd.channel.Channel.copy_below` does.
+
+        Those that die later have copies already, because those that are set aside are copied too.
+        """
+        dead = self.dead
+        for message in dead.starting_at(dead.copied_end):
             if message.seq >= end:
                 break
-            if message.seq not in copied and (frame := frame_of(message.seq)) is not None:
-                copied[message.seq] = frames.setdefault(message.seq, bytes(frame))
+            if message.seq not in dead.frames and (frame := frame_of(message.seq)) is not None:
+                dead.frames[message.seq] = frames.setdefault(message.seq, bytes(frame))
+        dead.copied_end = max(dead.copied_end, end)
 
     def revive(self, seqs: Sequence[int], dues: Iterable[Seconds]) -> None:
         """Set dead messages, ascending, aside as undelivered ones; they are ready at once where the due time is 0.

@@ -8,12 +8,15 @@ import time
 from base64 import b64decode
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 
+import brokerd.log.log as log_module
 from brokerd.settings import BrokerSettings, InvalidSettings
+from tests.brokerd.clockwork import Delivery, Node
 from tests.brokerd.conftest import create_channel, publish
 from tests.harness.v2 import sized
 from tests.harness.waiting import wait_until
@@ -194,6 +197,7 @@ def test_dead_messages_are_chosen_by_reason_and_time(broker: Any, connect: Conne
         ({"state": "dead", "reason": "boredom"}, "INVALID_ARG_REASON"),
         ({"state": "dead", "since": "soon"}, "INVALID_ARG_SINCE"),
         ({"state": "dead", "rate": "-1"}, "INVALID_ARG_RATE"),
+        ({"state": "dead", "id": ids[b"b"]}, "INVALID_ARG_ID"),
         ({}, "MISSING_ARG_ID"),
     ):
         query = urlencode({"topic": "t", "channel": "c"} | params)
@@ -263,22 +267,45 @@ def test_dead_messages_are_found_by_scan_and_id(broker: Any, connect: Connect) -
 
 def test_a_failed_message_is_delivered_later(start_broker: Start, connect: Connect) -> None:
     """After the least delay times its failures, at most the greatest; a client's own delay wins."""
-    broker = start_broker("--retry-delay=200ms..300ms")
+    broker = start_broker("--retry-delay=1000s..2500s")
     create_channel(broker)
     publish(broker, b"a")
     consumer = consumer_of(connect, broker)
-    waits = []
-    for delay_ms in (0, 0, 0, 50):
+    delays_s = []
+    for delay_ms in (0, 0, 0, 600_000):
         message_id, _, _ = consumer.message()
         requeue(consumer, message_id, delay_ms)
         wait_until(lambda: counts(broker)[2] == 1, "it is deferred")
-        message = call(broker, "GET", "peek", state="deferred")["messages"]
-        waits.append((message[0]["due"] - time.time_ns()) / 1e9 if message else 0.0)
-    assert waits[0] <= 0.2
-    assert waits[1] <= 0.3
-    assert waits[2] <= 0.3
-    assert waits[3] <= 0.05
+        (message,) = call(broker, "GET", "peek", state="deferred")["messages"]
+        delays_s.append(round((message["due"] - time.time_ns()) / 1e9, -2))
+        call(broker, "POST", "requeue", [message["id"]])
+    assert delays_s == [1000, 2000, 2500, 600]
     assert consumer.message()[1] == 5
+
+
+def test_a_timed_out_message_is_delivered_later(start_broker: Start, connect: Connect) -> None:
+    """As a requeued one without a delay of its own."""
+    broker = start_broker("--retry-delay=1000s..2500s")
+    create_channel(broker)
+    publish(broker, b"a")
+    consumer_of(connect, broker, msg_timeout=1000).message()
+    wait_until(lambda: counts(broker) == (0, 0, 1, 0), "it is deferred")
+
+
+def test_any_client_id_is_kept(broker: Any, connect: Connect) -> None:
+    """Long ones are cut, and what is not UTF-8 is replaced; a restart reads them."""
+    ids = ["\ud800x", "é" * 200]
+    for number, client_id in enumerate(ids):
+        publish(broker, b"%d" % number)
+        consumer = consumer_of(connect, broker, client_id=client_id)
+        for _ in range(3):
+            requeue(consumer, consumer.message()[0])
+        wait_until(lambda: counts(broker)[3] == number + 1, "it is dead")  # noqa: B023
+        consumer.socket.close()
+    restart(broker, killed=True)
+    found = {body: each["death"]["client_id"] for body, each in dead_of(broker).items()}
+    assert found[b"1"] == "é" * 127
+    assert found[b"0"] == "\ufffdx"
 
 
 def test_without_a_policy_nothing_dies(start_broker: Start, connect: Connect) -> None:
@@ -301,6 +328,8 @@ def test_dead_messages_of_ephemeral_channels(broker: Any, connect: Connect) -> N
     for _ in range(3):
         requeue(consumer, consumer.message()[0])
     wait_until(lambda: channel_of(broker, "e#ephemeral")["dead_count"] == 1, "it is dead")
+    consumer.socket.close()
+    wait_until(lambda: len(broker.stats(topic="t")["topics"][0]["channels"]) == 1, "the channel is gone")
 
 
 @pytest.mark.parametrize(
@@ -316,3 +345,39 @@ def test_a_wrong_retry_delay_is_refused(text: str, problem: str) -> None:
     """With the flag's name and the reason."""
     with pytest.raises(InvalidSettings, match=re.escape("--retry-delay: ") + ".*" + re.escape(problem)):
         BrokerSettings(retry_delay=text).check()
+
+
+def test_dead_messages_of_ephemeral_topics_survive_the_removal_of_old_segments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their bodies are copied, whether they died before or after the segment became old."""
+    monkeypatch.setattr(log_module, "FIRST_SEGMENT_BYTES", 4096)
+    monkeypatch.setattr(log_module, "LAST_SEGMENT_BYTES", 4096)
+    node = Node(tmp_path, max_attempts=2)
+    topic = node.broker.topic("t#ephemeral")
+    channel = topic.channel("c")
+    got: list[Delivery] = []
+    client = node.subscribe("t#ephemeral", "c", 100, got.append)
+
+    def answer(line: bytes, body: bytes) -> None:
+        message_id = next(each.message_id for each in reversed(got) if each.body == body)
+        act = channel.requeue if line.startswith(b"REQ") else channel.finish
+        arguments = (0.0, node.now) if line.startswith(b"REQ") else (node.wall_ns(),)
+        assert not act(client, memoryview(line % message_id), 1, *arguments)
+        node.pass_until(node.now)
+
+    topic.publish([b"early", b"late"])
+    node.pass_until(node.now)
+    for body in (b"early", b"early", b"late"):
+        answer(b"REQ %b 0\n", body)
+    for number in range(50):
+        topic.publish([b"%d" % number + b"x" * 500])
+        node.pass_until(node.now)
+        answer(b"FIN %b\n", b"%d" % number + b"x" * 500)
+    answer(b"REQ %b 0\n", b"late")
+    assert topic.log.first_seq > 1, "old segments are gone"
+    assert [bytes(channel.frame_of(each.seq) or b"")[34:] for each in channel.dead] == [b"early", b"late"]
+    got.clear()
+    channel.revive([each.seq for each in channel.dead], [0.0, 0.0])
+    node.pass_until(node.now)
+    assert [(each.attempts, each.body) for each in got] == [(1, b"early"), (1, b"late")]

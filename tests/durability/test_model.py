@@ -25,6 +25,7 @@ from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
+import brokerd.dead
 import brokerd.delivery
 import brokerd.in_flight
 import brokerd.journal.journal as journal_module
@@ -874,6 +875,8 @@ def test_the_broker_agrees_with_the_model(
     monkeypatch.setattr(log_module, "FIRST_SEGMENT_BYTES", 4096)
     monkeypatch.setattr(log_module, "LAST_SEGMENT_BYTES", 8192)
     monkeypatch.setattr(journal_module, "JOURNAL_BYTES", 4096)
+    monkeypatch.setattr(brokerd.dead, "ENTRIES_IN_A_BLOCK", 3)
+    monkeypatch.setattr(brokerd.dead, "_UNUSED_NAMES", 0)
     monkeypatch.setattr(brokerd.delivery, "OUTBOX_BYTES", 2000)
     monkeypatch.setattr(brokerd.in_flight, "MIN_EVICTION_SPAN", 20)
     monkeypatch.setattr(os, "fsync", lambda fd: None)  # the process is killed, the machine runs on
