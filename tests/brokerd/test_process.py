@@ -51,7 +51,7 @@ NSQD_FLAGS = frozenset(
     tls-min-version deflate snappy max-deflate-level enable-experiment
     """.split()  # noqa: SIM905 (sixty lines of one word each would hide them)
 )
-OUR_FLAGS = {"log-format", "max-unfinished-size", "retention", "retention-bytes"}
+OUR_FLAGS = {"log-format", "max-attempts", "max-unfinished-size", "retention", "retention-bytes", "retry-delay"}
 
 
 def test_every_flag_of_nsqd_is_known():
