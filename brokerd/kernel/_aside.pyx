@@ -1194,6 +1194,24 @@ cdef class SetAside:
             at = self.messages[at].next
         return found
 
+    def lowest_requeued(self, uint64_t end, Py_ssize_t count):
+        cdef list found = []
+        cdef uint64_t seq
+        cdef uint32_t at
+        if not self.waiting.count or self.lowest_of(True) < 0:
+            return found
+        seq = self.undeferred_from
+        while count > 0 and seq < end and seq >> BLOCK_BITS < self.end_block:
+            if not self.blocks[(seq >> BLOCK_BITS) & self.block_mask].undeferred:
+                seq = ((seq >> BLOCK_BITS) + 1) << BLOCK_BITS
+                continue
+            at = self.find(seq)
+            if at != NONE and self.messages[at].state == REQUEUED:
+                found.append(seq)
+                count -= 1
+            seq += 1
+        return found
+
     def in_flight(self):
         cdef uint32_t at
         return [self.messages[at].seq for at in range(self.used) if self.messages[at].state == IN_FLIGHT]

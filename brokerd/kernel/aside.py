@@ -453,6 +453,10 @@ class SetAside:
         """``count`` requeued messages after the first ``offset``, in the order of delivery."""
         return list(self._requeued)[offset : offset + count]
 
+    def lowest_requeued(self, end: int, count: int) -> list[int]:
+        """The ``count`` lowest requeued messages below ``end``, ascending."""
+        return heapq.nsmallest(count, (seq for seq in self._requeued if seq < end))
+
     def in_flight(self) -> list[int]:
         """The messages in flight, in no order."""
         return [seq for seq, message in self._messages.items() if message.state == IN_FLIGHT]

@@ -198,6 +198,8 @@ class SetAsideMachine(RuleBasedStateMachine):
         self.both("numbers_from", FIRST + 7 * count, count)
         self.both("numbers_from", 0, count)
         self.both("requeued", count // 2, count)
+        self.both("lowest_requeued", FIRST + 7 * count, count)
+        self.both("lowest_requeued", 2**63, count)
         for name in ("requeued_count", "in_flight_count", "deferred_count", "next_time", "lowest", "lowest_undeferred"):
             assert getattr(self.asides[0], name) == getattr(self.asides[1], name), name
 
