@@ -350,6 +350,14 @@ def nsqadmin_settings(settings: Any) -> Callable[..., None]:
     return change
 
 
+@pytest.fixture(autouse=True)
+def patient_connections(nsqadmin_settings: Callable[..., None]) -> None:
+    """On a loaded machine this process may stand still for longer than the default of two seconds."""
+    from datetime import timedelta
+
+    nsqadmin_settings(http_client_connect_timeout=timedelta(seconds=10))
+
+
 @pytest.fixture
 def locked_api(redis: Redis, transactional_db: None, nsqadmin_settings: Callable[..., None]) -> Iterator[NsqadminApi]:
     """nsqadmin's endpoints with default settings: callers must sign in."""
