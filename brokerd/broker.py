@@ -20,6 +20,7 @@ from brokerd.journal.journal import Journal, room_for
 from brokerd.journal.recovery import recover
 from brokerd.journal.state import ChannelState, NodeState, TopicState
 from brokerd.log.log import Log
+from brokerd.policies import Policies
 from brokerd.policy import Values
 from brokerd.removal import Removal
 from brokerd.retention import Retention
@@ -107,7 +108,7 @@ class Broker:
             self._unsynced_ns = UNSYNCED_NS + settings.sync_timeout // timedelta(microseconds=1) * 1000
         clock = NodeClock(now, state.clock, boot, lambda offset: self.storage.append(records.clock(offset)))
         self.runtime = Runtime(settings, clock, now=now, call_soon=call_soon, call_at=call_at)
-        self.runtime.policies.replace(state.policies)
+        self.runtime.policies = Policies(self.runtime.policies.default, state.policies)
         self._restore(state)
         self.storage.open_journal(
             Journal(
@@ -224,28 +225,29 @@ class Broker:
     # -- policies -------------------------------------------------------------------------------------------------
 
     def set_policy(self, topic: str, channel: str, values: Values) -> None:
-        """Set the policy of the channels that match two patterns; ``values`` are checked. Raises OSError."""
-        record = records.policy_set(topic, channel, values)
-        self.storage.require_room(room_for([record]))
-        self.storage.append(record)
-        self._apply_policies({**self.runtime.policies.values, (topic, channel): values})
+        """Set the policy of the channels that match two patterns; ``values`` are checked.
+
+        Raises InvalidPolicy if dead messages would go in a circle, and OSError; nothing is changed then.
+        """
+        policies = self.runtime.policies
+        self._change_policies(
+            policies.changed({**policies.values, (topic, channel): values}), records.policy_set(topic, channel, values)
+        )
 
     def delete_policy(self, topic: str, channel: str) -> bool:
-        """Delete the policy of two patterns. Returns False if there is none. Raises OSError."""
+        """Delete the policy of two patterns. Returns False if there is none. Raises as ``set_policy``."""
         values = dict(self.runtime.policies.values)
         if values.pop((topic, channel), None) is None:
             return False
-        record = records.policy_deleted(topic, channel)
-        self.storage.require_room(room_for([record]))
-        self.storage.append(record)
-        self._apply_policies(values)
+        self._change_policies(self.runtime.policies.changed(values), records.policy_deleted(topic, channel))
         return True
 
-    def _apply_policies(self, values: dict[tuple[str, str], Values]) -> None:
-        self.runtime.policies.replace(values)
+    def _change_policies(self, policies: Policies, record: bytes) -> None:
+        self.storage.require_room(room_for([record]))
+        self.storage.append(record)
+        self.runtime.policies = policies
         for topic in self.topics.values():
-            for channel in topic.channels.values():
-                channel.redelivery.policy = self.runtime.policies.policy_for(topic.name, channel.name)
+            topic.policies_changed()
 
     # -- state ----------------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from brokerd.journal import records
 from brokerd.journal.journal import room_for
 from brokerd.kernel.aside import DEFERRED, IN_FLIGHT
 from brokerd.kernel.waiting import WAITING_RANGE
+from brokerd.limits import Limits
 from brokerd.log.segment import timestamp_in
 from brokerd.redelivery import Redelivery
 from brokerd.timers import NEVER
@@ -30,7 +31,8 @@ from nsqwire.units import Nanoseconds, Seconds
 if TYPE_CHECKING:
     from brokerd.client import Client
     from brokerd.kernel.aside import Failures
-    from brokerd.policy import Rule
+    from brokerd.policies import Rule
+    from brokerd.policy import Policy
     from brokerd.ranges import Ranges
     from brokerd.runtime import Runtime
     from brokerd.topic_log import TopicLog
@@ -77,6 +79,17 @@ class Channel:
         self.delivery = Delivery(messages, self.cursor, self.in_flight, self._journal, runtime)
         policy = runtime.policies.policy_for(messages.name, name)
         self.redelivery = Redelivery(policy, self.in_flight, self.cursor, self._journal)
+        self.limits = Limits(
+            messages,
+            self.in_flight,
+            self.cursor,
+            self.redelivery,
+            self._journal,
+            runtime,
+            published_ns=self._timestamp_of,
+            schedule=partial(runtime.timers.schedule, self),
+            watch_publishes=partial(listening.__setitem__, self, None),
+        )
         self.requeue_count = 0
         self.timeout_count = 0
         self.emptied_count = 0
@@ -91,6 +104,8 @@ class Channel:
         self._oldest: tuple[int, int | None] = -1, None
         if self.ephemeral:
             listening[self] = None
+        if policy.limits_waiting:
+            runtime.wake(self)
 
     # -- counts ---------------------------------------------------------------------------------------------------
 
@@ -194,6 +209,12 @@ class Channel:
             self._oldest = oldest, self._timestamp_of(oldest)
         timestamp = self._oldest[1]
         return None if timestamp is None else max(0, now_ns - timestamp)
+
+    def set_policy(self, policy: Policy) -> None:
+        """Apply another policy from now on."""
+        self.redelivery.policy = policy
+        self.limits.is_watching = False
+        self._runtime.wake(self)
 
     # -- operators ------------------------------------------------------------------------------------------------
 
@@ -421,10 +442,26 @@ class Channel:
         """Deliver messages to the clients that are ready. Raises OSError, without loss, if messages cannot be read."""
         if self.gone:
             return
+        if self.redelivery.policy.limits_waiting and not self.limits.apply(now):
+            self._runtime.wake(self)
+            return
         if not self.paused and not self.delivery.run(now):
             self._runtime.wake(self)
         if self.ephemeral:
             self.drop_beyond(self._runtime.mem_queue_size)
+
+    def published(self) -> bool:
+        """Wake it after a publish if needed. Returns False if it need not be called after the next one."""
+        if self.delivery.has_ready_client and not self.paused:
+            self._runtime.wake(self)
+            return True
+        if self.limits.is_watching:
+            self._runtime.wake(self)
+        elif self.ephemeral:
+            self.drop_beyond(self._runtime.mem_queue_size)
+        elif not self.delivery.has_ready_client:
+            return False
+        return True
 
     def drop_beyond(self, depth: int) -> None:
         """Drop the oldest undelivered messages of an ephemeral channel, so that at most ``depth`` remain."""

@@ -40,12 +40,14 @@ class Cursor:
     @property
     def backlog(self) -> int:
         """Number of messages that are still to be delivered for the first time."""
-        messages = self._messages
-        head, end = self._window.head, messages.routed_end
+        return self.count_below(self._messages.routed_end)
+
+    def count_below(self, end: int) -> int:
+        """Number of messages of the backlog below ``end``, which is at most the end of the routed messages."""
+        head = self._window.head
         if head >= end:
             return 0
-        backlog = end - head - messages.skipped.count_between(head, end) if messages.skipped else end - head
-        return backlog - self.removed.count_between(head, end)
+        return end - head - self._messages.skipped.count_between(head, end) - self.removed.count_between(head, end)
 
     def ahead(self, offset: int = 0) -> Iterator[int]:
         """Yield the numbers of the backlog, oldest first, after the first ``offset``."""

@@ -52,6 +52,11 @@ class BrokerMetrics:
             "nsq_channel_dead", "Messages that the channel does not deliver any more, by reason.", (*channel, "reason")
         )
         self._died = self._counter("nsq_channel_died_messages", "Messages that died.", (*channel, "reason"))
+        self._dropped = self._counter(
+            "nsq_channel_dropped_messages",
+            "Messages that the channel dropped: too old, or too many.",
+            (*channel, "reason"),
+        )
         self._depth = self._gauge("nsq_channel_depth", "Messages that wait for a consumer.", channel)
         self._backend = self._gauge(
             "nsq_channel_backend_depth", "The part of the depth that nsqd would keep on disk.", channel
@@ -121,7 +126,12 @@ class BrokerMetrics:
         self._timeouts.add(labels, channel.timeout_count)
         self._emptied.add(labels, channel.emptied_count)
         self._rewound.add(labels, channel.rewound_count)
-        for series, counts in ((self._dead, channel.dead.counts), (self._died, channel.redelivery.died)):
+        by_reason = (
+            (self._dead, channel.dead.counts),
+            (self._died, channel.redelivery.died),
+            (self._dropped, channel.limits.dropped),
+        )
+        for series, counts in by_reason:
             for reason, count in counts.items():
                 series.add(f'{labels},reason="{reason.value}"', count)
         self._depth.add(labels, depth)

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from brokerd.clock import NodeClock
 from brokerd.delivery_queue import DeliveryQueue
-from brokerd.policy import Policies, Policy
+from brokerd.policies import Policies
+from brokerd.policy import Policy
 from brokerd.scheduler import Scheduler
 from brokerd.settings import BrokerSettings
 from brokerd.supervisor import Supervised, Supervisor

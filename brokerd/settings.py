@@ -116,6 +116,7 @@ class BrokerSettings(Settings, env="BROKERD_"):
         "Delay of a requeued or timed-out message, MIN..MAX: MIN times its failures, at most MAX.",
         shown="none",
     )
+    msg_ttl: timedelta = setting("0s", "Age at which a channel drops a message that waits; 0: never.", min="0s")
     max_req_timeout: timedelta = setting("1h", "Longest deferral of a message.", min="0s")
     max_heartbeat_interval: timedelta = setting("60s", "Longest heartbeat interval a client can have.", min="1s")
     max_rdy_count: int = setting(2500, "Highest RDY of a client.", min=0)

@@ -110,6 +110,8 @@ class ChannelStats(TypedDict):
     dead_count: NotRequired[int]
     died_count: NotRequired[int]
     dead_by_reason: NotRequired[dict[str, int]]
+    dropped_count: NotRequired[int]
+    dropped_by_reason: NotRequired[dict[str, int]]
     policy: NotRequired[AppliedPolicy | None]
     latency_histogram: NotRequired[HistogramJSON]
 
@@ -242,6 +244,8 @@ def _channel_stats(channel: Channel, query: StatsQuery, latencies: RecentLatenci
         stats["died_count"] = channel.redelivery.died.total()
         stats["policy"] = applied_policy(channel)
         stats["dead_by_reason"] = {reason.value: count for reason, count in channel.dead.counts.items() if count}
+        stats["dropped_count"] = channel.limits.dropped.total()
+        stats["dropped_by_reason"] = {reason.value: count for reason, count in channel.limits.dropped.items()}
         stats["latency_histogram"] = channel.histogram.to_json()
     return stats
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from brokerd.bound import Bound
 from brokerd.channel import Channel
 from brokerd.channel_journal import journal_nothing
 from brokerd.journal import records
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 MPUB_LINE = ord("M")
 """The first byte of an MPUB's command line; a PUB's differs."""
+LEAST_MESSAGE_BYTES = SIZE_BYTES + 1
+"""Bytes that a message takes at least in a command."""
 
 
 class Node(Protocol):
@@ -91,6 +94,9 @@ class Topic:
         self._routing_suspended = False
         self._only_ephemeral = False
         self._journal = self.messages.journal
+        self._bound: Bound | None = None
+        """None: publishes are accepted, however many messages wait."""
+        self._update_bound()
 
     # -- counts ---------------------------------------------------------------------------------------------------
 
@@ -129,6 +135,10 @@ class Topic:
         """Return whether an ephemeral topic would accept ``count`` messages but drop some of them."""
         return self.ephemeral and self.depth + count > self._runtime.mem_queue_size
 
+    def admits(self, count: int, nbytes: int) -> bool:
+        """Return whether no policy refuses ``count`` messages of ``nbytes`` together."""
+        return self._bound is None or self._bound.admits(count, nbytes)
+
     def publish_messages(self, messages: memoryview, count: int, *, gap: int = 0) -> None:
         """Publish the messages of ``count`` × (``gap`` ignored bytes, ``size i32 | body``) as one batch.
 
@@ -156,6 +166,8 @@ class Topic:
         """
         storage = self._storage
         if self.ephemeral or self._only_ephemeral or storage.refusal is not None:
+            return 0, 0
+        if not self.admits(nbytes // LEAST_MESSAGE_BYTES, nbytes):
             return 0, 0
         try:
             count, messages, segment = self.log.append_commands(
@@ -203,6 +215,8 @@ class Topic:
             return False
         if self._storage.refusal is not None:
             raise PublishFailed(str(self._storage.refusal))
+        if self._bound is not None:
+            self._bound.require(count, body_bytes)
         return True
 
     def _store(self, count: int, body_bytes: int, append: Callable[[], tuple[int, Segment]]) -> int:
@@ -233,14 +247,8 @@ class Topic:
 
     def _notify_listening(self) -> None:
         for channel in list(self._listening):
-            if channel.delivery.has_ready_client:
-                if not channel.paused:
-                    self._runtime.wake(channel)
-                    continue
-            elif not channel.ephemeral:
+            if not channel.published():
                 del self._listening[channel]
-            if channel.ephemeral:
-                channel.drop_beyond(self._runtime.mem_queue_size)
 
     # -- deferred publishes ---------------------------------------------------------------------------------------
 
@@ -366,6 +374,17 @@ class Topic:
     def unmap_if_idle(self) -> None:
         """Close and unmap all files if nothing was published or delivered since the last call. Called periodically."""
         self.messages.unmap_if_idle()
+
+    def policies_changed(self) -> None:
+        """Apply the node's present policies to the topic and its channels."""
+        policies = self._runtime.policies
+        self._update_bound()
+        for channel in self.channels.values():
+            channel.set_policy(policies.policy_for(self.name, channel.name))
+
+    def _update_bound(self) -> None:
+        policy = self._runtime.policies.policy_for_topic(self.name)
+        self._bound = Bound(self, policy) if policy.bounds_topic else None
 
     # -- disk space -----------------------------------------------------------------------------------------------
 

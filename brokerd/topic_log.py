@@ -13,6 +13,7 @@ from brokerd.journal.journal import CHANGE_BYTES
 from brokerd.kernel.frames import seq_of
 from brokerd.losses import Losses
 from brokerd.ranges import Ranges
+from nsqwire.frame import MESSAGE_HEAD_BYTES
 from nsqwire.names import is_ephemeral
 from nsqwire.units import Seconds
 
@@ -137,6 +138,15 @@ class TopicLog:
         """Number of messages that wait in the topic."""
         start, end = self.routed_end, self.log.next_seq
         return end - start - self.holes.count_between(start, end)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of the bodies of the messages that wait in the topic."""
+        return self.body_bytes(self.routed_end, self.log.next_seq)
+
+    def body_bytes(self, start: int, end: int) -> int:
+        """Bytes of the bodies of the messages in ``[start, end)``, those to be skipped included."""
+        return self.log.bytes_from(start) - self.log.bytes_from(end) - MESSAGE_HEAD_BYTES * max(0, end - start)
 
     def oldest_age_ns(self, now_ns: int) -> int | None:
         """Age of the oldest message that waits in the topic; None if there is none."""

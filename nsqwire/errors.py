@@ -41,6 +41,10 @@ class PublishFailed(NSQError):
     """The broker could not store a message; the text is the reason, such as the disk's error."""
 
 
+class TopicFull(PublishFailed):
+    """A publish was refused because too many messages wait in the topic. nsqd has no such error."""
+
+
 class PubFailed(PublishFailed):
     """PublishFailed, as PUB reports it."""
 
@@ -116,6 +120,7 @@ REPLIES: dict[type[NSQError], Reply] = {
     BadChannel: Reply("E_BAD_CHANNEL", (400, "INVALID_ARG_CHANNEL"), fatal=True),
     BadMessage: Reply("E_BAD_MESSAGE", (413, "BAD_MESSAGE"), fatal=True),
     PublishFailed: Reply("E_PUB_FAILED", (503, "EXITING"), fatal=True),
+    TopicFull: Reply("E_PUB_FAILED", (503, "TOPIC_FULL"), fatal=True),
     PubFailed: Reply("E_PUB_FAILED", (503, "EXITING"), fatal=True),
     MpubFailed: Reply("E_MPUB_FAILED", (503, "EXITING"), fatal=True),
     DpubFailed: Reply("E_DPUB_FAILED", (503, "EXITING"), fatal=True),

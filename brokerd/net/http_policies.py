@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from brokerd.policy import MAX_RULES, InvalidPolicy, is_pattern, parsed
+from brokerd.policies import MAX_RULES, is_pattern
+from brokerd.policy import InvalidPolicy, parsed
 from nsqdaemon.http import HTTPError, Request, Response, empty
 from nsqdaemon.http.messages import JSON_HEADER, NSQ_HEADER
 from nsqwire.gojson import encode_without_floats
@@ -28,19 +29,22 @@ class PolicyVerbs:
     def set(self, request: Request) -> Response:
         """Set the policy of the channels whose topic and name match two patterns; an earlier one is replaced."""
         topic, channel = _patterns(request)
-        try:
-            values = parsed(request.body)
-        except InvalidPolicy as error:
-            raise HTTPError(400, f"INVALID_POLICY {error}") from None
         known = self._broker.runtime.policies.values
         if (topic, channel) not in known and len(known) >= MAX_RULES:
             raise HTTPError(400, "TOO_MANY_POLICIES")
-        self._broker.set_policy(topic, channel, values)
+        try:
+            self._broker.set_policy(topic, channel, parsed(request.body, channel))
+        except InvalidPolicy as error:
+            raise HTTPError(400, f"INVALID_POLICY {error}") from None
         return empty()
 
     def delete(self, request: Request) -> Response:
         """Delete the policy of two patterns."""
-        if not self._broker.delete_policy(*_patterns(request)):
+        try:
+            found = self._broker.delete_policy(*_patterns(request))
+        except InvalidPolicy as error:
+            raise HTTPError(400, f"INVALID_POLICY {error}") from None
+        if not found:
             raise HTTPError(404, "POLICY_NOT_FOUND")
         return empty()
 

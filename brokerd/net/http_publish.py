@@ -26,6 +26,8 @@ EXITING: Final = error_response(503, "EXITING")
 
 GATHERED_BYTES: Final = 16 * 1024
 """Messages of up to this many bytes are published together. For longer ones this would save nothing."""
+GATHERED_AT_MOST: Final = 1000
+"""A topic without room for as many of these takes each message alone, so that only those without room are refused."""
 
 _BINARY_WORDS: Final = {"true": True, "1": True, "false": False, "0": False}
 _GO_INT: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
@@ -66,7 +68,7 @@ class Publishing:
         defer = params.get("defer")
         if defer is not None:
             topic.publish((body,), defer_ms=self._defer_ms(defer))
-        elif len(body) > GATHERED_BYTES:
+        elif len(body) > GATHERED_BYTES or not topic.admits(GATHERED_AT_MOST, GATHERED_AT_MOST * GATHERED_BYTES):
             topic.publish((body,))
         else:
             return self._gather(request, topic.name)

@@ -11,9 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokerd.policy import Policies, Policy
+from brokerd.policies import Policies
+from brokerd.policy import Policy
 from tests.brokerd.conftest import create_channel, publish
 from tests.harness.waiting import wait_until
+
+KEYS = "max_attempts, retry_delay, msg_ttl, expired, max_depth, max_bytes, overflow, dead_topic"
 
 Connect = Callable[..., Any]
 Start = Callable[..., Any]
@@ -88,17 +91,17 @@ def test_policies_survive_a_restart(broker: Any, killed: bool) -> None:
         (
             {"pattern": "a"},
             b"text",
-            "INVALID_POLICY a policy is a JSON object with some of the keys max_attempts, retry_delay",
+            f"INVALID_POLICY a policy is a JSON object with some of the keys {KEYS}",
         ),
         (
             {"pattern": "a"},
             b"{}",
-            "INVALID_POLICY a policy is a JSON object with some of the keys max_attempts, retry_delay",
+            f"INVALID_POLICY a policy is a JSON object with some of the keys {KEYS}",
         ),
         (
             {"pattern": "a"},
             b'{"max_attempts":1,"max_atempts":2}',
-            "INVALID_POLICY max_atempts: unknown key; there are max_attempts, retry_delay",
+            f"INVALID_POLICY max_atempts: unknown key; there are {KEYS}",
         ),
         (
             {"pattern": "a"},
@@ -114,6 +117,25 @@ def test_policies_survive_a_restart(broker: Any, killed: bool) -> None:
             {"pattern": "a"},
             b'{"retry_delay":"5m..1s"}',
             "INVALID_POLICY retry_delay: '5m..1s': MIN must be above 0 and at most MAX",
+        ),
+        (
+            {"pattern": "a"},
+            b'{"msg_ttl":"10"}',
+            "INVALID_POLICY msg_ttl: the duration '10' needs a unit, for example 10ms or 10s",
+        ),
+        ({"pattern": "a"}, b'{"msg_ttl":"1us"}', "INVALID_POLICY msg_ttl: 1us is less than 1ms"),
+        ({"pattern": "a"}, b'{"expired":"gone"}', "INVALID_POLICY expired: must be drop or dead"),
+        ({"pattern": "a"}, b'{"max_depth":5}', "INVALID_POLICY max_depth: needs overflow: reject, drop-oldest or dead"),
+        ({"pattern": "a"}, b'{"overflow":"dead"}', "INVALID_POLICY overflow: needs max_depth or max_bytes"),
+        (
+            {"pattern": "a", "channel": "b"},
+            b'{"overflow":"reject","max_bytes":5}',
+            "INVALID_POLICY overflow: reject is for whole topics, so the policy's channel must be *",
+        ),
+        (
+            {"pattern": "a"},
+            b'{"dead_topic":"b#ephemeral"}',
+            "INVALID_POLICY dead_topic: must be the name of a topic that is not ephemeral",
         ),
     ],
 )

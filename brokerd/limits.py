@@ -1,0 +1,201 @@
+"""The limits of the messages that wait in a channel: their age, their number, and their size."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from brokerd.channel_journal import ChannelJournal, ranges_of
+from brokerd.cursor import Cursor
+from brokerd.dead import Reason
+from brokerd.in_flight import InFlight
+from brokerd.policy import DEAD
+from brokerd.redelivery import Redelivery
+from nsqwire.units import Nanoseconds, Seconds
+
+if TYPE_CHECKING:
+    from brokerd.policy import Policy
+    from brokerd.runtime import Runtime
+    from brokerd.topic_log import TopicLog
+
+AT_ONCE: Final = 1000
+"""Messages that are removed between two reads of the clock."""
+
+
+class Limits:
+    """Removes messages from one channel that have waited too long, or that are too many.
+
+    Messages that are waiting are those ahead of the cursor, and requeued ones. Those in flight or deferred are not
+    removed before they wait again. ``published_ns(seq)`` is when a message was accepted; None if it cannot be read.
+    ``schedule(when)`` schedules the channel's timer, monotonic seconds, and ``watch_publishes()`` asks for a call of
+    ``apply`` after the next publish.
+    """
+
+    def __init__(
+        self,
+        messages: TopicLog,
+        in_flight: InFlight,
+        cursor: Cursor,
+        redelivery: Redelivery,
+        journal: ChannelJournal,
+        runtime: Runtime,
+        *,
+        published_ns: Callable[[int], Nanoseconds | None],
+        schedule: Callable[[Seconds], None],
+        watch_publishes: Callable[[], None],
+    ) -> None:
+        self.dropped: Counter[Reason] = Counter()
+        """Messages that were dropped since the process started, by reason. Those that died are not included."""
+        self.is_watching = False
+        """True if the next publish may need a call of ``apply``."""
+        self._messages = messages
+        self._in_flight = in_flight
+        self._aside = in_flight.aside
+        self._cursor = cursor
+        self._redelivery = redelivery
+        self._journal = journal
+        self._runtime = runtime
+        self._published_ns = published_ns
+        self._schedule = schedule
+        self._watch_publishes = watch_publishes
+        self._oldest: tuple[int, Nanoseconds | None] = -1, None
+
+    def apply(self, now: Seconds) -> bool:
+        """Remove what is above the limits, for one slice of time. Returns False if some of it is left."""
+        policy = self._redelivery.policy
+        is_done = True
+        if policy.msg_ttl_ns:
+            is_done = self._expire(policy, now)
+        if is_done and policy.bounds_channel:
+            self._watch()
+            is_done = self._remove_excess(policy)
+        return is_done
+
+    def _watch(self) -> None:
+        self.is_watching = True
+        self._watch_publishes()
+
+    # -- age ------------------------------------------------------------------------------------------------------
+
+    def _expire(self, policy: Policy, now: Seconds) -> bool:
+        """Remove the messages older than the TTL, and schedule the next call."""
+        scheduler = self._runtime.scheduler
+        deadline = scheduler.deadline()
+        latest_ns = self._runtime.clock.wall_ns(now) - policy.msg_ttl_ns
+        while True:
+            oldest = self._oldest_waiting()
+            if oldest is None:
+                self._watch()
+                return True
+            published_ns = self._published_ns_of_oldest(oldest)
+            if published_ns is None or published_ns > latest_ns:
+                self.is_watching = False
+                if published_ns is not None:
+                    self._schedule(now + (published_ns - latest_ns) / 1e9)
+                return True
+            self._remove_older(max(oldest + 1, self._messages.log.first_since(latest_ns + 1)), latest_ns, policy)
+            if scheduler.clock() >= deadline:
+                return False
+
+    def _oldest_waiting(self) -> int | None:
+        """The waiting message with the lowest number; None if none waits."""
+        requeued = self._aside.lowest_requeued(self._in_flight.window.head, 1)
+        if requeued:
+            return requeued[0]
+        ahead = next(self._cursor.ahead(), None)
+        requeued = self._aside.lowest_requeued(self._messages.log.next_seq, 1)  # deferred publishes that became due
+        return min((seq for seq in (*requeued, ahead) if seq is not None), default=None)
+
+    def _published_ns_of_oldest(self, seq: int) -> Nanoseconds | None:
+        if self._oldest[0] != seq:  # cached, because the log may have unmapped its files
+            self._oldest = seq, self._published_ns(seq)
+        return self._oldest[1]
+
+    def _remove_older(self, end: int, latest_ns: Nanoseconds, policy: Policy) -> None:
+        """Remove waiting messages below ``end``, where those begin that were accepted after ``latest_ns``."""
+        requeued = self._aside.lowest_requeued(end, AT_ONCE)
+        if frames := self._aside.frames:  # the log does not begin with these any more, so ``end`` says nothing of them
+            requeued = [seq for seq in requeued if seq not in frames or (self._published_ns(seq) or 0) <= latest_ns]
+        if requeued:
+            self._remove_requeued(requeued, Reason.EXPIRED, policy.expired)
+        elif policy.expired == DEAD:
+            self._bury_ahead(end, AT_ONCE, Reason.EXPIRED)
+        else:
+            self._skip_to(end, Reason.EXPIRED)
+
+    # -- number and size ------------------------------------------------------------------------------------------
+
+    def _remove_excess(self, policy: Policy) -> bool:
+        """Remove the oldest messages above the bounds."""
+        scheduler = self._runtime.scheduler
+        deadline = scheduler.deadline()
+        while self._remove_some(policy):
+            if scheduler.clock() >= deadline:
+                return False
+        return True
+
+    def _remove_some(self, policy: Policy) -> bool:
+        """Remove some of the excess. Returns False if there is none."""
+        backlog = self._cursor.backlog
+        excess = backlog + self._aside.requeued_count - policy.max_depth if policy.max_depth else 0
+        if excess > 0:
+            end = self._in_flight.window.head if backlog else self._messages.log.next_seq
+            requeued = self._aside.lowest_requeued(end, min(excess, AT_ONCE))
+            if requeued:
+                self._remove_requeued(requeued, Reason.OVERFLOW, policy.overflow)
+                return True
+        if policy.max_bytes and self.bytes_ahead > policy.max_bytes:
+            excess = max(excess, self._ahead_of_the_last(policy.max_bytes))
+        if excess <= 0 or not backlog:
+            return False
+        if policy.overflow == DEAD:
+            self._bury_ahead(self._messages.routed_end, min(excess, AT_ONCE), Reason.OVERFLOW)
+        else:
+            self._skip_to(next(self._cursor.ahead(excess), self._messages.routed_end), Reason.OVERFLOW)
+        return True
+
+    @property
+    def bytes_ahead(self) -> int:
+        """Bytes of the bodies from the first message ahead of the cursor on. Requeued ones are not included."""
+        return self._messages.body_bytes(self._in_flight.window.head, self._messages.routed_end)
+
+    def _ahead_of_the_last(self, nbytes: int) -> int:
+        """The number of messages ahead of the cursor before the last ones that have at most ``nbytes`` together."""
+        end = self._messages.routed_end
+        numbers = range(self._in_flight.window.head, end)
+        kept = bisect_left(numbers, -nbytes, key=lambda seq: -self._messages.body_bytes(seq, end))
+        return self._cursor.count_below(numbers.start + kept)
+
+    # -- removal --------------------------------------------------------------------------------------------------
+
+    def _remove_requeued(self, seqs: Sequence[int], reason: Reason, outcome: str) -> None:
+        if outcome == DEAD:
+            self._bury(seqs, reason)
+            return
+        ranges = ranges_of(seqs)
+        self._journal.finished(ranges)
+        self._in_flight.remove(seqs)
+        self._cursor.remove(ranges)
+        self.dropped[reason] += len(seqs)
+        self._messages.release()
+
+    def _bury_ahead(self, end: int, count: int, reason: Reason) -> None:
+        """Let the first ``count`` messages ahead of the cursor die that are below ``end``."""
+        seqs = [seq for seq in islice(self._cursor.ahead(), count) if seq < end]
+        self._bury(seqs, reason)
+        self._cursor.skip_ranges()
+
+    def _bury(self, seqs: Sequence[int], reason: Reason) -> None:
+        deaths = self._redelivery.deaths(seqs, reason)
+        self._journal.dead(deaths)
+        self._redelivery.bury(deaths)
+
+    def _skip_to(self, end: int, reason: Reason) -> None:
+        """Drop the messages ahead of the cursor that are below ``end``."""
+        end = min(end, self._messages.routed_end)
+        self.dropped[reason] += self._cursor.count_below(end)
+        self._cursor.skip(end - self._in_flight.window.head)
+        self._messages.release()

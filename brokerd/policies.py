@@ -1,0 +1,115 @@
+"""The policies of a node: rules for patterns of topics and channels, of which the most specific applies."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Any, Final, NamedTuple
+
+from brokerd.policy import InvalidPolicy, Policy, Values
+
+MAX_RULES: Final = 1000
+_PATTERN: Final = re.compile(r"[.a-zA-Z0-9_*?-]{1,64}(?:#ephemeral)?")
+_WILDCARDS: Final = re.compile(r"[*?]")
+
+Patterns = tuple[str, str]
+"""The patterns of topic and channel."""
+
+
+def is_pattern(text: str) -> bool:
+    """Return whether ``text`` is a glob of topic or channel names: their characters, ``*`` and ``?``."""
+    return _PATTERN.fullmatch(text) is not None
+
+
+class Rule(NamedTuple):
+    """The policy of the channels whose topic and name match two patterns."""
+
+    topic: str
+    channel: str
+    values: Values
+
+    def matches(self, topic: str, channel: str) -> bool:
+        """Return whether it is for this channel."""
+        return self.matches_topic(topic) and fnmatchcase(channel, self.channel)
+
+    def matches_topic(self, topic: str) -> bool:
+        """Return whether it is for channels of this topic."""
+        return fnmatchcase(topic, self.topic)
+
+    @property
+    def rank(self) -> tuple[Any, ...]:
+        """Greater for a more specific one: of names before patterns, then by letters; the topic before the channel."""
+        return (*_specificity(self.topic), *_specificity(self.channel), self.topic, self.channel)
+
+
+def _specificity(pattern: str) -> tuple[bool, int]:
+    wildcards = len(_WILDCARDS.findall(pattern))
+    return not wildcards, len(pattern) - wildcards
+
+
+class Policies:
+    """The policies of a node. ``default`` is that of its settings, whose keys apply where a policy has none."""
+
+    def __init__(self, default: Policy, values: Mapping[Patterns, Values]) -> None:
+        self.default = default
+        self.values = dict(values)
+        """The keys by the patterns of topic and channel."""
+        rules = [Rule(topic, channel, each) for (topic, channel), each in values.items()]
+        self.rules = sorted(rules, key=lambda rule: rule.rank, reverse=True)
+        """All policies, the most specific first."""
+
+    def changed(self, values: Mapping[Patterns, Values]) -> Policies:
+        """The policies of the same node with other ``values``. Raises InvalidPolicy if dead topics are in a circle."""
+        changed = Policies(self.default, values)
+        changed.check_dead_topics()
+        return changed
+
+    def rule_for(self, topic: str, channel: str) -> Rule | None:
+        """The most specific one for a channel; None if none matches it."""
+        return next((rule for rule in self.rules if rule.matches(topic, channel)), None)
+
+    def policy_for(self, topic: str, channel: str) -> Policy:
+        """What applies to a channel."""
+        rule = self.rule_for(topic, channel)
+        return self.default if rule is None else self.default.changed_by(rule.values)
+
+    def policy_for_topic(self, topic: str) -> Policy:
+        """What applies to a topic as a whole: the policy of those of its channels that none is more specific for."""
+        rule = next((rule for rule in self.rules if rule.channel == "*" and rule.matches_topic(topic)), None)
+        return self.default if rule is None else self.default.changed_by(rule.values)
+
+    # -- dead topics ----------------------------------------------------------------------------------------------
+
+    def check_dead_topics(self) -> None:
+        """Raise InvalidPolicy if a message that dies again and again would come back to a topic."""
+        done = set[str]()
+        for start in self._dead_topics(self.rules):
+            way = {start: self._dead_topics_of(start)}  # the topics from the start on, with the next ones to follow
+            while way:
+                topic, following = next(reversed(way.items()))
+                target = next(following, None)
+                if target is None:
+                    done.add(topic)
+                    del way[topic]
+                elif target in way:
+                    topics = list(way)
+                    circle = [*topics[topics.index(target) :], target]
+                    raise InvalidPolicy(f"dead_topic: dead messages would go in a circle: {' -> '.join(circle)}")
+                elif target not in done:
+                    way[target] = self._dead_topics_of(target)
+
+    def _dead_topics_of(self, topic: str) -> Iterator[str]:
+        """The dead topics of all channels that ``topic`` may have."""
+        return iter(self._dead_topics(self._until_all_channels_match(topic)))
+
+    @staticmethod
+    def _dead_topics(rules: Iterable[Rule]) -> list[str]:
+        return sorted({target for rule in rules if (target := rule.values.get("dead_topic"))})
+
+    def _until_all_channels_match(self, topic: str) -> Iterator[Rule]:
+        for rule in self.rules:
+            if rule.matches_topic(topic):
+                yield rule
+                if rule.channel == "*":
+                    return
