@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from nsqwire.errors import TopicFull
 
 if TYPE_CHECKING:
     from brokerd.policy import Policy
-    from brokerd.topic import Topic
+
+
+class BoundedTopic(Protocol):
+    """The part of a topic that its bound uses."""
+
+    name: str
+    message_count: int
+    message_bytes: int
+
+    def most_waiting(self) -> tuple[int, int]:
+        """The number of messages that wait in it and in the channel with the most, and their bytes."""
+        ...
 
 
 class Bound:
     """Counts what may still be published to a topic, so that most publishes cost two comparisons.
 
-    What waits is counted again only when as much was published as there was room for at the last count. The messages
-    that wait are those of the channel with the most, and those of the topic itself; deferred ones and those in flight
-    are not included.
+    What waits is counted again only when as much was published as there was room for at the last count.
     """
 
-    def __init__(self, topic: Topic, policy: Policy) -> None:
+    def __init__(self, topic: BoundedTopic, policy: Policy) -> None:
         self._topic = topic
         self._max_depth, self._max_bytes = policy.max_depth, policy.max_bytes
         self._end = self._bytes_end = 0
@@ -42,10 +51,8 @@ class Bound:
         return has_room and (not self._max_bytes or topic.message_bytes + nbytes <= self._bytes_end)
 
     def _count_again(self) -> bool:
-        topic, channels = self._topic, self._topic.channels.values()
-        depth = topic.depth + max((channel.depth for channel in channels), default=0)
+        topic = self._topic
+        depth, nbytes = topic.most_waiting()
         self._end = topic.message_count + self._max_depth - depth
-        if self._max_bytes:
-            nbytes = topic.messages.waiting_bytes + max((channel.limits.bytes_ahead for channel in channels), default=0)
-            self._bytes_end = topic.message_bytes + self._max_bytes - nbytes
+        self._bytes_end = topic.message_bytes + self._max_bytes - nbytes
         return True

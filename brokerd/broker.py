@@ -109,6 +109,8 @@ class Broker:
         clock = NodeClock(now, state.clock, boot, lambda offset: self.storage.append(records.clock(offset)))
         self.runtime = Runtime(settings, clock, now=now, call_soon=call_soon, call_at=call_at)
         self.runtime.policies = Policies(self.runtime.policies.default, state.policies)
+        self.runtime.publish = lambda name, bodies: self.topic(name).publish(bodies)
+        self.runtime.when_stored = self.storage.when_stored
         self._restore(state)
         self.storage.open_journal(
             Journal(

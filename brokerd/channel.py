@@ -13,6 +13,7 @@ from brokerd.channel_journal import ChannelJournal, journal_nothing, packed, ran
 from brokerd.cursor import Cursor
 from brokerd.dead import DeadMessages, Reason
 from brokerd.delivery import Delivery
+from brokerd.forwarding import Forwarding
 from brokerd.in_flight import InFlight
 from brokerd.journal import records
 from brokerd.journal.journal import room_for
@@ -90,6 +91,7 @@ class Channel:
             schedule=partial(runtime.timers.schedule, self),
             watch_publishes=partial(listening.__setitem__, self, None),
         )
+        self.forwarding = Forwarding(self, runtime, partial(runtime.timers.schedule, self))
         self.requeue_count = 0
         self.timeout_count = 0
         self.emptied_count = 0
@@ -104,7 +106,7 @@ class Channel:
         self._oldest: tuple[int, int | None] = -1, None
         if self.ephemeral:
             listening[self] = None
-        if policy.limits_waiting:
+        if policy.limits_waiting or policy.dead_topic:
             runtime.wake(self)
 
     # -- counts ---------------------------------------------------------------------------------------------------
@@ -287,17 +289,27 @@ class Channel:
 
         Raises OSError, with nothing changed.
         """
+        self._journal_finished(seqs)
+        self.in_flight.remove(seqs)
+        self.dead.remove(seqs)
+        self.cursor.remove(ranges_of(seqs))
+        self.emptied_count += len(seqs)
+        self._offer_all()
+        self.messages.release()
+
+    def forget_dead(self, seqs: Sequence[int]) -> None:
+        """Finish those messages of ``seqs``, ascending, that are dead. Raises OSError, with nothing changed."""
+        dead = [seq for seq in seqs if seq in self.dead]
+        self._journal_finished(dead)
+        self.dead.remove(dead)
+        self.messages.release()
+
+    def _journal_finished(self, seqs: Sequence[int]) -> None:
         ranges = ranges_of(seqs)
         self._journal_first(
             records.finished(self.number, ranges[start : start + RANGES_IN_A_RECORD])
             for start in range(0, len(ranges), RANGES_IN_A_RECORD)
         )
-        self.in_flight.remove(seqs)
-        self.dead.remove(seqs)
-        self.cursor.remove(ranges)
-        self.emptied_count += len(seqs)
-        self._offer_all()
-        self.messages.release()
 
     def requeue_now(self, seqs: Sequence[int]) -> None:
         """Make messages ready that are deferred or in flight; ``seqs`` is ascending. Those that wait stay as they are.
@@ -324,6 +336,7 @@ class Channel:
         self._journal_first(records.dead(self.number, deaths))
         self.redelivery.bury(deaths)
         self._offer_all()
+        self._runtime.wake(self)
 
     def revive(self, seqs: Sequence[int], dues: Sequence[Seconds]) -> None:
         """Deliver dead messages, ascending, as if they had never been delivered, from their due times on; 0 is at once.
@@ -442,9 +455,12 @@ class Channel:
         """Deliver messages to the clients that are ready. Raises OSError, without loss, if messages cannot be read."""
         if self.gone:
             return
-        if self.redelivery.policy.limits_waiting and not self.limits.apply(now):
+        policy = self.redelivery.policy
+        if policy.limits_waiting and not self.limits.apply(now):
             self._runtime.wake(self)
             return
+        if policy.dead_topic and self.dead:
+            self.forwarding.run(policy.dead_topic, now)
         if not self.paused and not self.delivery.run(now):
             self._runtime.wake(self)
         if self.ephemeral:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from brokerd.clock import NodeClock
 from brokerd.delivery_queue import DeliveryQueue
@@ -11,6 +11,7 @@ from brokerd.policy import Policy
 from brokerd.scheduler import Scheduler
 from brokerd.settings import BrokerSettings
 from brokerd.supervisor import Supervised, Supervisor
+from brokerd.syncer import Done
 from brokerd.timers import CallAt, Timers
 from brokerd.topology import Topology
 from nsqwire.units import Seconds
@@ -34,6 +35,10 @@ class Runtime:
         self.max_msg_timeout_s = settings.max_msg_timeout.total_seconds()
         self.mem_queue_size = settings.mem_queue_size
         self.policies = Policies(Policy.of(settings), {})
+        self.publish: Callable[[str, Sequence[bytes]], None]
+        """Publishes bodies to a topic, which is created if needed. Raises NSQError and OSError. The broker sets it."""
+        self.when_stored: Callable[[Done], None]
+        """Calls a function once all that was published is on the disk, or with the error. The broker sets it."""
         self.is_stopping = False
         """True once the process ends. Deliveries that this interrupts have not failed."""
         self.scheduler = Scheduler(call_soon)

@@ -15,7 +15,7 @@ from brokerd.refused_write import RefusedWrite
 if TYPE_CHECKING:
     from brokerd.log.segment import Segment
     from brokerd.retention import Retention
-    from brokerd.syncer import Syncer
+    from brokerd.syncer import Done, Syncer
 
 logger = logging.getLogger("brokerd")
 
@@ -125,6 +125,13 @@ class Storage:
             self.refused_write = None
             if self.syncer is not None:
                 self.syncer.wrote(segment, messages)
+
+    def when_stored(self, done: Done) -> None:
+        """Call ``done`` once all messages written so far are on the disk, or with the error."""
+        if self.syncer is None:
+            done(None)
+        else:
+            self.syncer.when_synced(done)
 
     def lost(self, topic: str, count: int, reason: str) -> None:
         """Count and log messages that were still to be delivered and cannot be read."""

@@ -115,6 +115,16 @@ class Topic:
         """Undelivered messages found damaged or missing since the process started."""
         return self.messages.lost_message_count
 
+    def most_waiting(self) -> tuple[int, int]:
+        """The number of messages that wait in it and in the channel with the most, and the bytes of their bodies.
+
+        Deferred ones and those in flight are not included.
+        """
+        channels = self.channels.values()
+        depth = max((channel.depth for channel in channels), default=0)
+        nbytes = max((channel.limits.bytes_ahead for channel in channels), default=0)
+        return self.depth + depth, self.messages.waiting_bytes + nbytes
+
     def oldest_unfinished_age_ns(self, now_ns: int) -> int | None:
         """Age of the oldest unfinished message of the topic and its channels; None if there is none."""
         ages = [channel.oldest_unfinished_age_ns(now_ns) for channel in self.channels.values()]
