@@ -14,6 +14,7 @@ from brokerd import nsqd_import
 from brokerd.client import Client
 from brokerd.clock import NodeClock, boot_id
 from brokerd.data_path import TOPICS, DataPath, DataPathMoved
+from brokerd.disk_reserve import DiskReserve
 from brokerd.formats import check_formats
 from brokerd.journal import records
 from brokerd.journal.journal import Journal, room_for
@@ -83,7 +84,7 @@ class Broker:
         self._next_client = 0
         self._data_path = DataPath(settings.data_path or ".")
         retention = Retention.of(settings.retention, settings.retention_bytes)
-        self.storage = Storage(self._data_path, retention, self.topics)
+        self.storage = Storage(self._data_path, retention, DiskReserve.of(settings.disk_reserve), self.topics)
         self._directories = TopicDirectories(self._data_path.path / TOPICS)
         self._removal = Removal()
         data_path = self._data_path.path
@@ -124,6 +125,7 @@ class Broker:
                 tolerates_full_disk=nsqd_files is None,  # nsqd's files may only be renamed after a checkpoint
             )
         )
+        self.storage.check_reserve()
         if nsqd_files is not None:
             logger.info("nsqd's files are kept in %s", nsqd_import.keep(nsqd_files))
         self._log_foreign_files()

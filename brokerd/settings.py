@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
+from brokerd.disk_reserve import DiskReserve
 from nsqdaemon.logs import LOG_FORMATS, LogLevel
 from nsqdaemon.settings import Settings, setting
 from nsqwire.addresses import parse_host_port
@@ -93,6 +94,9 @@ class BrokerSettings(Settings, env="BROKERD_"):
         "0s", "How long messages stay in the log after every channel has finished them, for rewinding.", min="0s"
     )
     retention_bytes: int = setting(0, "Largest size of a topic's files with such messages; 0 for no limit.", min=0)
+    disk_reserve: str = setting(
+        "", "Publishes are refused while less of the disk is free, such as 5% or 2GB.", shown="none"
+    )
     queue_scan_worker_pool_max: int = setting(4, "No effect: timers are exact, nothing is scanned.", min=1)
     queue_scan_selection_count: int = setting(20, "No effect: timers are exact, nothing is scanned.", min=1)
 
@@ -172,10 +176,11 @@ class BrokerSettings(Settings, env="BROKERD_"):
             raise InvalidSettings("--max-deflate-level must be [1,9]")
         if not 0 <= self.node_id < 1024:
             raise InvalidSettings("--node-id must be [0,1024)")
-        try:
-            parse_retry_delay(self.retry_delay)
-        except ValueError as error:
-            raise InvalidSettings(f"--retry-delay: {error}") from None
+        for flag, parse in (("retry-delay", parse_retry_delay), ("disk-reserve", DiskReserve.of)):
+            try:
+                parse(getattr(self, flag.replace("-", "_")))
+            except ValueError as error:
+                raise InvalidSettings(f"--{flag}: {error}") from None
         if self.auth_http_request_method not in ("get", "post"):
             raise InvalidSettings("--auth-http-request-method must be post or get")
         if self.tls_required_code and not self.has_tls:

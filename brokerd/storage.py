@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from brokerd.data_path import TOPICS, DataPath, DataPathMoved
+from brokerd.disk_reserve import ReserveReached
 from brokerd.journal.journal import CHANGE_BYTES, Background, Journal
 from brokerd.refused_write import RefusedWrite
+from nsqwire.errors import BelowReserve, PublishFailed
 
 if TYPE_CHECKING:
+    from brokerd.disk_reserve import DiskReserve
     from brokerd.log.segment import Segment
     from brokerd.retention import Retention
     from brokerd.syncer import Done, Syncer
@@ -39,12 +42,20 @@ class Storage:
     ``topics`` are the node's topics by name. When the disk is full, segments that only retention keeps are removed.
     """
 
-    def __init__(self, data_path: DataPath, retention: Retention | None, topics: Mapping[str, RetainingTopic]) -> None:
+    def __init__(
+        self,
+        data_path: DataPath,
+        retention: Retention | None,
+        reserve: DiskReserve | None,
+        topics: Mapping[str, RetainingTopic],
+    ) -> None:
         self.retention = retention
+        self._reserve = reserve
         self.syncer: Syncer | None = None
         """The syncer, which is notified of writes. None until the process sets it, and in ``nsq repair``."""
         self.refusal: OSError | None = None
-        """Why publishes are refused: a failed fsync, which is final, or a moved data path. None: they are accepted."""
+        """Why publishes are refused: a failed fsync, which is final, a moved data path, or a reached reserve of the
+        disk. None: they are accepted."""
         self.refused_write: RefusedWrite | None = None
         """The last write of messages that failed; None if one succeeded since."""
         self.lost_message_count = 0
@@ -207,6 +218,28 @@ class Storage:
             if isinstance(self.refusal, DataPathMoved):
                 self.refusal = None
                 logger.info("the data path is the directory that was opened again")
+
+    def require_publishing(self) -> None:
+        """Raise PublishFailed while publishes are refused."""
+        if self.refusal is not None:
+            kind = BelowReserve if isinstance(self.refusal, ReserveReached) else PublishFailed
+            raise kind(str(self.refusal))
+
+    def check_reserve(self) -> None:
+        """Refuse publishes while less of the disk is free than its reserve. Another refusal goes before."""
+        if self._reserve is None or not (self.refusal is None or isinstance(self.refusal, ReserveReached)):
+            return
+        try:
+            self._reserve.check(self._data_path.path, is_reached=self.refusal is not None)
+        except ReserveReached as error:
+            self._log_unhealthy(error)
+            self.refusal = error
+        except OSError as error:
+            logger.warning("cannot see how much of the disk is free: %s", error)
+        else:
+            if self.refusal is not None:
+                self.refusal = None
+                logger.info("the disk has its reserve again: publishes are accepted")
 
     def _log_unhealthy(self, error: OSError) -> None:
         if self.refusal is None and self.refused_write is None:

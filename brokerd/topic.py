@@ -223,8 +223,7 @@ class Topic:
             self.message_count += count  # as in nsqd, which keeps them in memory only and drops those above its limit
             self.message_bytes += body_bytes
             return False
-        if self._storage.refusal is not None:
-            raise PublishFailed(str(self._storage.refusal))
+        self._storage.require_publishing()
         if self._bound is not None:
             self._bound.require(count, body_bytes)
         return True
@@ -242,6 +241,8 @@ class Topic:
                 storage.write_failed(error)
                 raise PublishFailed(str(error)) from error
         storage.wrote(segment, count)
+        if segment.first_seq == first_seq:
+            storage.check_reserve()
         if self.ephemeral and segment.first_seq == first_seq:
             self.messages.copy_old()
         self.message_count += count

@@ -45,6 +45,10 @@ class TopicFull(PublishFailed):
     """A publish was refused because too many messages wait in the topic. nsqd has no such error."""
 
 
+class BelowReserve(PublishFailed):
+    """A publish was refused because the disk has less free than its reserve. nsqd has no such error."""
+
+
 class PubFailed(PublishFailed):
     """PublishFailed, as PUB reports it."""
 
@@ -120,6 +124,7 @@ REPLIES: dict[type[NSQError], Reply] = {
     BadChannel: Reply("E_BAD_CHANNEL", (400, "INVALID_ARG_CHANNEL"), fatal=True),
     BadMessage: Reply("E_BAD_MESSAGE", (413, "BAD_MESSAGE"), fatal=True),
     PublishFailed: Reply("E_PUB_FAILED", (503, "EXITING"), fatal=True),
+    BelowReserve: Reply("E_PUB_FAILED", (503, "DISK_RESERVE"), fatal=True),
     TopicFull: Reply("E_PUB_FAILED", (503, "TOPIC_FULL"), fatal=True),
     PubFailed: Reply("E_PUB_FAILED", (503, "EXITING"), fatal=True),
     MpubFailed: Reply("E_MPUB_FAILED", (503, "EXITING"), fatal=True),

@@ -1,4 +1,4 @@
-"""Periodic checks of the data path: whether it was moved, and whether the disk accepts writes again."""
+"""Periodic checks of the data path: whether it was moved, and what its disk has free and accepts."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ logger = logging.getLogger("brokerd")
 
 
 async def check_data_path(broker: Broker) -> None:
-    """Check every second that the data path is the directory that was opened, until cancelled."""
+    """Check every second that the data path is the directory that was opened, and the disk's reserve, until
+    cancelled."""
     while True:
         await asyncio.sleep(INTERVAL_S)
         broker.storage.check_data_path()
+        broker.storage.check_reserve()
 
 
 async def retry_refused_writes(broker: Broker) -> None:

@@ -51,7 +51,16 @@ NSQD_FLAGS = frozenset(
     tls-min-version deflate snappy max-deflate-level enable-experiment
     """.split()  # noqa: SIM905 (sixty lines of one word each would hide them)
 )
-OUR_FLAGS = {"log-format", "max-attempts", "max-unfinished-size", "retention", "retention-bytes", "retry-delay"}
+OUR_FLAGS = {
+    "disk-reserve",
+    "log-format",
+    "max-attempts",
+    "max-unfinished-size",
+    "msg-ttl",
+    "retention",
+    "retention-bytes",
+    "retry-delay",
+}
 
 
 def test_every_flag_of_nsqd_is_known():
@@ -89,6 +98,8 @@ def test_a_bad_flag_is_named_with_exit_status_2(flags, message):
         (["--max-deflate-level=0"], "--max-deflate-level must be [1,9]"),
         (["--max-deflate-level=10"], "--max-deflate-level must be [1,9]"),
         (["--node-id=1024"], "--node-id must be [0,1024)"),
+        (["--disk-reserve=some"], "--disk-reserve: 'some' is not a part of the disk such as 5%, or a size such as 2GB"),
+        (["--disk-reserve=100%"], "--disk-reserve: '100%' is not below 100%"),
         (["--node-id=-1"], "--node-id must be [0,1024)"),
         (["--auth-http-request-method=put"], "--auth-http-request-method must be post or get"),
         (["--e2e-processing-latency-percentile=1.5"], "invalid E2E processing latency percentile: 1.5"),

@@ -373,6 +373,34 @@ def test_the_health_recovers_although_nobody_publishes(limit: str, small_disk: P
     node.connect().pub("new", b"x")
 
 
+def test_publishes_are_refused_below_the_reserve_and_accepted_above_it(
+    small_disk: Path, start: Callable[..., Any]
+) -> None:
+    """503 DISK_RESERVE, E_PUB_FAILED, and /ping says it; consumers go on. A restart does not help, space does."""
+    data_path = small_disk / "data"
+    data_path.mkdir()
+    space = os.statvfs(small_disk)
+    free = space.f_bavail * space.f_frsize
+    step = min(free // 2, 2 * 10**9)  # more than journals, segments and other users of the disk take meanwhile
+    node = start(f"--disk-reserve={free - step}", data_path=data_path)
+    node.connect().pub("t", b"kept")
+    consumer = node.connect()
+    consumer.sub("t", "c")
+    with open(small_disk / "filler", "wb") as filler:
+        os.posix_fallocate(filler.fileno(), 0, step + step // 4)
+    wait_until(lambda: node.ping() == 500)
+    refused = node.broker.request("POST", "/pub?topic=t", b"x")
+    assert (refused.status, refused.text) == (503, '{"message":"DISK_RESERVE"}')
+    kind, text = failure(node.connect(), b"PUB t\n\0\0\0\1x")
+    assert (kind, text[:37]) == (1, b"E_PUB_FAILED PUB failed the disk has ")
+    drained(node, 1)
+    node.restart("SIGKILL")
+    assert node.broker.request("POST", "/pub?topic=t", b"x").status == 503
+    (small_disk / "filler").unlink()
+    wait_until(lambda: node.ping() == 200)
+    node.connect().pub("t", b"x")
+
+
 @pytest.mark.parametrize("free_kib", FREE_KIB)
 def test_a_node_starts_on_the_disk_that_it_filled(free_kib: int, small_disk: Path, start: Callable[..., Any]) -> None:
     """After a kill, with this much space left, or none."""
