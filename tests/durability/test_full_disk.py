@@ -383,7 +383,7 @@ def test_publishes_are_refused_below_the_reserve_and_accepted_above_it(
     free = space.f_bavail * space.f_frsize
     step = min(free // 2, 2 * 10**9)  # more than journals, segments and other users of the disk take meanwhile
     node = start(f"--disk-reserve={free - step}", data_path=data_path)
-    node.connect().pub("t", b"kept")
+    node.connect().pub("t", b"0")
     consumer = node.connect()
     consumer.sub("t", "c")
     with open(small_disk / "filler", "wb") as filler:
