@@ -39,6 +39,23 @@ Values = dict[str, Any]
 """The keys of a policy with their values, as in its JSON."""
 
 
+def text_of(values: Values) -> str:
+    """Such as ``max_attempts=5 retry_delay=1s..5m``. A text that JSON would read as another value is in quotes."""
+    return " ".join(f"{key}={_text_of_value(value)}" for key, value in values.items())
+
+
+def _text_of_value(value: Any) -> str:
+    return value if isinstance(value, str) and value_of(value) == value else json.dumps(value)
+
+
+def value_of(text: str) -> Any:
+    """The value that ``text_of`` writes as ``text``: JSON, and otherwise the text itself."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
 class Patterns(NamedTuple):
     """The globs of topics and of channels to which a policy applies."""
 
