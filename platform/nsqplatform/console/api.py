@@ -17,6 +17,7 @@ from redis.exceptions import ConnectionError as RedisUnreachable
 from redis.exceptions import TimeoutError as RedisTimedOut
 
 from nsqcluster import ClusterUnreachable, NotInCluster
+from nsqcluster.policies import PolicyRefused
 from nsqplatform.accounts.account_api import router as account_router
 from nsqplatform.accounts.api import router as accounts_router
 from nsqplatform.accounts.audit_api import router as audit_router
@@ -33,6 +34,7 @@ from nsqplatform.cluster.api.history import router as history_router
 from nsqplatform.cluster.api.masks import router as masks_router
 from nsqplatform.cluster.api.message_types import router as message_types_router
 from nsqplatform.cluster.api.messages import router as messages_router
+from nsqplatform.cluster.api.policies import router as policies_router
 from nsqplatform.cluster.messages.publish import CannotPublish, NotAccepted
 from nsqplatform.console.events_api import router as events_router
 from nsqplatform.console.socket_messages import message_schemas
@@ -71,6 +73,7 @@ api.add_router("", clients_router)
 api.add_router("", messages_router)
 api.add_router("", masks_router)
 api.add_router("", message_types_router)
+api.add_router("", policies_router)
 api.add_router("", history_router)
 api.add_router("", diagnosis_router)
 api.add_router("", events_router)
@@ -140,6 +143,11 @@ def on_failed_node(
 
 @api.exception_handler(CannotPublish)
 def on_unpublishable(request: HttpRequest, error: CannotPublish) -> HttpResponse:
+    return refuse_fields(request, [(error.field, error.text)])
+
+
+@api.exception_handler(PolicyRefused)
+def on_refused_policy(request: HttpRequest, error: PolicyRefused) -> HttpResponse:
     return refuse_fields(request, [(error.field, error.text)])
 
 
