@@ -41,10 +41,11 @@ Values = dict[str, Any]
 
 def text_of(values: Values) -> str:
     """Such as ``max_attempts=5 retry_delay=1s..5m``. A text that JSON would read as another value is in quotes."""
-    return " ".join(f"{key}={_text_of_value(value)}" for key, value in values.items())
+    return " ".join(f"{key}={text_of_value(value)}" for key, value in values.items())
 
 
-def _text_of_value(value: Any) -> str:
+def text_of_value(value: Any) -> str:
+    """A text as it is, and anything else as JSON."""
     return value if isinstance(value, str) and value_of(value) == value else json.dumps(value)
 
 
@@ -64,6 +65,10 @@ class Patterns(NamedTuple):
 
     def __str__(self) -> str:
         return f"topics {self.topic}" if self.channel == "*" else f"topics {self.topic}, channels {self.channel}"
+
+    def as_name(self) -> str:
+        """Such as ``orders.* / billing``."""
+        return f"{self.topic} / {self.channel}"
 
 
 class PolicyRefused(Exception):

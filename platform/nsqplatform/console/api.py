@@ -39,8 +39,7 @@ from nsqplatform.cluster.messages.publish import CannotPublish, NotAccepted
 from nsqplatform.console.events_api import router as events_router
 from nsqplatform.console.socket_messages import message_schemas
 from nsqplatform.definitions.api import router as definitions_router
-from nsqplatform.definitions.errors import InvalidDefinitions
-from nsqplatform.definitions.topics import TopicsUnknown
+from nsqplatform.definitions.errors import InvalidDefinitions, NotAllKnown
 from nsqplatform.jobs.api import router as jobs_router
 from nsqplatform.nsqadmin.graphs_api import router as graphs_router
 from nsqplatform.reports.api import router as reports_router
@@ -134,9 +133,9 @@ def on_not_in_cluster(request: HttpRequest, error: NotInCluster) -> HttpResponse
 @api.exception_handler(ClusterUnreachable)
 @api.exception_handler(NodeFailed)
 @api.exception_handler(NotAccepted)
-@api.exception_handler(TopicsUnknown)
+@api.exception_handler(NotAllKnown)
 def on_failed_node(
-    request: HttpRequest, error: ClusterUnreachable | NodeFailed | NotAccepted | TopicsUnknown
+    request: HttpRequest, error: ClusterUnreachable | NodeFailed | NotAccepted | NotAllKnown
 ) -> HttpResponse:
     return refuse(request, 502, str(error))
 

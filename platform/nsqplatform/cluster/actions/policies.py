@@ -81,14 +81,16 @@ def record(
     results: Sequence[Result],
     remote_address: str,
     detail: str = "",
+    error: str = "",
 ) -> AuditEntry:
-    """Record a change of a policy in the audit trail, and return the entry."""
+    """Record a change of a policy in the audit trail, and return the entry. ``error`` is the reason why nothing was
+    changed; then there are no results."""
     return audit.record(
         user=user,
         action="delete policy" if values is None else "set policy",
-        subject=f"{patterns.topic} / {patterns.channel}",
-        detail="; ".join(filter(None, (detail, text_of(values or {})))),
-        outcome=outcome_of(results),
+        subject=patterns.as_name(),
+        detail="; ".join(filter(None, (error, detail, text_of(values or {})))),
+        outcome="failed" if error else outcome_of(results),
         results=results,
         remote_address=remote_address,
     )
