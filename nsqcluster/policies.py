@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -72,7 +72,7 @@ class Patterns(NamedTuple):
 
 
 class PolicyRefused(Exception):
-    """All nodes that have policies refuse the request, and nothing has changed.
+    """All nodes that have policies and answered refuse the request, and nothing has changed.
 
     ``field`` is ``topic_pattern``, ``channel_pattern``, or ``policy`` with the key that the node names: ``policy.KEY``.
     """
@@ -189,7 +189,7 @@ def has_no_policies(error: RequestFailed) -> bool:
 async def read_policies(cluster: Cluster) -> Policies:
     """Read the policies of every node of the cluster. Servers that fail raise nothing; they are in ``failures``."""
     async with cluster.client(concurrency=CONCURRENCY) as http:
-        found, complaints = await _nodes(http, cluster)
+        found, complaints = await _nodes(http, cluster, {})
         answers = await reads.gather(
             {name: node_policies(http, address, cluster.step_s) for name, address in found.items()}
         )
@@ -203,11 +203,13 @@ async def read_policies(cluster: Cluster) -> Policies:
     return Policies(addresses=found, by_node=answers.found, without=without, failures=failures)
 
 
-async def _nodes(http: Client, cluster: Cluster) -> tuple[dict[str, str], list[Result]]:
+async def _nodes(
+    http: Client, cluster: Cluster, seen: Mapping[str, Iterable[str]]
+) -> tuple[dict[str, str], list[Result]]:
     """The address of every node by its id, sorted, and the registries that did not answer.
 
-    Nodes are those that registries list, those given, and those that had a topic recently. Raises ClusterUnreachable if
-    there are none and a registry did not answer.
+    Nodes are those that registries list, those given, and those in ``seen``, which had a topic recently. Raises
+    ClusterUnreachable if there are none and a registry did not answer.
     """
     registered = await reads.registered_nodes(http, cluster.lookupd, timeout_s=FIND_S)
     silent = [
@@ -217,7 +219,7 @@ async def _nodes(http: Client, cluster: Cluster) -> tuple[dict[str, str], list[R
     found = {name: node.address for name, node in nodes_of(registered.found, cluster.address).items()}
     for name, address in cluster.given.items():
         found.setdefault(name, address)
-    for name in {name for nodes in cluster.seen.values() for name in nodes}:
+    for name in {name for nodes in seen.values() for name in nodes}:
         found.setdefault(name, cluster.address(name))
     if not found and silent:
         raise ClusterUnreachable("nsqlookupd", silent)
@@ -227,11 +229,12 @@ async def _nodes(http: Client, cluster: Cluster) -> tuple[dict[str, str], list[R
 async def set_policy(cluster: Cluster, patterns: Patterns, values: Values) -> list[Result]:
     """Set a policy on every node of the cluster, and return the result of each.
 
-    The results contain a registry that did not answer, because the action has left out nodes that only this registry
-    knows. Raises PolicyRefused, NotInCluster if no node has policies, and ClusterUnreachable; nothing has changed then.
+    Nodes that had a topic recently are included, because no registry lists a crashed node. The results contain a
+    registry that did not answer, because the action has left out nodes that only this registry knows. Raises
+    PolicyRefused, NotInCluster if no node has policies, and ClusterUnreachable; nothing has changed then.
     """
     async with cluster.client(concurrency=CONCURRENCY) as http:
-        nodes, silent = await _nodes(http, cluster)
+        nodes, silent = await _nodes(http, cluster, cluster.seen)
         done = await _change(http, nodes, patterns, values, cluster.step_s)
     _raise_refusal(done)
     return silent + done
@@ -243,7 +246,7 @@ async def delete_policy(cluster: Cluster, patterns: Patterns) -> list[Result]:
     Raises the same as ``set_policy``, and NotInCluster if all nodes answered and none has the policy.
     """
     async with cluster.client(concurrency=CONCURRENCY) as http:
-        nodes, silent = await _nodes(http, cluster)
+        nodes, silent = await _nodes(http, cluster, cluster.seen)
         done = await _change(http, nodes, patterns, None, cluster.step_s)
     _raise_refusal(done)
     if not silent and all(each["outcome"] == "absent" for each in done):
@@ -316,12 +319,14 @@ async def _change(
 
 
 def _raise_refusal(results: list[Result]) -> None:
-    """Raise NotInCluster if no node has policies, and PolicyRefused if all that have them refuse the request."""
+    """Raise NotInCluster if no node has policies, and PolicyRefused if all that have them and answered refuse the
+    request."""
     able = [each for each in results if each["detail"] != NO_POLICIES]
     if not able:
         raise NotInCluster(NONE_HAS_POLICIES if results else "the cluster has no nodes")
-    refusals = [_refusal(each) for each in able if each["outcome"] == "failed"]
-    if len(refusals) == len(able) and refusals[0] is not None:
+    answered = [_refusal(each) for each in able if each["outcome"] != "unreachable"]
+    refusals = [each for each in answered if each is not None]
+    if refusals and len(refusals) == len(answered):
         raise refusals[0]
 
 

@@ -179,6 +179,7 @@ async def report_change(options: Options, patterns: Patterns, work: Coroutine[An
 
 
 def described(patterns: Patterns) -> dict[str, str]:
+    """The patterns by the names that results have in JSON."""
     return {"topic_pattern": patterns.topic, "channel_pattern": patterns.channel}
 
 

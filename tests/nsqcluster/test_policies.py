@@ -177,13 +177,18 @@ async def test_a_cluster_of_go_has_no_policies(go: GoCluster) -> None:
 
 
 async def test_a_node_that_does_not_answer_is_named(brokers: list[Broker]) -> None:
-    """The other is changed. A node that had a topic recently counts, too, though nothing lists it any more."""
+    """The other is changed. An action also goes to a node that had a topic recently, though nothing lists it any more;
+    the list does not have it."""
     first, second = brokers
-    cluster = cluster_of([first], seen={"orders": [second.http_address]})
-    await set_policy(cluster, ORDERS, FIVE)
+    crashed = cluster_of([first], seen={"orders": [second.http_address]})
+    await set_policy(crashed, ORDERS, FIVE)
     assert (await read_policies(cluster_of([second]))).rows()[0]["policy"] == FIVE
+    assert list((await read_policies(crashed)).by_node) == [first.http_address]
+    cluster = cluster_of(brokers)
     second.kill()
     done = await set_policy(cluster, ORDERS, {"max_attempts": 1})
+    with pytest.raises(PolicyRefused, match="max_attempts: must be a whole number"):
+        await set_policy(cluster, ORDERS, {"max_attempts": -1})
     assert (outcome_of(done), by_node(done)[second.http_address]) == ("partial", ("unreachable", "connection refused"))
     found = await read_policies(cluster)
     assert [(each["node"], each["detail"]) for each in found.failures] == [(second.http_address, "connection refused")]

@@ -76,6 +76,7 @@ def test_an_operator_sets_and_deletes_a_policy_on_all_nodes(cluster, operator, r
                 "nodes": [{"node": node, "policy": FIVE} for node in ids(cluster)],
             }
         ],
+        "nodes": ids(cluster),
         "without_policies": [],
         "errors": [],
     }

@@ -52,7 +52,8 @@ class MendIn(Schema):
 
 class PoliciesOut(Schema):
     policies: list[PolicyRow] = Field(description="by topic pattern and channel pattern")
-    without_policies: list[str] = Field(description="ids of the nodes that have no policies, as Go's nsqd")
+    nodes: list[str] = Field(description="ids of the nodes that can have policies")
+    without_policies: list[str] = Field(description="ids of the nodes that cannot, as Go's nsqd")
     errors: list[Failure] = Field(description="servers that did not answer")
 
 
@@ -75,7 +76,9 @@ class ChannelPoliciesOut(Schema):
 def list_policies(request: HttpRequest) -> PoliciesOut:
     """The policies of all nodes, and how these differ. Each request reads all nodes."""
     found = policies.read()
-    return PoliciesOut(policies=found.rows(), without_policies=found.without, errors=found.failures)
+    return PoliciesOut(
+        policies=found.rows(), nodes=[*found.by_node], without_policies=found.without, errors=found.failures
+    )
 
 
 @router.get(
