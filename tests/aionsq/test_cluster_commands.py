@@ -240,7 +240,7 @@ async def test_a_mistake_in_the_command_line_is_one_line_and_status_2(words: tup
     assert ended.errors.count("\n") == 1
 
 
-@pytest.mark.parametrize("name", ["topics", "channels", "nodes"])
+@pytest.mark.parametrize("name", ["topics", "channels", "policies", "nodes"])
 async def test_help_lists_the_verbs(name: str) -> None:
     """On standard output, with the meaning of the exit status; Django is not imported."""
     ended = await nsq(name, "--help")
