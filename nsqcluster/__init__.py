@@ -2,8 +2,9 @@
 
 ``Cluster`` contains the addresses. ``survey()`` reads everything at once, ``Discovery`` finds nodes, and ``reads``
 requests one resource from one server or several. ``perform()``, ``rewind()`` and ``tombstone()`` act and return the
-result of each server. ``messages`` are those of a channel of one node, and ``publishing`` adds some to a topic.
-``Client`` is the HTTP client of all of them; nothing else in the project requests a path of nsqd or nsqlookupd.
+result of each server. ``policies`` reads and changes the policies of all nodes. ``messages`` are those of a channel of
+one node, and ``publishing`` adds some to a topic. ``Client`` is the HTTP client of all of them; nothing else in the
+project requests a path of nsqd or nsqlookupd.
 """
 
 from nsqcluster.actions import Action, Rewound, perform, preview_rewind, rewind, tombstone

@@ -6,8 +6,7 @@ implementations.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -17,9 +16,10 @@ from msgspec import Struct
 
 from nsqcluster import reads
 from nsqcluster.client import Client
-from nsqcluster.cluster import STEP_S, Cluster, Target
+from nsqcluster.cluster import Cluster
 from nsqcluster.decoding import decode
-from nsqcluster.errors import Malformed, NotReached, Refused, RequestFailed, TimedOut, detail_of
+from nsqcluster.errors import Malformed, Refused, RequestFailed, detail_of
+from nsqcluster.posts import post_everywhere
 from nsqcluster.results import NO_TOPIC, Result, merged
 from nsqcluster.targets import ClusterUnreachable, NotInCluster, Targets, find
 
@@ -84,7 +84,7 @@ async def _create(http: Client, cluster: Cluster, topic: str, channel: str | Non
     if results and all(each["outcome"] == "unreachable" for each in results):
         raise ClusterUnreachable("nsqlookupd", results)
     if channel is None:
-        return results + await _everywhere(http, "nsqd", cluster.given, verbs[0], {"topic": topic}, cluster.step_s)
+        return results + await post_everywhere(http, "nsqd", cluster.given, verbs[0], {"topic": topic}, cluster.step_s)
     try:
         targets = await find(http, cluster, topic)
     except NotInCluster:
@@ -97,7 +97,7 @@ async def _create(http: Client, cluster: Cluster, topic: str, channel: str | Non
     nodes, before = targets.nodes, list[Result]()
     if not cluster.lookupd and not targets.holders:
         nodes = cluster.given
-        before = await _everywhere(http, "nsqd", nodes, verbs[0], {"topic": topic}, cluster.step_s)
+        before = await post_everywhere(http, "nsqd", nodes, verbs[0], {"topic": topic}, cluster.step_s)
     done = await _on_nodes(http, cluster, replace(targets, nodes=nodes), verbs[1], topic, channel)
     return _somewhere(results + merged(before, done), topic, channel)
 
@@ -122,7 +122,7 @@ async def _on_registries(
     names = {name: name for name in cluster.lookupd}
     results = list(before)
     for verb in verbs:
-        found = await _everywhere(http, "nsqlookupd", names, verb, _params(topic, channel, verb), cluster.step_s)
+        found = await post_everywhere(http, "nsqlookupd", names, verb, _params(topic, channel, verb), cluster.step_s)
         results = merged(results, found)
     return results
 
@@ -131,7 +131,7 @@ async def _on_nodes(
     http: Client, cluster: Cluster, targets: Targets, verb: str, topic: str, channel: str | None
 ) -> list[Result]:
     """POST the verb to the targets. Results of nodes that are not holders and do not know the topic are left out."""
-    done = await _everywhere(http, "nsqd", targets.nodes, verb, _params(topic, channel, verb), cluster.step_s)
+    done = await post_everywhere(http, "nsqd", targets.nodes, verb, _params(topic, channel, verb), cluster.step_s)
     return _of_holders(done, targets)
 
 
@@ -158,7 +158,7 @@ async def rewind(cluster: Cluster, topic: str, channel: str, since: str) -> list
     params = {"topic": topic, "channel": channel, "since": since}
     async with cluster.client() as http:
         targets = await find(http, cluster, topic)
-        done = await _everywhere(
+        done = await post_everywhere(
             http, "nsqd", targets.nodes, REWIND, params, cluster.step_s, describe=_rewound, unknown=NO_REWIND
         )
     return _somewhere(targets.complaints + _of_holders(done, targets), topic, channel)
@@ -232,7 +232,7 @@ async def tombstone(cluster: Cluster, topic: str, node: str, *, http: Client | N
 async def _tombstone(http: Client, cluster: Cluster, topic: str, node: str) -> list[Result]:
     host, _, port = node.rpartition(":")
     announced = f"{host.strip('[]')}:{port}"  # nsqlookupd compares the texts, and its IPv6 addresses have no brackets
-    results = await _everywhere(
+    results = await post_everywhere(
         http,
         "nsqlookupd",
         {name: name for name in cluster.lookupd},
@@ -241,45 +241,7 @@ async def _tombstone(http: Client, cluster: Cluster, topic: str, node: str) -> l
         cluster.step_s,
     )
     where = {node: cluster.address(node)}
-    return results + await _everywhere(http, "nsqd", where, "/topic/delete", {"topic": topic}, cluster.step_s)
-
-
-async def _everywhere(
-    http: Client,
-    target: Target,
-    addresses: Mapping[str, str],
-    verb: str,
-    params: Mapping[str, str],
-    step_s: float = STEP_S,
-    *,
-    describe: Callable[[bytearray], str] = lambda answer: "",
-    unknown: str = "404 NOT_FOUND",
-) -> list[Result]:
-    """POST the verb to all servers at once. Returns the results, sorted by the servers' names.
-
-    ``describe`` turns a response into the result's detail; ``unknown`` is the detail of a server that does not know the
-    verb.
-    """
-
-    async def one(name: str, address: str) -> Result:
-        try:
-            answer = await http.post(address, verb, params, timeout_s=step_s)
-        except RequestFailed as error:
-            return _failed(name, target, error, unknown)
-        return Result(node=name, target=target, outcome="done", detail=describe(answer))
-
-    return await asyncio.gather(*(one(name, address) for name, address in sorted(addresses.items())))
-
-
-def _failed(name: str, target: Target, error: RequestFailed, unknown: str) -> Result:
-    outcome: Literal["absent", "failed", "unreachable"] = "unreachable"
-    detail = detail_of(error)
-    if isinstance(error, (Refused, Malformed)):
-        outcome = "absent" if isinstance(error, Refused) and error.is_unknown_name else "failed"
-        detail = unknown if isinstance(error, Refused) and error.is_unknown_request else detail
-    elif isinstance(error, TimedOut) and not isinstance(error, NotReached):
-        detail += "; it may still do it"
-    return Result(node=name, target=target, outcome=outcome, detail=detail)
+    return results + await post_everywhere(http, "nsqd", where, "/topic/delete", {"topic": topic}, cluster.step_s)
 
 
 def _params(topic: str, channel: str | None, verb: str) -> dict[str, str]:

@@ -63,8 +63,8 @@ class Refused(RequestFailed):
 
     @property
     def is_unknown_name(self) -> bool:
-        """Whether the server does not have the topic or channel."""
-        return self.status == 404 and self.message in ("TOPIC_NOT_FOUND", "CHANNEL_NOT_FOUND")
+        """Whether the server does not have the topic, channel or policy."""
+        return self.status == 404 and self.message in ("TOPIC_NOT_FOUND", "CHANNEL_NOT_FOUND", "POLICY_NOT_FOUND")
 
     @property
     def is_unknown_message(self) -> bool:

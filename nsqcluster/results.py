@@ -17,7 +17,8 @@ NO_TOPIC: Final[tuple[Literal["absent"], str]] = ("absent", "404 TOPIC_NOT_FOUND
 class Result(TypedDict):
     """The outcome of an action on one node or registry. ``node`` is its id, for a registry its address.
 
-    ``absent``: it answered 404, because it does not have the topic or channel. That is not a failure.
+    ``absent``: it answered 404, because it does not have the topic, channel or policy, or, as Go's nsqd, no policies.
+    That is not a failure.
     """
 
     node: str

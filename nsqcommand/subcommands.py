@@ -80,6 +80,9 @@ GROUPS: dict[str, dict[str, Subcommand]] = {
         "channels": Subcommand(
             "aionsq.tools.channels:main", "list channels; create, pause, rewind, empty or delete them"
         ),
+        "policies": Subcommand(
+            "aionsq.tools.policies:main", "list the policies of topics and channels; set, delete or mend them"
+        ),
         "nodes": Subcommand("aionsq.tools.nodes:main", "list a cluster's nodes; tombstone a topic on one"),
         "repair": Subcommand("brokerd.repair:main", "report and repair damage in a stopped broker's data path"),
         "signin-link": Subcommand(

@@ -1,5 +1,5 @@
-"""The common parts of ``nsq topics``, ``nsq channels`` and ``nsq nodes``: flags, the confirmation before something is
-deleted, and the report of an action's results."""
+"""The common parts of ``nsq topics``, ``nsq channels``, ``nsq policies`` and ``nsq nodes``: flags, the confirmation
+before something is deleted, and the report of an action's results."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from aionsq.tools.flags import DEFAULT_LOOKUPD, ToolFailed, lookupds_of_environm
 from aionsq.tools.process import INTERRUPTED
 from nsqcluster import Cluster, ClusterUnreachable, NotInCluster, Result, Survey, outcome_of
 from nsqcluster.addresses import base_url
+from nsqcluster.policies import Patterns, PolicyRefused
 from nsqcluster.survey import Failure
 from nsqdaemon.descriptors import occupy_standard_descriptors
 from nsqdaemon.moments import past_ns
@@ -43,6 +44,8 @@ DONE: Final = {
     "create": "created",
     "tombstone": "tombstoned",
     "rewind": "rewound",
+    "set": "set",
+    "mend": "mended",
 }
 NAME_RULE: Final = "a name has 1 to 64 characters of .a-zA-Z0-9_-, and may end in #ephemeral"
 
@@ -67,6 +70,10 @@ class Options:
     yes: bool
     since: str = ""
     """For rewind: the time from which messages are redelivered."""
+    channel: str | None = None
+    """For policies: the pattern of channels."""
+    source: str = ""
+    """For mend: the node whose policies the others get."""
 
 
 def parse(
@@ -101,11 +108,16 @@ def parse(
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     if not set(DESTRUCTIVE).isdisjoint(verbs):
-        parser.add_argument("--yes", "-y", action="store_true", help="delete without asking for confirmation")
+        parser.add_argument("--yes", "-y", action="store_true", help="do not ask for confirmation")
     if "rewind" in verbs:
         parser.add_argument(
             "--since", metavar="WHEN", help="for rewind: a time, as in 2026-11-22T06:30:00Z, or an age, as in 90m"
         )
+    if "mend" in verbs:
+        parser.add_argument(
+            "--channel", metavar="GLOB", help="for set, delete and mend: a pattern of channels (default: *, all)"
+        )
+        parser.add_argument("--from", dest="source", metavar="NODE", help="for mend: a node, as shown by nsq nodes")
     for name, declaration in declarations(NodeTLSSettings).items():
         shape: Mapping[str, Any] = {"metavar": "FILE"} if declaration.kind is str else {"action": "store_true"}
         parser.add_argument(
@@ -124,7 +136,23 @@ def parse(
         json=given.json,
         yes=given.yes,
         since=_since(parser, given.verb, given.since) if "rewind" in verbs else "",
+        channel=_channel(parser, given.verb, given.channel) if "mend" in verbs else None,
+        source=_source(parser, given.verb, given.source) if "mend" in verbs else "",
     )
+
+
+def _channel(parser: Parser, verb: str, channel: str | None) -> str | None:
+    if verb == "list" and channel is not None:
+        parser.error("--channel is for set, delete and mend, not for list")
+    return channel
+
+
+def _source(parser: Parser, verb: str, source: str | None) -> str:
+    if verb != "mend" and source is not None:
+        parser.error(f"--from is for mend, not for {verb}")
+    if verb == "mend" and source is None:
+        parser.error("mend requires --from=NODE, whose policies the other nodes get")
+    return source or ""
 
 
 def _since(parser: Parser, verb: str, since: str | None) -> str:
@@ -226,16 +254,19 @@ def and_unknown(survey: Survey) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ActionResult:
-    """The result for one topic, channel or node: results per server, or the reason why nothing was done."""
+    """The result for one topic, channel, policy or node: results per server, or the reason why nothing was done."""
 
     what: Mapping[str, str]
-    """``{"topic": …}``, with ``channel`` or ``node`` if the action concerns one."""
+    """``{"topic": …}``, with ``channel`` or ``node`` if the action concerns one; ``topic_pattern`` and
+    ``channel_pattern`` of a policy."""
     by_server: Sequence[Result] = ()
     refusal: str = ""
 
     @property
     def name(self) -> str:
         """What the action concerned, as in ``channel c of topic t``."""
+        if "topic_pattern" in self.what:
+            return f"policy of {Patterns(self.what['topic_pattern'], self.what['channel_pattern'])}"
         (_, topic), *narrower = self.what.items()
         return f"topic {topic}" if not narrower else f"{narrower[0][0]} {narrower[0][1]} of topic {topic}"
 
@@ -244,7 +275,7 @@ async def carry_out(what: Mapping[str, str], work: Coroutine[Any, Any, list[Resu
     """Await an action. If no node could be asked, the result has the reason."""
     try:
         return ActionResult(what=what, by_server=await work)
-    except (NotInCluster, ClusterUnreachable) as error:
+    except (NotInCluster, ClusterUnreachable, PolicyRefused) as error:
         return ActionResult(what=what, refusal=str(error))
 
 

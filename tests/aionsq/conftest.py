@@ -7,17 +7,20 @@ import itertools
 import json
 import struct
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from bench.ports import free_port
+from tests.aionsq.fleets import Fleet
 from tests.harness.daemon import BROKER, Daemon
-from tests.harness.waiting import DEADLINE_S
+from tests.harness.waiting import DEADLINE_S, until
+from tests.platform.go_nsq import GoCluster
 
 RESPONSE, ERROR, MESSAGE = 0, 1, 2
 
@@ -320,3 +323,33 @@ async def registry(start_server: Callable[..., Awaitable[Server]]) -> Server:
 async def broker(start_server: Callable[..., Awaitable[Server]], registry: Server) -> Server:
     """A running brokerd, registered with the registry."""
     return await start_server("brokerd", f"--lookupd-tcp-address={registry.tcp_address}")
+
+
+@pytest.fixture
+async def fleet(start_server: Callable[..., Awaitable[Any]]) -> Fleet:
+    registry = await start_server("nsqlookup")
+    brokers = [await start_server("brokerd", f"--lookupd-tcp-address={registry.tcp_address}") for _ in range(2)]
+    fleet = Fleet(registry, brokers)
+    await fleet.post("/topic/create?topic=orders")
+    for channel in ("archive", "billing"):
+        await fleet.post(f"/channel/create?topic=orders&channel={channel}")
+    await fleet.post("/mpub?topic=orders", b"a\nb\nc")
+    async with httpx.AsyncClient(trust_env=False) as client:
+
+        async def are_registered() -> bool:
+            answer = await client.get(f"http://{registry.http_address}/lookup?topic=orders")
+            known = answer.json() if answer.status_code == 200 else {"producers": [], "channels": []}
+            return (len(known["producers"]), len(known["channels"])) == (2, 2)
+
+        # Their registration takes longer than the requests above.
+        await until(are_registered, "both brokers have registered")
+    return fleet
+
+
+@pytest.fixture
+def go_fleet() -> Iterator[GoCluster]:
+    """Go's nsqlookupd and nsqds, as version 1.3.0 answers."""
+    cluster = GoCluster()
+    yield cluster
+    for each in cluster.everything:
+        each.stop()

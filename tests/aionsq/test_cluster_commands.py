@@ -7,101 +7,11 @@ import json
 import os
 import pty
 import struct
-import sys
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, NamedTuple
 
-import httpx
 import pytest
 
-from tests.harness.process import ROOT
-from tests.harness.waiting import DEADLINE_S, until
+from tests.aionsq.fleets import Fleet, nsq
 from tests.platform.go_nsq import GoCluster
-
-
-class Ended(NamedTuple):
-    status: int
-    output: str
-    errors: str
-
-    @property
-    def document(self) -> Any:
-        return json.loads(self.output)
-
-
-class Fleet:
-    """A registry and two registered brokers, which both have one topic with two channels."""
-
-    def __init__(self, registry: Any, brokers: list[Any]) -> None:
-        self.registry = registry
-        self.brokers = brokers
-
-    @property
-    def nodes(self) -> list[str]:
-        return sorted(broker.http_address for broker in self.brokers)
-
-    async def nsq(self, *words: str, lookupd: bool = True, **options: Any) -> Ended:
-        flags = [f"--lookupd-http-address={self.registry.http_address}"] if lookupd else []
-        return await nsq(*words, *flags, **options)
-
-    async def post(self, path: str, body: bytes = b"") -> None:
-        async with httpx.AsyncClient(trust_env=False) as client:
-            for broker in self.brokers:
-                answer = await client.post(f"http://{broker.http_address}{path}", content=body)
-                assert answer.status_code == 200, answer.text
-
-    async def stats(self, broker: int) -> dict[str, Any]:
-        async with httpx.AsyncClient(trust_env=False) as client:
-            answer = await client.get(f"http://{self.brokers[broker].http_address}/stats?format=json")
-            return {topic["topic_name"]: topic for topic in answer.json()["topics"]}
-
-
-async def nsq(*words: str, stdin: int = asyncio.subprocess.DEVNULL, env: dict[str, str] | None = None) -> Ended:
-    """Run ``manage.py nsq …`` to its end, without a terminal unless ``stdin`` is one."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        str(ROOT / "manage.py"),
-        "nsq",
-        *words,
-        stdin=stdin,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, **(env or {})},
-    )
-    async with asyncio.timeout(DEADLINE_S):
-        output, errors = await process.communicate()
-    assert process.returncode is not None
-    return Ended(process.returncode, output.decode(), errors.decode())
-
-
-@pytest.fixture
-async def fleet(start_server: Callable[..., Awaitable[Any]]) -> Fleet:
-    registry = await start_server("nsqlookup")
-    brokers = [await start_server("brokerd", f"--lookupd-tcp-address={registry.tcp_address}") for _ in range(2)]
-    fleet = Fleet(registry, brokers)
-    await fleet.post("/topic/create?topic=orders")
-    for channel in ("archive", "billing"):
-        await fleet.post(f"/channel/create?topic=orders&channel={channel}")
-    await fleet.post("/mpub?topic=orders", b"a\nb\nc")
-    async with httpx.AsyncClient(trust_env=False) as client:
-
-        async def are_registered() -> bool:
-            answer = await client.get(f"http://{registry.http_address}/lookup?topic=orders")
-            known = answer.json() if answer.status_code == 200 else {"producers": [], "channels": []}
-            return (len(known["producers"]), len(known["channels"])) == (2, 2)
-
-        # Their registration takes longer than the requests above.
-        await until(are_registered, "both brokers have registered")
-    return fleet
-
-
-@pytest.fixture
-def go_fleet() -> Iterator[GoCluster]:
-    """Go's nsqlookupd and nsqds, as version 1.3.0 answers."""
-    cluster = GoCluster()
-    yield cluster
-    for each in cluster.everything:
-        each.stop()
 
 
 async def test_names_that_the_terminal_cannot_encode_are_listed_with_escapes(fleet: Fleet) -> None:
@@ -330,7 +240,7 @@ async def test_a_mistake_in_the_command_line_is_one_line_and_status_2(words: tup
     assert ended.errors.count("\n") == 1
 
 
-@pytest.mark.parametrize("name", ["topics", "channels", "nodes"])
+@pytest.mark.parametrize("name", ["topics", "channels", "policies", "nodes"])
 async def test_help_lists_the_verbs(name: str) -> None:
     """On standard output, with the meaning of the exit status; Django is not imported."""
     ended = await nsq(name, "--help")

@@ -115,7 +115,7 @@ def test_the_navigation_is_grouped_and_leads_to_the_counter_and_the_registries(l
     assert groups == {
         "Cluster": ["Overview", "Topics", "Channels", "Clients", "Nodes"],
         "Monitoring": ["Alerts", "Reports"],
-        "Administration": ["Audit", "People", "Masks", "Definitions"],
+        "Administration": ["Audit", "People", "Policies", "Masks", "Definitions"],
     }
     search = page.get_by_role("button", name="Search Ctrl K")
     expect(search).to_be_visible()

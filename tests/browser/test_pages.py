@@ -39,6 +39,7 @@ PATHS = (
     "/account",
     "/people",
     "/masks",
+    "/policies",
     "/definitions",
     "/no/such/page",
 )

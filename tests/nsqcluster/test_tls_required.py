@@ -31,6 +31,8 @@ from nsqcluster import (
     messages,
     outcome_of,
     perform,
+    policies,
+    posts,
     publishing,
     reads,
     survey,
@@ -39,10 +41,12 @@ from nsqcluster import (
     tombstone,
 )
 from nsqcluster.actions import NO_REWIND, Rewound
+from nsqcluster.policies import Mending, Patterns, Policies
 from tests.harness.waiting import until
 from tests.nsqcluster.conftest import StrictCluster
 
 CHANNEL = "archive"
+POLICY = {"max_attempts": 5, "retry_delay": "1s..5m"}
 ways = pytest.mark.parametrize("given", [False, True], ids=["registry", "given node"])
 
 
@@ -129,6 +133,8 @@ class Case:
     options: Callable[[Prepared], dict[str, Any]] = lambda at: {}
     is_brokerds: bool = False
     """Whether Go's nsqd does not support the request."""
+    has_policy: bool = False
+    """Whether the topic gets a policy first."""
 
 
 def case(
@@ -145,6 +151,38 @@ def brokerds(
     options: Callable[[Prepared], dict[str, Any]] = lambda at: {},
 ) -> Case:
     return Case(arguments=arguments, is_right=is_right, options=options, is_brokerds=True)
+
+
+def with_policy(
+    arguments: Callable[[Prepared], Sequence[Any]],
+    is_right: Callable[[Prepared, Any], bool | Awaitable[bool]],
+    *,
+    is_brokerds: bool = True,
+) -> Case:
+    return Case(arguments=arguments, is_right=is_right, is_brokerds=is_brokerds, has_policy=True)
+
+
+def lists_policy(at: Prepared, found: Policies) -> bool:
+    if at.strict.implementation == "go":
+        return found.without == [at.nsqd]
+    return found.failures == [] and found.by_node[at.nsqd][Patterns(at.topic)] == POLICY
+
+
+def shows_policy(at: Prepared, found: list[policies.ChannelPolicy]) -> bool:
+    applied = {"topic_pattern": at.topic, "channel_pattern": "*", "policy": POLICY}
+    expected = [] if at.strict.implementation == "go" else [{"node": at.nsqd, "applied": applied, "error": ""}]
+    return found == expected
+
+
+async def is_policy(at: Prepared, results: list[Result], values: policies.Values | None) -> bool:
+    found = (await policies.node_policies(at.client, at.nsqd)).get(Patterns(at.topic))
+    return outcomes(results) == {("nsqd", "done")} and found == values
+
+
+async def is_mended(at: Prepared, results: list[Result]) -> bool:
+    if at.strict.implementation == "go":
+        return outcomes(results) == {("nsqd", "absent")}
+    return await is_policy(at, results, {"max_attempts": 9})
 
 
 def only(answers: reads.Answers[Any]) -> Any:
@@ -278,6 +316,31 @@ CASES: dict[Callable[..., Any], Case] = {
     messages.requeue: brokerds(
         lambda at: (*of_topic(at), [at.message_id]), lambda at, found: (found.requeued, found.not_found) == (1, [])
     ),
+    posts.post_everywhere: case(
+        lambda at: (at.client, "nsqd", {"node": at.nsqd}, "/topic/empty", {"topic": at.topic}),
+        lambda at, results: outcomes(results) == {("nsqd", "done")},
+    ),
+    policies.node_policies: with_policy(
+        lambda at: (at.client, at.nsqd), lambda at, found: found[Patterns(at.topic)] == POLICY
+    ),
+    policies.read_policies: with_policy(lambda at: (at.cluster,), lists_policy, is_brokerds=False),
+    policies.set_policy: with_policy(
+        lambda at: (at.cluster, Patterns(at.topic), {"max_attempts": 9}),
+        lambda at, results: is_policy(at, results, {"max_attempts": 9}),
+    ),
+    policies.delete_policy: with_policy(
+        lambda at: (at.cluster, Patterns(at.topic)), lambda at, results: is_policy(at, results, None)
+    ),
+    policies.mend: with_policy(
+        lambda at: (
+            at.cluster,
+            Policies(addresses={at.nsqd: at.nsqd}),
+            Mending(Patterns(at.topic), {"max_attempts": 9}, [at.nsqd]),
+        ),
+        is_mended,
+        is_brokerds=False,
+    ),
+    policies.channel_policies: with_policy(lambda at: (at.cluster, at.topic, CHANNEL), shows_policy, is_brokerds=False),
     publishing.publish: case(
         lambda at: (at.client, at.nsqd, at.topic, b"second"), lambda at, nothing: depth_becomes(at.strict, at.topic, 2)
     ),
@@ -320,11 +383,13 @@ async def test_each_request_is_sent_over_tls(strict: StrictCluster, given: bool,
             failures=[],
         )
         tested = CASES[function]
+        if tested.has_policy and not is_go:
+            await policies.set_policy(cluster, Patterns(topic), POLICY)
         call = function(*tested.arguments(at), **tested.options(at))
         if is_go and tested.is_brokerds:
-            with pytest.raises(Refused) as refused:
+            with pytest.raises((Refused, NotInCluster)) as refused:
                 await answer_of(call)
-            assert refused.value.is_unknown_request
+            assert isinstance(refused.value, NotInCluster) or refused.value.is_unknown_request
             return
         answer = await answer_of(call)
         is_right = tested.is_right(at, answer)

@@ -223,8 +223,8 @@ class GoNode(Upstream):
 
     def post(self, path: str, query: dict[str, str]) -> tuple[int, str]:
         topic = self.topics.get(query.get("topic", ""))
-        kind, verb = path.strip("/").split("/")
-        if verb not in ("create", "delete", "empty", "pause", "unpause"):
+        kind, _, verb = path.strip("/").partition("/")
+        if kind not in ("topic", "channel") or verb not in ("create", "delete", "empty", "pause", "unpause"):
             return 404, "NOT_FOUND"
         if kind == "topic" and verb == "create":
             self.topic(query["topic"])

@@ -236,6 +236,11 @@ ends_at = 2099-01-01T08:00:00Z
         ),
         ("version = 1\n[[masks]]\ntopic_pattern='a'\npaths=['$.a']\nnone=1", "masks.0.none", "Extra inputs are not"),
         (
+            "version = 1\n[[policies]]\ntopic_pattern='a'\npolicy={max_attempts=2026-11-26}",
+            "policies.0.policy.max_attempts",
+            "input was not a valid JSON value",
+        ),
+        (
             "version = 1\n[[notifiers]]\nname='n'\nkind='webhook'\nurl='https://hooks.example.com/…'",
             "notifiers.0.url",
             "n: the file has only the host",
@@ -436,6 +441,118 @@ def test_an_import_that_a_defect_ends_is_not_recorded_as_done(
     assert ada.post(text).status_code == 500
     entry = AuditEntry.objects.get(action="import definitions")
     assert (entry.outcome, entry.detail) == ("partial", "1 created, 1 not completed")
+
+
+POLICIES = """
+version = 1
+[[policies]]
+topic_pattern = "orders.*"
+policy = {max_attempts = 5, retry_delay = "1s..5m"}
+[[policies]]
+topic_pattern = "mail"
+channel_pattern = "audit"
+policy = {max_attempts = 1}
+"""
+
+
+def policies_of(caller: Caller) -> Any:
+    answer = caller.export("only=policies")
+    assert answer.status_code == 200, answer.content
+    return tomllib.loads(answer.content.decode())
+
+
+@pytest.fixture
+def given_cluster(cluster: OurCluster, settings: Any) -> OurCluster:
+    """With the brokers given by address, so that one that is down is still a node."""
+    settings.NSQD_HTTP_ADDRESSES = tuple(broker.http_address for broker in cluster.brokers)
+    return cluster
+
+
+@pytest.mark.django_db(transaction=True)
+def test_policies_are_set_and_removed_on_every_node(given_cluster: OurCluster, ada: Caller) -> None:
+    """A review shows the keys that differ, and where nodes do; an applied file is exported as it is."""
+    for broker, attempts in zip(given_cluster.brokers, (5, 3), strict=True):
+        broker.post("/policy", b'{"max_attempts":%d}' % attempts, pattern="orders.*")
+        broker.post("/policy", b'{"max_attempts":9}', pattern="old")
+    reviewed = ada.check(POLICIES)
+    assert verbs(reviewed) == [
+        ("change", "policies", "orders.* / *"),
+        ("create", "policies", "mail / audit"),
+        ("keep", "policies", "old / *"),
+    ]
+    assert reviewed.json()["changes"][0]["fields"] == [
+        {"field": "max_attempts", "before": "differs between nodes", "after": "5"},
+        {"field": "retry_delay", "before": "differs between nodes", "after": "1s..5m"},
+    ]
+    assert reviewed.json()["changes"][1]["fields"] == [{"field": "max_attempts", "before": "", "after": "1"}]
+
+    applied = ada.post(POLICIES, "prune=true").json()["changes"]
+    assert {each["outcome"] for each in applied} == {"done"}
+    assert all(sum(each["target"] == "nsqd" for each in change["results"]) == 2 for change in applied)
+    exported = policies_of(ada)["policies"]
+    assert sorted(exported, key=str) == sorted(tomllib.loads(POLICIES)["policies"], key=str)
+    again = ada.check(POLICIES, "prune=true").json()
+    assert (again["changes"], again["unchanged"]) == ([], 2)
+    changed = ada.check(POLICIES.replace(', retry_delay = "1s..5m"', "")).json()["changes"]
+    assert changed[0]["fields"] == [{"field": "retry_delay", "before": "1s..5m", "after": ""}]
+    entries = AuditEntry.objects.filter(action__endswith="policy").order_by("id")
+    assert [(each.action, each.subject, each.detail) for each in entries] == [
+        ("set policy", "orders.* / *", "import of definitions; max_attempts=5 retry_delay=1s..5m"),
+        ("set policy", "mail / audit", "import of definitions; max_attempts=1"),
+        ("delete policy", "old / *", "import of definitions"),
+    ]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_policy_that_the_nodes_refuse_is_a_failed_change(given_cluster: OurCluster, ada: Caller) -> None:
+    """The nodes check it when it is applied; the reason names the key. The others are set."""
+    text = POLICIES.replace("max_attempts = 1", "max_atempts = 1")
+    refused, done = sorted(ada.post(text).json()["changes"], key=lambda each: str(each["outcome"]), reverse=True)
+    assert (done["outcome"], refused["outcome"], refused["results"]) == ("done", "failed", [])
+    assert refused["detail"].startswith("max_atempts: unknown key")
+    assert [each["topic_pattern"] for each in policies_of(ada)["policies"]] == ["orders.*"]
+    entry = AuditEntry.objects.get(action="set policy", outcome="failed")
+    assert entry.detail.startswith("max_atempts: unknown key")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_policy_that_is_defined_twice_is_refused(given_cluster: OurCluster, ada: Caller) -> None:
+    """It is named, and nothing is changed."""
+    refused = ada.post(POLICIES.replace('channel_pattern = "audit"', "").replace('"mail"', '"orders.*"'))
+    assert refused.status_code == 422
+    assert refused.json()["message"] == "policies.1: orders.* / * is defined twice"
+    assert policies_of(ada)["policies"] == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_policies_of_a_node_that_is_down_are_unknown(given_cluster: OurCluster, ada: Caller) -> None:
+    """The rest is applied, an export is refused, and so is a removal."""
+    given_cluster.brokers[1].kill()
+    applied = ada.post(POLICIES).json()
+    assert {each["outcome"] for each in applied["changes"]} == {"partial"}
+    assert len(applied["unanswered"]) == 1
+    for answer in (ada.export("only=policies"), ada.check(POLICIES, "prune=true")):
+        assert (answer.status_code, "the policies are not all known: nsqd " in answer.json()["message"]) == (502, True)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_limited_operator_changes_only_the_policies_of_these_topics(
+    given_cluster: OurCluster, signed_in: Any
+) -> None:
+    """The refusal names the policy, and nothing is changed."""
+    olga = signed_in("operator", "olga", ["orders.*"])
+    refused = olga.post(POLICIES)
+    assert refused.status_code == 403
+    assert refused.json()["message"] == "policies.1: mail / audit: you may act on topics orders.*, not on all of mail"
+    assert policies_of(olga)["policies"] == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_cluster_of_go_has_no_section_of_policies(go_cluster: Any, ada: Caller) -> None:
+    """Of an export; an import of one fails with the reason."""
+    assert "policies" not in policies_of(ada)
+    (first, _) = ada.post(POLICIES).json()["changes"]
+    assert (first["outcome"], first["detail"]) == ("failed", "no node of the cluster has policies: Go's nsqd has none")
 
 
 @pytest.mark.django_db(transaction=True)

@@ -34,6 +34,8 @@ PAGES = [
     "/audit",
     "/people",
     "/account",
+    "/masks",
+    "/policies",
 ]
 CHANGING = ("POST", "PUT", "PATCH", "DELETE")
 SIGN_IN_FIRST = 4401

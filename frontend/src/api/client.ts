@@ -19,6 +19,7 @@ import type {
   Attended,
   BulkAction,
   BulkTarget,
+  ChannelPolicy,
   ClientOrder,
   ClusterEvent,
   DefinitionReview,
@@ -41,6 +42,8 @@ import type {
   Mask,
   MaskPreview,
   MaskRequest,
+  Mended,
+  MendRequest,
   Notifier,
   NotifierRequest,
   Objective,
@@ -53,6 +56,8 @@ import type {
   PeekOrder,
   PeekState,
   PendingList,
+  Policies,
+  PolicyRequest,
   Person,
   PersonChange,
   PersonRequest,
@@ -426,6 +431,17 @@ export const changeMask = (id: number, change: MaskRequest): Promise<Mask> => an
 export const deleteMask = (id: number): Promise<void> => done(api.DELETE('/api/v1/masks/{mask_id}', ofMask(id)));
 /** What paths leave of a body; nothing is stored. */
 export const previewMask = (paths: string[], body: string): Promise<MaskPreview> => answered(api.POST('/api/v1/masks/preview', { body: { paths, body } }));
+
+/** The policies of all nodes; each request reads all of them. */
+export const policies = (): Promise<Policies> => answered(api.GET('/api/v1/policies'));
+export const setPolicy = (policy: PolicyRequest): Promise<ActionOutcome> => answered(api.POST('/api/v1/policies', { body: policy }));
+export const deletePolicy = ({ topic_pattern, channel_pattern }: Pick<PolicyRequest, 'topic_pattern' | 'channel_pattern'>): Promise<ActionOutcome> =>
+  answered(api.DELETE('/api/v1/policies', { params: { query: { topic_pattern, channel_pattern } } }));
+/** Give all nodes the policy that one node has, or lacks. */
+export const mendPolicy = (policy: MendRequest): Promise<Mended> => answered(api.POST('/api/v1/policies/mend', { body: policy }));
+/** What applies to a channel on each node. */
+export const channelPolicies = async (topic: string, channel: string): Promise<ChannelPolicy[]> =>
+  (await answered(api.GET('/api/v1/policies/applied', { params: { query: { topic, channel } } }))).nodes;
 
 const ofNotifier = (notifier_id: number) => ({ params: { path: { notifier_id } } });
 export const notifiers = async (): Promise<Notifier[]> => (await answered(api.GET('/api/v1/alerts/notifiers'))).notifiers;

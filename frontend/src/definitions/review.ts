@@ -41,6 +41,7 @@ const NOUNS: Record<DefinitionChange['section'], string> = {
   rules: 'Alert rule',
   silences: 'Silence',
   schedules: 'Schedule',
+  policies: 'Policy',
   masks: 'Mask',
   views: 'View',
   people: 'Person',

@@ -18,6 +18,7 @@ const NAMED = [
   'account',
   'definitions',
   'masks',
+  'policies',
   'signin',
 ] as const;
 type Named = (typeof NAMED)[number];

@@ -49,6 +49,14 @@ export class SessionStore {
     return role === 'admin' || patterns.length === 0 || patterns.some((pattern) => globMatches(pattern, topic));
   }
 
+  /** Whether the user may act on all topics that match a glob, by the platform's rules. The platform checks it again. */
+  mayActOnAll(pattern: string): boolean {
+    if (!this.me || !this.mayAct) return false;
+    const { role, topic_patterns: patterns } = this.me;
+    const wide = patterns.filter((own) => !/[?[]/.test(own));
+    return role === 'admin' || patterns.length === 0 || patterns.includes(pattern) || wide.some((own) => globMatches(own, pattern));
+  }
+
   /** Whether the user may act on nodes, which no limit to topics includes. */
   get mayActOnNodes(): boolean {
     return this.isAdmin || (this.mayAct && this.me?.topic_patterns.length === 0);

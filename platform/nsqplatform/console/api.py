@@ -17,6 +17,7 @@ from redis.exceptions import ConnectionError as RedisUnreachable
 from redis.exceptions import TimeoutError as RedisTimedOut
 
 from nsqcluster import ClusterUnreachable, NotInCluster
+from nsqcluster.policies import PolicyRefused
 from nsqplatform.accounts.account_api import router as account_router
 from nsqplatform.accounts.api import router as accounts_router
 from nsqplatform.accounts.audit_api import router as audit_router
@@ -33,12 +34,12 @@ from nsqplatform.cluster.api.history import router as history_router
 from nsqplatform.cluster.api.masks import router as masks_router
 from nsqplatform.cluster.api.message_types import router as message_types_router
 from nsqplatform.cluster.api.messages import router as messages_router
+from nsqplatform.cluster.api.policies import router as policies_router
 from nsqplatform.cluster.messages.publish import CannotPublish, NotAccepted
 from nsqplatform.console.events_api import router as events_router
 from nsqplatform.console.socket_messages import message_schemas
 from nsqplatform.definitions.api import router as definitions_router
-from nsqplatform.definitions.errors import InvalidDefinitions
-from nsqplatform.definitions.topics import TopicsUnknown
+from nsqplatform.definitions.errors import InvalidDefinitions, NotAllKnown
 from nsqplatform.jobs.api import router as jobs_router
 from nsqplatform.nsqadmin.graphs_api import router as graphs_router
 from nsqplatform.reports.api import router as reports_router
@@ -71,6 +72,7 @@ api.add_router("", clients_router)
 api.add_router("", messages_router)
 api.add_router("", masks_router)
 api.add_router("", message_types_router)
+api.add_router("", policies_router)
 api.add_router("", history_router)
 api.add_router("", diagnosis_router)
 api.add_router("", events_router)
@@ -131,15 +133,20 @@ def on_not_in_cluster(request: HttpRequest, error: NotInCluster) -> HttpResponse
 @api.exception_handler(ClusterUnreachable)
 @api.exception_handler(NodeFailed)
 @api.exception_handler(NotAccepted)
-@api.exception_handler(TopicsUnknown)
+@api.exception_handler(NotAllKnown)
 def on_failed_node(
-    request: HttpRequest, error: ClusterUnreachable | NodeFailed | NotAccepted | TopicsUnknown
+    request: HttpRequest, error: ClusterUnreachable | NodeFailed | NotAccepted | NotAllKnown
 ) -> HttpResponse:
     return refuse(request, 502, str(error))
 
 
 @api.exception_handler(CannotPublish)
 def on_unpublishable(request: HttpRequest, error: CannotPublish) -> HttpResponse:
+    return refuse_fields(request, [(error.field, error.text)])
+
+
+@api.exception_handler(PolicyRefused)
+def on_refused_policy(request: HttpRequest, error: PolicyRefused) -> HttpResponse:
     return refuse_fields(request, [(error.field, error.text)])
 
 

@@ -20,7 +20,9 @@ from nsqplatform.definitions.services import export, import_definitions
 
 router = Router(tags=["definitions"])
 TOML = "application/toml"
-SectionName = Literal["topics", "channels", "notifiers", "rules", "silences", "schedules", "masks", "views", "people"]
+SectionName = Literal[
+    "topics", "channels", "policies", "notifiers", "rules", "silences", "schedules", "masks", "views", "people"
+]
 
 
 class FieldChangeOut(Schema):
@@ -31,14 +33,14 @@ class FieldChangeOut(Schema):
 
 class ChangeOut(Schema):
     section: SectionName
-    name: str = Field(description="a channel's is topic/channel")
+    name: str = Field(description="a channel's is topic/channel, a policy's topic pattern / channel pattern")
     verb: Verb = Field(description="keep: the file lacks this existing entry, and prune was not requested")
     path: str = Field(description="place in the file, such as rules.2; empty if the file does not have it")
     fields: list[FieldChangeOut]
     messages: int = Field(description="number of messages that the removal deletes")
     outcome: Outcome = Field(description="planned in a dry run")
     detail: str
-    results: list[Result] = Field(description="of the cluster's servers, for topics and channels")
+    results: list[Result] = Field(description="of the cluster's servers, for topics, channels and policies")
 
 
 class ReviewOut(Schema):
@@ -79,7 +81,7 @@ def import_file(
     prune: bool = Query(False, description="remove existing entries that the file's sections lack"),
 ) -> ReviewOut:
     """Create and change entries as the file defines them. Each change needs its own permission; if one is refused,
-    nothing is changed. Topics and channels are changed last, with an outcome for each."""
+    nothing is changed. Topics, channels and policies are changed last, with an outcome for each."""
     review = import_definitions(
         text=text_of(request.body),
         by=caller(request),

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 from pydantic import BaseModel
 
 from nsqcluster import Action, Result
+from nsqcluster.policies import Patterns, Values
 
 Verb = Literal["create", "change", "remove", "keep"]
 """``keep``: the file lacks this existing entry, and the import does not prune."""
@@ -33,6 +34,13 @@ class Performed(NamedTuple):
     error: str = ""
 
 
+class PolicyChange(NamedTuple):
+    """What an import makes of a policy. ``values`` None: it is deleted."""
+
+    patterns: Patterns
+    values: Values | None
+
+
 @dataclass(kw_only=True)
 class Change:
     """One entry that differs. ``path`` is its place in the file, empty if the file lacks it; ``messages`` is the number
@@ -51,10 +59,17 @@ class Change:
     """Actions on the cluster that make the change, in order."""
     performed: list[Performed] = field(default_factory=list)
     """Those that were attempted."""
+    policy: PolicyChange | None = None
+    """Of a change of a policy."""
+
+    @property
+    def is_of_cluster(self) -> bool:
+        """Whether nodes make the change, not the database."""
+        return bool(self.actions) or self.policy is not None
 
     @property
     def topic_and_channel(self) -> tuple[str, str | None]:
-        """Of a change in the cluster, whose name is ``topic`` or ``topic/channel``."""
+        """Of a topic or channel, whose name is ``topic`` or ``topic/channel``."""
         topic, _, channel = self.name.partition("/")
         return topic, channel or None
 

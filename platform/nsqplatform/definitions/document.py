@@ -29,7 +29,7 @@ from typing import Annotated, Literal
 
 import tomli_w
 from ninja import Schema
-from pydantic import AfterValidator, AwareDatetime, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, AwareDatetime, ConfigDict, Field, JsonValue, ValidationError
 
 from nsqplatform.accounts.schemas import ClusterRoles, Line, Patterns, RoleName
 from nsqplatform.alerts.schemas import NotifierIn, RuleIn
@@ -80,6 +80,12 @@ class TopicDefinition(Definition):
     channels: list[ChannelDefinition] = Field([], max_length=MAX_ENTRIES)
 
 
+class PolicyDefinition(Definition):
+    topic_pattern: Line = Field(min_length=1, max_length=100)
+    channel_pattern: Line = Field("*", min_length=1, max_length=100)
+    policy: dict[str, JsonValue] = Field(max_length=100, description="keys and values, which the nodes check")
+
+
 class SilenceDefinition(Definition):
     """A silence has no name: a silence with different values is a different silence."""
 
@@ -118,6 +124,7 @@ class Document(Definition):
     version: Literal[1]
     cluster: Line = Field(DEFAULT, max_length=32, description="the cluster of all sections but people")
     topics: list[TopicDefinition] | None = Field(None, max_length=MAX_ENTRIES)
+    policies: list[PolicyDefinition] | None = Field(None, max_length=MAX_ENTRIES)
     notifiers: list[NotifierIn] | None = Field(None, max_length=MAX_ENTRIES)
     rules: list[RuleIn] | None = Field(None, max_length=MAX_ENTRIES)
     silences: list[SilenceDefinition] | None = Field(None, max_length=MAX_ENTRIES)

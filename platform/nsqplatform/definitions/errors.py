@@ -13,6 +13,10 @@ class FieldFault(NamedTuple):
     message: str
 
 
+class NotAllKnown(Exception):
+    """Servers did not answer, so the cluster's topics or policies are not all known; the text names them."""
+
+
 class InvalidDefinitions(Exception):
     """The file has invalid values; nothing was changed."""
 

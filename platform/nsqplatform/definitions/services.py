@@ -11,15 +11,18 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
 
 from nsqcluster import outcome_of
+from nsqcluster.policies import Patterns
 from nsqplatform.accounts import audit
 from nsqplatform.accounts.models import User
 from nsqplatform.accounts.rights import require
 from nsqplatform.accounts.roles import Permission
 from nsqplatform.accounts.schemas import NodeResultOut
+from nsqplatform.cluster.actions.policies import record as record_policy
 from nsqplatform.clusters import current
 from nsqplatform.definitions.changes import Change
 from nsqplatform.definitions.document import SECTIONS, VERSION, Document, from_toml
 from nsqplatform.definitions.errors import FieldFault, InvalidDefinitions
+from nsqplatform.definitions.policies import NodePolicies
 from nsqplatform.definitions.sections.masks import Masks
 from nsqplatform.definitions.sections.notifiers import Notifiers
 from nsqplatform.definitions.sections.people import People
@@ -30,6 +33,7 @@ from nsqplatform.definitions.sections.silences import Silences
 from nsqplatform.definitions.sections.views import Views
 from nsqplatform.definitions.topics import Topics
 
+InCluster = Topics | NodePolicies
 IN_DATABASE: Final[Sequence[type[Section]]] = (Notifiers, Rules, Silences, Schedules, Masks, Views, People)
 """In the order in which they are stored, because rules refer to notifiers, and silences to rules."""
 MAX_DENIED = 5
@@ -66,7 +70,7 @@ class Review:
 def export(*, by: User, secrets: bool = False, only: Collection[str] = ()) -> Document:
     """The definitions that ``by`` may see, of the sections ``only``, or of all. ``secrets``: webhook URLs in full.
 
-    Raises PermissionDenied, ValidationError naming an unknown section, and TopicsUnknown.
+    Raises PermissionDenied, ValidationError naming an unknown section, and NotAllKnown.
     """
     require(by, Permission.VIEW)
     if secrets:
@@ -76,6 +80,8 @@ def export(*, by: User, secrets: bool = False, only: Collection[str] = ()) -> Do
     document = Document.model_validate({"version": VERSION, "cluster": current.name()})
     if not only or "topics" in only:
         document.topics = Topics(by).exported()
+    if not only or "policies" in only:
+        document.policies = NodePolicies(by).exported()
     for section in (kind(by) for kind in IN_DATABASE):
         if section.name in only:
             require(by, section.reads)
@@ -90,7 +96,7 @@ def import_definitions(*, text: str, by: User, dry_run: bool, prune: bool, remot
     entries that the file's sections lack.
 
     The database is changed in one transaction, then the cluster. Raises InvalidDefinitions, PermissionDenied and
-    TopicsUnknown, having changed nothing.
+    NotAllKnown, having changed nothing.
     """
     document = from_toml(text)
     if document.cluster != current.name():
@@ -98,21 +104,25 @@ def import_definitions(*, text: str, by: User, dry_run: bool, prune: bool, remot
             [FieldFault("cluster", f"the file is for cluster {document.cluster}, not for {current.name()}")]
         )
     topics = Topics(by) if document.topics is not None else None
+    policies = NodePolicies(by) if document.policies is not None else None
+    in_cluster = [part for part in (topics, policies) if part is not None]
     with transaction.atomic():
         sections = [kind(by) for kind in IN_DATABASE if getattr(document, kind.name) is not None]
         _store(document, sections, prune)
         changes = topics.plan(document.topics, remove=prune) if topics and document.topics is not None else []
-        _raise_refusals(document, sections, topics)
+        if policies and document.policies is not None:
+            changes += policies.plan(document.policies, remove=prune)
+        _raise_refusals(document, [*sections, *in_cluster])
         if dry_run:
             transaction.set_rollback(True)
     changes += [change for section in sections for change in section.changes]
     review = Review(
         changes=changes,
-        unchanged=sum(section.unchanged for section in sections) + (topics.unchanged if topics else 0),
-        unanswered=topics.unanswered if topics else [],
+        unchanged=sum(part.unchanged for part in [*sections, *in_cluster]),
+        unanswered=list(dict.fromkeys(server for part in in_cluster for server in part.unanswered)),
     )
     if not dry_run and review.would_change:
-        _finish(review, topics, by, remote_address)
+        _finish(review, in_cluster, by, remote_address)
     return review
 
 
@@ -124,19 +134,25 @@ def _store(document: Document, sections: Sequence[Section], prune: bool) -> None
         section.prune(getattr(document, section.name), remove=prune)
 
 
-def _raise_refusals(document: Document, sections: Sequence[Section], topics: Topics | None) -> None:
-    faults = [fault for section in sections for fault in section.faults] + _duplicates(document)
+def _raise_refusals(document: Document, parts: Sequence[Section | InCluster]) -> None:
+    faults = [fault for part in parts if isinstance(part, Section) for fault in part.faults] + _duplicates(document)
     if faults:
         raise InvalidDefinitions(faults)
-    denied = [each for section in sections for each in section.denied] + (topics.denied if topics else [])
+    denied = [each for part in parts for each in part.denied]
     if denied:
         more = f"; and {len(denied) - MAX_DENIED:,} more" if len(denied) > MAX_DENIED else ""
         raise PermissionDenied("; ".join(f"{path}: {why}" for path, why in denied[:MAX_DENIED]) + more)
 
 
 def _duplicates(document: Document) -> list[FieldFault]:
-    """The topics and channels that are defined twice."""
+    """The topics, channels and policies that are defined twice."""
     faults, names = [], Counter[str]()
+    patterns = Counter[Patterns]()
+    for index, policy in enumerate(document.policies or ()):
+        key = Patterns(policy.topic_pattern, policy.channel_pattern)
+        patterns[key] += 1
+        if patterns[key] == 2:
+            faults.append(FieldFault(f"policies.{index}", f"{key.as_name()} is defined twice"))
     for index, topic in enumerate(document.topics or ()):
         names[topic.name] += 1
         if names[topic.name] == 2:
@@ -150,18 +166,18 @@ def _duplicates(document: Document) -> list[FieldFault]:
     return faults
 
 
-def _finish(review: Review, topics: Topics | None, by: User, remote_address: str) -> None:
+def _finish(review: Review, in_cluster: Sequence[InCluster], by: User, remote_address: str) -> None:
     """Change the cluster, set the outcomes, and record the import in the audit trail.
 
     Each action on a topic or channel also gets an entry of its own, like an action on the pages, so that charts mark it
-    and diagnoses name it.
+    and diagnoses name it; and so does each change of a policy.
     """
     for change in review.changes:
-        if change.verb != "keep" and not change.actions:
+        if change.verb != "keep" and not change.is_of_cluster:
             change.outcome = "done"
     try:
-        if topics is not None:
-            topics.perform(review.changes)
+        for part in in_cluster:
+            part.perform(review.changes)
     finally:
         _record_actions(review.changes, by, remote_address)
         audit.record(
@@ -177,6 +193,16 @@ def _finish(review: Review, topics: Topics | None, by: User, remote_address: str
 def _record_actions(changes: Sequence[Change], by: User, remote_address: str) -> None:
     with transaction.atomic():
         for change in changes:
+            if change.policy is not None and change.outcome != "planned":
+                record_policy(
+                    user=by,
+                    patterns=change.policy.patterns,
+                    values=change.policy.values,
+                    results=change.results,
+                    error=change.detail,
+                    detail="import of definitions",
+                    remote_address=remote_address,
+                )
             topic, channel = change.topic_and_channel
             for each in change.performed:
                 audit.record(

@@ -18,15 +18,11 @@ from nsqplatform.accounts.roles import Permission
 from nsqplatform.cluster import selectors, store
 from nsqplatform.definitions.changes import Change, FieldChange, Outcome, Performed
 from nsqplatform.definitions.document import ChannelDefinition, TopicDefinition
-from nsqplatform.definitions.errors import FieldFault
+from nsqplatform.definitions.errors import FieldFault, NotAllKnown
 
 EPHEMERAL = "#ephemeral"
 CONCURRENCY = 8
 """Largest number of topics that are changed at the same time."""
-
-
-class TopicsUnknown(Exception):
-    """Servers did not answer, so the cluster's topics are not all known; the text names them."""
 
 
 @dataclass(kw_only=True)
@@ -58,7 +54,7 @@ class Topics:
         self.denied: list[FieldFault] = []
 
     def exported(self) -> list[TopicDefinition]:
-        """Raises TopicsUnknown, because a file from which topics are missing would look complete."""
+        """Raises NotAllKnown, because a file from which topics are missing would look complete."""
         self.require_complete()
         return [
             TopicDefinition(
@@ -74,12 +70,12 @@ class Topics:
 
     def require_complete(self) -> None:
         if self.unanswered:
-            raise TopicsUnknown(f"the topics are not all known: {'; '.join(self.unanswered)}")
+            raise NotAllKnown(f"the topics are not all known: {'; '.join(self.unanswered)}")
 
     def plan(self, entries: Sequence[TopicDefinition], *, remove: bool) -> list[Change]:
         """One change for each topic and channel that differs. Changes that the user may not make are in ``denied``.
 
-        Raises TopicsUnknown if topics are to be removed and not all are known.
+        Raises NotAllKnown if topics are to be removed and not all are known.
         """
         if remove:
             self.require_complete()

@@ -30,6 +30,7 @@ const GROUPS: { name: string; places: Place[] }[] = [
     places: [
       { href: '/audit', text: 'Audit', pages: ['audit'] },
       { href: '/people', text: 'People', pages: ['people'], accounts: true },
+      { href: '/policies', text: 'Policies', pages: ['policies'] },
       { href: '/masks', text: 'Masks', pages: ['masks'], admins: true },
       { href: '/definitions', text: 'Definitions', pages: ['definitions'] },
     ],

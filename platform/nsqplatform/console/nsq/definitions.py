@@ -58,8 +58,7 @@ def main(argv: Sequence[str]) -> int:
     from redis.exceptions import RedisError
 
     from nsqplatform.clusters import current
-    from nsqplatform.definitions.errors import InvalidDefinitions
-    from nsqplatform.definitions.topics import TopicsUnknown
+    from nsqplatform.definitions.errors import InvalidDefinitions, NotAllKnown
 
     try:
         current.set_for_process(options.cluster)
@@ -69,7 +68,7 @@ def main(argv: Sequence[str]) -> int:
             print(f"{PROG}: {options.file}: {f'{field}: ' if field else ''}{text}", file=sys.stderr)
     except ValidationError as error:
         print(f"{PROG}: {'; '.join(error.messages)}", file=sys.stderr)
-    except (CannotRun, TopicsUnknown, current.NoSuchCluster, OSError) as error:
+    except (CannotRun, NotAllKnown, current.NoSuchCluster, OSError) as error:
         print(f"{PROG}: {error}", file=sys.stderr)
     except DatabaseError as error:
         print(f"{PROG}: cannot use the database: {error}; nsq up creates it", file=sys.stderr)
@@ -81,8 +80,8 @@ def main(argv: Sequence[str]) -> int:
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = Parser(
         prog=PROG,
-        description="Export topics, channels, notifiers, alert rules, silences, schedules, shared views and people as "
-        "one TOML file, and review or apply such a file.",
+        description="Export topics, channels, policies, notifiers, alert rules, silences, schedules, masks, shared "
+        "views and people as one TOML file, and review or apply such a file.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -170,7 +169,7 @@ def show(review: Review) -> None:
     for change in review.changes:
         print(line(change))
     for server in review.unanswered:
-        print(f"! does not answer, so its topics are unknown: {server}")
+        print(f"! does not answer, so its topics and policies are unknown: {server}")
     numbers = {verb: sum(change.verb == verb for change in review.changes) for verb in MARKS}
     print(
         f"{numbers['create']:,} to create, {numbers['change']:,} to change, {numbers['remove']:,} to remove, "

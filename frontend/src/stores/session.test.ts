@@ -1,0 +1,22 @@
+import { expect, test } from 'vitest';
+import type { Me } from '../api/types';
+import { SessionStore } from './session.svelte';
+
+function signedIn(role: Me['role'], topic_patterns: string[] = []): SessionStore {
+  const session = new SessionStore();
+  session.state = { status: 'signed-in', me: { role, topic_patterns } as Me };
+  return session;
+}
+
+test('an operator of some topics may act on patterns that theirs cover', () => {
+  const session = signedIn('operator', ['orders.*', 'mail?']);
+  for (const pattern of ['orders.*', 'orders.eu.?', 'mail?']) expect(session.mayActOnAll(pattern), pattern).toBe(true);
+  for (const pattern of ['*', 'orders*', 'mail*', 'mails']) expect(session.mayActOnAll(pattern), pattern).toBe(false);
+});
+
+test('other operators and administrators may act on all, and viewers on none', () => {
+  expect(signedIn('operator').mayActOnAll('*')).toBe(true);
+  expect(signedIn('admin', ['orders.*']).mayActOnAll('*')).toBe(true);
+  expect(signedIn('viewer').mayActOnAll('*')).toBe(false);
+  expect(new SessionStore().mayActOnAll('*')).toBe(false);
+});
