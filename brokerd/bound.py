@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from nsqwire.errors import TopicFull
 
 if TYPE_CHECKING:
     from brokerd.policy import Policy
+
+
+class Waiting(NamedTuple):
+    """What waits in a topic, and in the channel in which most of it waits. Deferred messages and those in flight do
+    not."""
+
+    depth: int
+    never_delivered: int
+    """The messages of ``depth`` that were not requeued."""
+    nbytes: int
+    """The bytes of their bodies."""
 
 
 class BoundedTopic(Protocol):
@@ -17,26 +28,47 @@ class BoundedTopic(Protocol):
     message_count: int
     message_bytes: int
 
-    def most_waiting(self) -> tuple[int, int]:
-        """The number of messages that wait in it and in the channel with the most, and their bytes."""
+    def waiting(self) -> Waiting:
+        """Count what waits."""
+        ...
+
+    def most_requeued(self) -> int:
+        """The number of requeued messages in the channel with the most."""
+        ...
+
+    @property
+    def moves(self) -> int:
+        """A number that changes when a channel is rewound."""
         ...
 
 
 class Bound:
-    """Counts what may still be published to a topic, so that most publishes cost two comparisons.
+    """Counts what may still be published to a topic.
 
-    What waits is counted again only when as much was published as there was room for at the last count.
+    What waits is counted again only when the bound may have been reached since the last count. So most publishes cost a
+    few comparisons, whatever the number of channels.
     """
 
     def __init__(self, topic: BoundedTopic, policy: Policy) -> None:
         self._topic = topic
         self._max_depth, self._max_bytes = policy.max_depth, policy.max_bytes
         self._end = self._bytes_end = 0
-        """``message_count`` and ``message_bytes`` of the topic up to which there is room."""
+        """The topic's ``message_count`` and ``message_bytes`` up to which there is room if nothing is requeued."""
+        self._moves = -1
 
     def admits(self, count: int, nbytes: int) -> bool:
         """Return whether ``count`` more messages with bodies of ``nbytes`` together may be published."""
-        return self._has_room(count, nbytes) or (self._count_again() and self._has_room(count, nbytes))
+        topic = self._topic
+        if self._moves == topic.moves:
+            has_room = not self._max_depth or topic.message_count + count + topic.most_requeued() <= self._end
+            if has_room and (not self._max_bytes or topic.message_bytes + nbytes <= self._bytes_end):
+                return True
+        waiting = topic.waiting()
+        self._moves = topic.moves
+        self._end = topic.message_count + self._max_depth - waiting.never_delivered
+        self._bytes_end = topic.message_bytes + self._max_bytes - waiting.nbytes
+        has_room = not self._max_depth or waiting.depth + count <= self._max_depth
+        return has_room and (not self._max_bytes or waiting.nbytes + nbytes <= self._max_bytes)
 
     def require(self, count: int, nbytes: int) -> None:
         """Raise TopicFull unless they may be published."""
@@ -44,15 +76,3 @@ class Bound:
             bounds = {"max_depth": self._max_depth, "max_bytes": self._max_bytes}
             reached = ", ".join(f"{key} {value}" for key, value in bounds.items() if value)
             raise TopicFull(f"topic {self._topic.name} is full: {reached}")
-
-    def _has_room(self, count: int, nbytes: int) -> bool:
-        topic = self._topic
-        has_room = not self._max_depth or topic.message_count + count <= self._end
-        return has_room and (not self._max_bytes or topic.message_bytes + nbytes <= self._bytes_end)
-
-    def _count_again(self) -> bool:
-        topic = self._topic
-        depth, nbytes = topic.most_waiting()
-        self._end = topic.message_count + self._max_depth - depth
-        self._bytes_end = topic.message_bytes + self._max_bytes - nbytes
-        return True

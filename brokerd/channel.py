@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from brokerd.channel_journal import ChannelJournal, journal_nothing, packed, ranges_of
@@ -304,6 +305,12 @@ class Channel:
         self.dead.remove(dead)
         self.messages.release()
 
+    def keep_dead(self, first: int, count: int) -> None:
+        """Keep those messages of a range dead that were set aside again, because a record of their routing was lost."""
+        numbers = range(first, first + count)
+        dead = islice(self.dead.starting_at(first), count) if self.dead else ()
+        self.in_flight.aside.drop([each.seq for each in dead if each.seq in numbers])
+
     def _journal_finished(self, seqs: Sequence[int]) -> None:
         ranges = ranges_of(seqs)
         self._journal_first(
@@ -456,13 +463,16 @@ class Channel:
         if self.gone:
             return
         policy = self.redelivery.policy
-        if policy.limits_waiting and not self.limits.apply(now):
+        if policy.msg_ttl_ns and not self.limits.remove_expired(policy, now):
             self._runtime.wake(self)
             return
+        is_done = self.paused or self.delivery.run(now)
+        if is_done and policy.bounds_channel:
+            is_done = self.limits.remove_excess(policy)
+        if not is_done:
+            self._runtime.wake(self)
         if policy.dead_topic and self.dead:
             self.forwarding.run(policy.dead_topic, now)
-        if not self.paused and not self.delivery.run(now):
-            self._runtime.wake(self)
         if self.ephemeral:
             self.drop_beyond(self._runtime.mem_queue_size)
 

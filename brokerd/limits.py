@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 AT_ONCE: Final = 1000
 """Messages that are removed between two reads of the clock."""
+RESOLUTION_S: Final = 0.001
+"""That of timers. A message may expire later by as much."""
 
 
 class Limits:
@@ -31,7 +33,7 @@ class Limits:
     Messages that are waiting are those ahead of the cursor, and requeued ones. Those in flight or deferred are not
     removed before they wait again. ``published_ns(seq)`` is when a message was accepted; None if it cannot be read.
     ``schedule(when)`` schedules the channel's timer, monotonic seconds, and ``watch_publishes()`` asks for a call of
-    ``apply`` after the next publish.
+    both methods after the next publish.
     """
 
     def __init__(
@@ -50,7 +52,7 @@ class Limits:
         self.dropped: Counter[Reason] = Counter()
         """Messages that were dropped since the process started, by reason. Those that died are not included."""
         self.is_watching = False
-        """True if the next publish may need a call of ``apply``."""
+        """True if the limits are to be checked after the next publish."""
         self._messages = messages
         self._in_flight = in_flight
         self._aside = in_flight.aside
@@ -63,25 +65,17 @@ class Limits:
         self._watch_publishes = watch_publishes
         self._oldest: tuple[int, Nanoseconds | None] = -1, None
 
-    def apply(self, now: Seconds) -> bool:
-        """Remove what is above the limits, for one slice of time. Returns False if some of it is left."""
-        policy = self._redelivery.policy
-        is_done = True
-        if policy.msg_ttl_ns:
-            is_done = self._expire(policy, now)
-        if is_done and policy.bounds_channel:
-            self._watch()
-            is_done = self._remove_excess(policy)
-        return is_done
-
     def _watch(self) -> None:
         self.is_watching = True
         self._watch_publishes()
 
     # -- age ------------------------------------------------------------------------------------------------------
 
-    def _expire(self, policy: Policy, now: Seconds) -> bool:
-        """Remove the messages older than the TTL, and schedule the next call."""
+    def remove_expired(self, policy: Policy, now: Seconds) -> bool:
+        """Remove the messages older than the TTL, for one slice of time, and schedule the next call.
+
+        Returns False if some are left, which must not be delivered.
+        """
         scheduler = self._runtime.scheduler
         deadline = scheduler.deadline()
         latest_ns = self._runtime.clock.wall_ns(now) - policy.msg_ttl_ns
@@ -94,7 +88,7 @@ class Limits:
             if published_ns is None or published_ns > latest_ns:
                 self.is_watching = False
                 if published_ns is not None:
-                    self._schedule(now + (published_ns - latest_ns) / 1e9)
+                    self._schedule(now + max((published_ns - latest_ns) / 1e9, RESOLUTION_S))
                 return True
             self._remove_older(max(oldest + 1, self._messages.log.first_since(latest_ns + 1)), latest_ns, policy)
             if scheduler.clock() >= deadline:
@@ -128,8 +122,12 @@ class Limits:
 
     # -- number and size ------------------------------------------------------------------------------------------
 
-    def _remove_excess(self, policy: Policy) -> bool:
-        """Remove the oldest messages above the bounds."""
+    def remove_excess(self, policy: Policy) -> bool:
+        """Remove the oldest messages above the bounds, for one slice of time. Returns False if some are left.
+
+        Call it after deliveries: what consumers take at once does not wait.
+        """
+        self._watch()
         scheduler = self._runtime.scheduler
         deadline = scheduler.deadline()
         while self._remove_some(policy):
@@ -139,14 +137,16 @@ class Limits:
 
     def _remove_some(self, policy: Policy) -> bool:
         """Remove some of the excess. Returns False if there is none."""
-        backlog = self._cursor.backlog
+        backlog, log_end = self._cursor.backlog, self._messages.log.next_seq
         excess = backlog + self._aside.requeued_count - policy.max_depth if policy.max_depth else 0
         if excess > 0:
-            end = self._in_flight.window.head if backlog else self._messages.log.next_seq
-            requeued = self._aside.lowest_requeued(end, min(excess, AT_ONCE))
+            ahead = next(self._cursor.ahead(), log_end)
+            requeued = self._aside.lowest_requeued(ahead, min(excess, AT_ONCE))
             if requeued:
                 self._remove_requeued(requeued, Reason.OVERFLOW, policy.overflow)
                 return True
+            next_requeued = next(iter(self._aside.lowest_requeued(log_end, 1)), self._messages.routed_end)
+            excess = min(excess, self._cursor.count_below(min(next_requeued, self._messages.routed_end)))
         if policy.max_bytes and self.bytes_ahead > policy.max_bytes:
             excess = max(excess, self._ahead_of_the_last(policy.max_bytes))
         if excess <= 0 or not backlog:

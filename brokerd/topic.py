@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from brokerd.bound import Bound
+from brokerd.bound import Bound, Waiting
 from brokerd.channel import Channel
 from brokerd.channel_journal import journal_nothing
 from brokerd.journal import records
@@ -115,15 +115,24 @@ class Topic:
         """Undelivered messages found damaged or missing since the process started."""
         return self.messages.lost_message_count
 
-    def most_waiting(self) -> tuple[int, int]:
-        """The number of messages that wait in it and in the channel with the most, and the bytes of their bodies.
+    def waiting(self) -> Waiting:
+        """Count what waits in it, and in the channel in which most of it waits."""
+        depth = never_delivered = nbytes = 0
+        for channel in self.channels.values():
+            backlog = channel.cursor.backlog
+            depth = max(depth, backlog + channel.in_flight.aside.requeued_count)
+            never_delivered, nbytes = max(never_delivered, backlog), max(nbytes, channel.limits.bytes_ahead)
+        waiting = self.depth
+        return Waiting(waiting + depth, waiting + never_delivered, self.messages.waiting_bytes + nbytes)
 
-        Deferred ones and those in flight are not included.
-        """
-        channels = self.channels.values()
-        depth = max((channel.depth for channel in channels), default=0)
-        nbytes = max((channel.limits.bytes_ahead for channel in channels), default=0)
-        return self.depth + depth, self.messages.waiting_bytes + nbytes
+    def most_requeued(self) -> int:
+        """The number of requeued messages in the channel with the most."""
+        return max((channel.in_flight.aside.requeued_count for channel in self.channels.values()), default=0)
+
+    @property
+    def moves(self) -> int:
+        """A number that changes when a channel is rewound."""
+        return self.messages.moves
 
     def oldest_unfinished_age_ns(self, now_ns: int) -> int | None:
         """Age of the oldest unfinished message of the topic and its channels; None if there is none."""
@@ -292,6 +301,7 @@ class Topic:
             delays = array("I", [defer_ms]) * count
             for channel in self.channels.values():
                 channel.in_flight.defer(first_seq, delays.tobytes(), now)
+                channel.keep_dead(first_seq, count)
 
     def recover_skipped(
         self, holes: list[tuple[int, int]], *, deferred_end: int, routed_end: int, retains_all: bool

@@ -101,6 +101,8 @@ class TopicLog:
         self.holes = Ranges()
         """The emptied or unreadable messages, as long as some channel has not passed them."""
         self.unrouted = Unrouted()
+        self.moves = 0
+        """How often a channel was rewound or emptied."""
         self.is_routing = False
         """True while messages go to the channels as they are published."""
         self.journal: Callable[[bytes], None] = journal_nothing if self.ephemeral else storage.append

@@ -328,7 +328,9 @@ class NodeState:
             for message in records.deaths_in(record):
                 channel.die(message)
         else:
-            channel.delivered.mark(*RANGE.unpack_from(record, records.CHANNEL.size))
+            first, count = RANGE.unpack_from(record, records.CHANNEL.size)
+            channel.delivered.mark(first, count)
+            channel.head = max(channel.head, first + count)  # a rewind must not return what was dropped below it
 
     def _apply_rare(self, kind: int, record: bytes) -> None:
         if kind == records.TOPIC_CREATED:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import enum
+import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -36,19 +37,27 @@ class Expected:
     sent_at: float = 0.0
     message_id: bytes = b""
     failures: int = 0
+    reason: str = ""
+    """Why it died."""
 
     def requeue(self) -> None:
         self.status, self.when, self.client = Status.QUEUED, 0.0, 0
 
-    def die(self) -> None:
-        self.status, self.when, self.client = Status.DEAD, 0.0, 0
+    def die(self, reason: str) -> None:
+        self.status, self.when, self.client, self.reason = Status.DEAD, 0.0, 0, reason
 
     def revive(self, due: float = 0.0) -> None:
         self.attempts = self.failures = 0
+        self.reason = ""
         self.defer(due) if due else self.requeue()
 
     def defer(self, due: float) -> None:
         self.status, self.when, self.client = Status.DEFERRED, due, 0
+
+
+def number_of(body: bytes) -> int:
+    """The place of a message in the order of publication."""
+    return int(body[1 : body.index(b"-")])
 
 
 @dataclass
@@ -57,11 +66,16 @@ class ChannelModel:
 
     messages: dict[bytes, Expected] = field(default_factory=dict)
     paused: bool = False
+    now: float = -math.inf
+    """The time up to which events have passed; minus infinity if none have."""
     policy: ClassVar[Policy] = Policy()
     """That of all channels."""
+    published_at: ClassVar[dict[bytes, float]] = {}
+    """When each message was published."""
 
     def copy(self) -> ChannelModel:
-        return ChannelModel({body: copy.copy(message) for body, message in self.messages.items()}, self.paused)
+        messages = {body: copy.copy(message) for body, message in self.messages.items()}
+        return ChannelModel(messages, self.paused, self.now)
 
     def count(self, status: Status) -> int:
         return sum(message.status is status for message in self.messages.values())
@@ -70,12 +84,60 @@ class ChannelModel:
         return [body for body, message in self.messages.items() if message.client == client]
 
     def pass_time(self, now: float) -> None:
-        """Messages that timed out or became due by ``now`` are ready."""
+        """Messages that timed out or became due by ``now`` are ready, and those that are too old by then are gone.
+
+        When several events are due, what is too much after one of them is gone before the next.
+        """
+        if math.isinf(self.now):
+            self.now = now
+        while (event := max(self._next_event(), self.now)) <= now:
+            self._come_to(event)
+            self._pass_event(event)
+        self._come_to(now)
+
+    def _come_to(self, when: float) -> None:
+        if when > self.now:
+            self.drop_excess()
+        self.now = when
+
+    def _next_event(self) -> float:
+        timed = (each.when for each in self.messages.values() if each.status in (Status.IN_FLIGHT, Status.DEFERRED))
+        expiring = (self.expires_at(body) for body, each in self.messages.items() if each.status is Status.QUEUED)
+        return min([*timed, *expiring], default=math.inf)
+
+    def _pass_event(self, now: float) -> None:
         for message in self.messages.values():
             if message.status is Status.IN_FLIGHT and message.when <= now:
                 self.fail(message, message.when)
             if message.status is Status.DEFERRED and message.when <= now:
                 message.requeue()
+        expired = [body for body in self.queued() if self.expires_at(body) <= now]
+        self._remove(expired, "expired", dies=self.policy.expired == "dead")
+
+    def queued(self) -> list[bytes]:
+        return [body for body, each in self.messages.items() if each.status is Status.QUEUED]
+
+    def expires_at(self, body: bytes) -> float:
+        ttl_s = self.policy.msg_ttl_ns / 1e9
+        return self.published_at[body] + ttl_s if ttl_s else math.inf
+
+    def drop_excess(self) -> None:
+        """After the deliveries, the oldest of too many messages that wait are gone."""
+        if self.policy.bounds_channel:
+            waiting = sorted(self.queued(), key=number_of)
+            excess = waiting[: max(0, len(waiting) - self.policy.max_depth)]
+            self._remove(excess, "overflow", dies=self.policy.overflow == "dead")
+
+    def _remove(self, bodies: list[bytes], reason: str, *, dies: bool) -> None:
+        for body in bodies:
+            if dies:
+                self.messages[body].die(reason)
+            else:
+                del self.messages[body]
+
+    def may_be_gone(self, body: bytes, now: float) -> bool:
+        """True if the broker may have removed this message, or let it die, because of the limits of the policy."""
+        return self.policy.bounds_channel or self.expires_at(body) <= now + DUE_TOLERANCE_S
 
     def fail(self, message: Expected, now: float, *, delay_s: float = 0.0, delays: bool = True) -> None:
         """A delivery failed: the message is ready again, after ``delay_s`` or by the policy, or dead."""
@@ -84,7 +146,7 @@ class ChannelModel:
         delay_s = delay_s or (self.policy.delay_s(message.failures) if delays else 0.0)
         message.defer(now + delay_s) if delay_s else message.requeue()
         if self.policy.is_last(message.failures):
-            message.die()
+            message.die("attempts")
 
     def deliver(self, body: bytes, attempts: int, client: int, message_id: bytes, now: float) -> None:
         """The broker sent a message: it must have been ready, and this must be its next attempt."""
@@ -115,8 +177,15 @@ class TopicModel:
     """nsqlookupd is asked for its channels, and its messages wait."""
 
     def publish(self, bodies: list[bytes], defer_s: float, now: float) -> None:
+        ChannelModel.published_at.update(dict.fromkeys(bodies, now))
         self.waiting.update(dict.fromkeys(bodies, defer_s))
         self.route(now)
+
+    def admits(self, count: int) -> bool:
+        """False if a bound of the topic refuses the publish of so many messages."""
+        most = max((channel.count(Status.QUEUED) for channel in self.channels.values()), default=0)
+        policy = ChannelModel.policy
+        return not policy.bounds_topic or len(self.waiting) + most + count <= policy.max_depth
 
     def route(self, now: float) -> None:
         """Give the waiting messages to the channels, unless they must wait."""
@@ -160,11 +229,13 @@ def check_same(found: TopicModel, expected: TopicModel) -> None:
     assert found.channels.keys() == expected.channels.keys()
     for name, channel in expected.channels.items():
         assert found.channels[name].paused == channel.paused
-        assert found.channels[name].messages.keys() == channel.messages.keys()
+        is_, was = found.channels[name].messages, channel.messages
+        assert is_.keys() == was.keys(), f"{name}: missing {was.keys() - is_.keys()}, strange {is_.keys() - was.keys()}"
         for body, message in channel.messages.items():
             is_ = found.channels[name].messages[body]
             same = is_.status is message.status and abs(is_.when - message.when) < DUE_TOLERANCE_S
             same = same and (is_.attempts, is_.failures) == (message.attempts, message.failures)
+            same = same and is_.reason == message.reason
             assert same, f"{body[:20]!r}: {is_}, but it was {message}"
 
 
@@ -225,12 +296,15 @@ def _check_channel(
     was, will_be, is_ = before.channels[name], after.channels[name], found.channels[name]
     assert is_.paused in (was.paused, will_be.paused)
     owed = will_be.messages.keys() & _known(before, name)
-    lost = owed - is_.messages.keys() - found.waiting.keys()
+    gone = owed - is_.messages.keys() - found.waiting.keys()
+    lost = {body for body in gone if not is_.may_be_gone(body, now)}
     assert not lost, f"channel {name} lost {sorted(lost)[:3]}"
     for body in owed & is_.messages.keys():
         message = is_.messages[body]
         states = [each.messages[body] for each in (was, will_be) if body in each.messages]
         shown = f"{body[:20]!r}: {message}, but it was {states}"
+        if message.reason in ("expired", "overflow") and is_.may_be_gone(body, now):
+            continue
         _check_failures(message, states, is_.policy, shown, now)
         if Status.DEAD in (message.status, *(each.status for each in states)):
             continue

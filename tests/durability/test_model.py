@@ -1,7 +1,8 @@
 """The broker compared with a model: for any sequence of steps, and kills at any moment, its contents are as expected.
 
 Hypothesis draws the steps. ``BROKER_MODEL_EXAMPLES`` sets the number of such stories, for a long run. Each run has
-other ones: its seed is printed, and ``BROKER_MODEL_SEED`` gives the same again.
+other ones: its seed is printed, and ``BROKER_MODEL_SEED`` gives the same again. With ``BROKER_MODEL_QUICK``, a story
+that fails is not made shorter.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, seed, settings
+from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
@@ -43,7 +44,7 @@ from brokerd.peek import PAGE, PeekState, peek
 from brokerd.removal import Removal
 from brokerd.scheduler import SLICE_SECONDS
 from brokerd.topic import Topic
-from nsqwire.errors import PublishFailed
+from nsqwire.errors import PublishFailed, TopicFull
 from tests.brokerd.clockwork import Delivery, Node
 from tests.durability.fuse import FUSE, Killed, fused_commit_append, fused_commit_extend, fused_journal_put
 from tests.durability.model import (
@@ -58,6 +59,7 @@ from tests.durability.model import (
 )
 
 EXAMPLES = int(os.environ.get("BROKER_MODEL_EXAMPLES", "0"))
+PHASES = [Phase.generate] if "BROKER_MODEL_QUICK" in os.environ else list(Phase)
 SEED = int(os.environ.get("BROKER_MODEL_SEED", "0")) or secrets.randbits(32)
 
 
@@ -124,10 +126,18 @@ class BrokerMachine(RuleBasedStateMachine):
         reads_in_a_slice=st.sampled_from([3, 1000]),
         max_attempts=st.sampled_from([0, 1, 2, 3]),
         retry_delay=st.sampled_from(["", "", "2s..3s"]),
+        msg_ttl_s=st.sampled_from([None, None, 0.0, 1.517, 40.017]),
     )
     def start(
-        self, in_background: bool, retains: bool, reads_in_a_slice: int, max_attempts: int, retry_delay: str
+        self,
+        in_background: bool,
+        retains: bool,
+        reads_in_a_slice: int,
+        max_attempts: int,
+        retry_delay: str,
+        msg_ttl_s: float | None,
     ) -> None:
+        """With ``msg_ttl_s`` None, messages never expire in this story, and the wall clock is stepped."""
         FUSE.put_out()
         DISK.is_full, DISK.has_descriptors = False, True
         self.in_background = in_background
@@ -142,7 +152,10 @@ class BrokerMachine(RuleBasedStateMachine):
             retention=retention,
             max_attempts=max_attempts,
             retry_delay=retry_delay,
+            msg_ttl=timedelta(seconds=msg_ttl_s or 0),
         )
+        self.has_ttl = msg_ttl_s is not None
+        ChannelModel.published_at.clear()
         ChannelModel.policy = self.node.broker.runtime.policies.default
         self.retains = retains
         self._clock[:] = [self.node]
@@ -202,13 +215,22 @@ class BrokerMachine(RuleBasedStateMachine):
     def refusable(self) -> Iterator[None]:
         """A step that may be refused without any change: journal and disk are full, or no file can be opened."""
         before, published, consumers = self.model.copy(), set(self.published), list(self.consumers)
+        self.topic_was_full = False
         with self.step():
             try:
                 yield
+                assert not self.topic_was_full, "accepted above the bound"
+            except TopicFull:
+                assert self.topic_was_full, "refused without a reason"
+                self._refused(before, published, consumers)
             except (PublishFailed, OSError) as error:
                 if not DISK.is_full and DISK.has_descriptors and "no checkpoint was written" not in str(error):
                     raise AssertionError("refused without a reason") from error
-                self.model, self.published, self.consumers = before, published, consumers
+                self._refused(before, published, consumers)
+
+    def _refused(self, model: TopicModel, published: set[bytes], consumers: list[Consumer]) -> None:
+        self.model, self.published, self.consumers = model, published, consumers
+        ChannelModel.policy = self.node.broker.runtime.policies.policy_for("t", "a")
 
     def settle(self) -> None:
         """Let the broker do everything that is due now, and compare."""
@@ -222,6 +244,8 @@ class BrokerMachine(RuleBasedStateMachine):
             channel.deliver(each.body, each.attempts, each.client.number, each.message_id, each.at)
         self.deliveries.clear()
         self.model.pass_time(when)
+        for each in self.model.channels.values():
+            each.drop_excess()
         self.compare()
 
     def compare(self) -> None:
@@ -265,7 +289,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
     def _found_channel(self, channel: Channel) -> ChannelModel:
         assert not channel.in_flight_count
-        found = ChannelModel(paused=channel.paused)
+        found = ChannelModel(paused=channel.paused, now=self.node.now)
         failed = {seq: failures for seq, (failures, _) in channel.in_flight.failed.items()}
         states = {
             PeekState.READY: Status.QUEUED,
@@ -284,7 +308,8 @@ class BrokerMachine(RuleBasedStateMachine):
                     body = b64decode(message["body"])
                     assert body not in found.messages, f"{body[:20]!r} is there twice"
                     failures = message["death"]["failures"] if "death" in message else failed.pop(seq, 0)
-                    found.messages[body] = Expected(status, message["attempts"], when, failures=failures)
+                    reason = message["death"]["reason"] if "death" in message else ""
+                    found.messages[body] = Expected(status, message["attempts"], when, failures=failures, reason=reason)
                 if offset + PAGE >= page["total"]:
                     break
         assert not failed, f"{channel.name} has failures of messages that it does not have"
@@ -299,15 +324,19 @@ class BrokerMachine(RuleBasedStateMachine):
     def publish(self, count: int, padding: int) -> None:
         bodies = self.bodies(count, padding)
         with self.refusable():
-            self.published.update(bodies)
+            self._published(bodies)
             self.model.publish(bodies, 0, self.node.now)
             self.topic.publish(bodies)
+
+    def _published(self, bodies: list[bytes]) -> None:
+        self.topic_was_full = not self.model.admits(len(bodies))
+        self.published.update(bodies)
 
     @rule(count=st.sampled_from([1, 3]), delay_s=st.sampled_from(DELAYS_S))
     def publish_deferred(self, count: int, delay_s: float) -> None:
         bodies = self.bodies(count, 0)
         with self.refusable():
-            self.published.update(bodies)
+            self._published(bodies)
             self.deferred.update(bodies)
             self.model.publish(bodies, delay_s, self.node.now)
             self.topic.publish(bodies, defer_ms=int(delay_s * 1000))
@@ -317,7 +346,7 @@ class BrokerMachine(RuleBasedStateMachine):
         """DPUBs in one read, each with its own delay."""
         bodies = self.bodies(len(delays_s), 0)
         with self.refusable():
-            self.published.update(bodies)
+            self._published(bodies)
             self.deferred.update(bodies)
             for body, delay_s in zip(bodies, delays_s, strict=True):
                 self.model.publish([body], delay_s, self.node.now)
@@ -436,20 +465,40 @@ class BrokerMachine(RuleBasedStateMachine):
     @rule(
         max_attempts=st.sampled_from([0, 1, 2, 3]),
         retry_delay=st.sampled_from(["", "1s..3s"]),
+        msg_ttl=st.sampled_from(["", "2017ms", "30017ms"]),
+        expired=st.sampled_from(["drop", "dead"]),
+        max_depth=st.sampled_from([0, 0, 1, 4, 15]),
+        overflow=st.sampled_from(["reject", "drop-oldest", "dead"]),
         is_deleted=st.booleans(),
         killed=st.sampled_from([False, False, True]),
     )
-    def change_the_policy(self, max_attempts: int, retry_delay: str, is_deleted: bool, killed: bool) -> None:
+    def change_the_policy(
+        self,
+        max_attempts: int,
+        retry_delay: str,
+        msg_ttl: str,
+        expired: str,
+        max_depth: int,
+        overflow: str,
+        is_deleted: bool,
+        killed: bool,
+    ) -> None:
         """An operator sets or deletes the policy of all channels; a kill follows, or comes within."""
         policies = self.node.broker.runtime.policies
-        before, values = policies.policy_for("t", "a"), {"max_attempts": max_attempts, "retry_delay": retry_delay}
+        values = {"max_attempts": max_attempts, "retry_delay": retry_delay}
+        if self.has_ttl:
+            values |= {"msg_ttl": msg_ttl, "expired": expired}
+        if max_depth:
+            values |= {"max_depth": max_depth, "overflow": overflow}
+        before = policies.policy_for("t", "a")
         after = policies.default if is_deleted else policies.default.changed_by(values)
-        is_set = ("*", "*") in policies.values
+        is_set = ("t", "*") in policies.values
         with self.refusable():
+            ChannelModel.policy = after
             if is_deleted:
-                assert self.node.broker.delete_policy("*", "*") == is_set
+                assert self.node.broker.delete_policy("t", "*") == is_set
             else:
-                self.node.broker.set_policy("*", "*", values)
+                self.node.broker.set_policy("t", "*", values)
         found = ChannelModel.policy = self.node.broker.runtime.policies.policy_for("t", "a")
         assert found in (before, after)
         if killed and self.node.journal_is_complete:
@@ -525,7 +574,8 @@ class BrokerMachine(RuleBasedStateMachine):
                 if verb == "finish":
                     del model.messages[body]
                 elif verb == "bury":
-                    message.die()
+                    if message.status is not Status.DEAD:
+                        message.die("operator")
                 elif message.status is Status.DEAD:
                     message.revive()
                 else:
@@ -624,6 +674,7 @@ class BrokerMachine(RuleBasedStateMachine):
             self.topic.unmap_if_idle()
             self.topic.unmap_if_idle()
 
+    @precondition(lambda self: not self.has_ttl)
     @rule(seconds=st.sampled_from([-3600.0, -1.0, 1.0, 3600.0]))
     def step_the_wall_clock(self, seconds: float) -> None:
         self.node.wall += seconds
@@ -828,6 +879,9 @@ class BrokerMachine(RuleBasedStateMachine):
         elif not (pattern.startswith("journal") and self.retains):
             if pattern.startswith("journal"):
                 expected.channels = {name: each for name, each in expected.channels.items() if name in found.channels}
+                for name in found.channels.keys() - expected.channels.keys():  # it came back, and has what waited
+                    for body in found.channels[name].messages:
+                        expected.waiting.pop(body, None)
                 found = found.copy()
                 found.channels = {name: each for name, each in found.channels.items() if name in expected.channels}
             check_redelivered(found, expected, self.published)
@@ -900,5 +954,6 @@ def test_the_broker_agrees_with_the_model(
             deadline=None,
             database=None,
             suppress_health_check=list(HealthCheck),
+            phases=PHASES,
         ),
     )
