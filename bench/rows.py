@@ -15,6 +15,7 @@ from bench.latency import latency
 from bench.layers import layers
 from bench.measure import Options, Row
 from bench.platform import platform
+from bench.policies import policies
 from bench.processes import LoadProcesses, load_processes
 from bench.registry import lookup
 from bench.storage import backlog, start, topics
@@ -47,6 +48,7 @@ ROWS: dict[str, Callable[[Options, LoadProcesses], Iterator[Row]]] = {
     "admin": admin,
     "lookup": lookup,
     "deferred": deferred,
+    "policy": policies,
     "latency": latency,
     "bystander": bystander,
     "platform": platform,

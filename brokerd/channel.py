@@ -216,7 +216,7 @@ class Channel:
     def set_policy(self, policy: Policy) -> None:
         """Apply another policy from now on."""
         self.redelivery.policy = policy
-        self.limits.is_watching = False
+        self.limits.reset()
         self._runtime.wake(self)
 
     # -- operators ------------------------------------------------------------------------------------------------
@@ -262,6 +262,7 @@ class Channel:
         changes = self._rewind_records(seq) if is_back else []
         changes += records.waiting_ranges(self.number, packed(due, attempts=0))
         self._journal_first(changes)
+        self.limits.reset()
         before = self.unfinished_count + len(self.dead)
         if is_back:
             self.in_flight.move_back(seq)
@@ -481,13 +482,12 @@ class Channel:
         if self.delivery.has_ready_client and not self.paused:
             self._runtime.wake(self)
             return True
-        if self.limits.is_watching:
+        if self.limits.concern_a_publish(self.redelivery.policy):
             self._runtime.wake(self)
-        elif self.ephemeral:
+        if self.ephemeral:
             self.drop_beyond(self._runtime.mem_queue_size)
-        elif not self.delivery.has_ready_client:
-            return False
-        return True
+            return True
+        return self.limits.is_watching or self.delivery.has_ready_client
 
     def drop_beyond(self, depth: int) -> None:
         """Drop the oldest undelivered messages of an ephemeral channel, so that at most ``depth`` remain."""

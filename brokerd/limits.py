@@ -64,10 +64,26 @@ class Limits:
         self._schedule = schedule
         self._watch_publishes = watch_publishes
         self._oldest: tuple[int, Nanoseconds | None] = -1, None
+        self._young_until: Seconds = 0.0
+        """Before this time no message ahead of the cursor is older than the TTL."""
+
+    def reset(self) -> None:
+        """Check everything again: the policy was changed, or the channel has received old messages."""
+        self.is_watching = False
+        self._young_until = 0.0
+
+    def concern_a_publish(self, policy: Policy) -> bool:
+        """Return whether the publish that was just made needs a call of the methods below."""
+        return self.is_watching and (policy.msg_ttl_ns > 0 or self._is_above(policy))
 
     def _watch(self) -> None:
-        self.is_watching = True
-        self._watch_publishes()
+        if not self.is_watching:
+            self.is_watching = True
+            self._watch_publishes()
+
+    def _stop_watching(self, policy: Policy) -> None:
+        if not policy.bounds_channel:
+            self.is_watching = False
 
     # -- age ------------------------------------------------------------------------------------------------------
 
@@ -76,19 +92,25 @@ class Limits:
 
         Returns False if some are left, which must not be delivered.
         """
+        if now < self._young_until and not self._aside.requeued_count:
+            self._stop_watching(policy)
+            self._schedule(self._young_until)
+            return True
         scheduler = self._runtime.scheduler
         deadline = scheduler.deadline()
         latest_ns = self._runtime.clock.wall_ns(now) - policy.msg_ttl_ns
         while True:
             oldest = self._oldest_waiting()
             if oldest is None:
+                self._young_until = now + policy.msg_ttl_ns / 1e9
                 self._watch()
                 return True
             published_ns = self._published_ns_of_oldest(oldest)
             if published_ns is None or published_ns > latest_ns:
-                self.is_watching = False
+                self._stop_watching(policy)
                 if published_ns is not None:
-                    self._schedule(now + max((published_ns - latest_ns) / 1e9, RESOLUTION_S))
+                    self._young_until = now + max((published_ns - latest_ns) / 1e9, RESOLUTION_S)
+                    self._schedule(self._young_until)
                 return True
             self._remove_older(max(oldest + 1, self._messages.log.first_since(latest_ns + 1)), latest_ns, policy)
             if scheduler.clock() >= deadline:
@@ -128,12 +150,21 @@ class Limits:
         Call it after deliveries: what consumers take at once does not wait.
         """
         self._watch()
+        if not self._is_above(policy):
+            return True
         scheduler = self._runtime.scheduler
         deadline = scheduler.deadline()
         while self._remove_some(policy):
             if scheduler.clock() >= deadline:
                 return False
         return True
+
+    def _is_above(self, policy: Policy) -> bool:
+        """Return whether the messages that wait may be above the bounds."""
+        if policy.max_depth and self._cursor.backlog + self._aside.requeued_count > policy.max_depth:
+            return True
+        log = self._messages.log
+        return 0 < policy.max_bytes < log.bytes_from_segment_of(self._in_flight.window.head)
 
     def _remove_some(self, policy: Policy) -> bool:
         """Remove some of the excess. Returns False if there is none."""

@@ -376,6 +376,7 @@ class Topic:
         self._route_deferred()
         self._journal_routed()
         for channel in self.channels.values():
+            channel.limits.reset()
             self._runtime.wake(channel)
 
     def _update_routing(self) -> None:

@@ -184,6 +184,11 @@ class Log:
         segment = next((each for each in self.segments if each.last_timestamp >= timestamp), None)
         return self.next_seq if segment is None else segment.first_since(timestamp)
 
+    def bytes_from_segment_of(self, seq: int) -> int:
+        """Bytes of all frames from the segment with message ``seq`` on: at least those of the messages from it on."""
+        position = max(0, bisect_right(self.segments, seq, key=lambda segment: segment.first_seq) - 1)
+        return sum(each.end - each.start for each in self.segments[position:])
+
     def bytes_from(self, seq: int) -> int:
         """Bytes of the frames of message ``seq`` and all later ones."""
         if seq >= self.next_seq:
