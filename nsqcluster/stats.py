@@ -99,16 +99,13 @@ class LatencyHistogram(_Answer, kw_only=True):
     """List of counts, undecoded: there can be half a million in one response."""
 
 
-class DeadByReason(_Answer, kw_only=True, frozen=True):
+class DeadByReason(_Answer, kw_only=True):
     """Dead messages of a channel by the reason of their death. Reasons that are not known here are ignored."""
 
     attempts: Int64 = 0
     expired: Int64 = 0
     overflow: Int64 = 0
     operator: Int64 = 0
-
-
-_NONE_DEAD = DeadByReason()
 
 
 class _Figures(_Answer, kw_only=True):
@@ -157,7 +154,7 @@ class ChannelStats(_ChannelFigures, kw_only=True):
     timeout_count: Int64 = 0
     client_count: Int64 = 0
     dead_count: Int64 = 0
-    dead_by_reason: DeadByReason = _NONE_DEAD
+    dead_by_reason: DeadByReason = field(default_factory=DeadByReason)
     clients_or_null: list[ClientStats] | None = field(name="clients", default=None)
     latency_histogram: LatencyHistogram | None = None
     """Cumulative since the process started; None from a Go node."""
