@@ -16,7 +16,7 @@ test('a job on dead messages counts requests, because each node of a channel tak
   const requeue = job({ kind: 'requeue dead messages', noun: 'request', total: 3, done_count: 1, parameters });
   expect(titleOf(requeue)).toBe('Requeue 1,200 dead messages');
   expect(titleOf({ ...requeue, parameters: { ...parameters, exact: false } })).toBe('Requeue up to 1,200 dead messages');
-  expect(progressOf(requeue)).toBe('1 request to nodes done, 2 remaining');
+  expect(progressOf(requeue)).toBe('1 request answered, 2 remaining');
   expect(placeOf({ topic: 'orders', channel: 'billing', node: 'a:1' })).toBe('orders / billing on a:1');
 });
 

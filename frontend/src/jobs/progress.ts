@@ -25,7 +25,7 @@ export const hasFailures = ({ partial_count, failed_count }: Job): boolean => pa
 
 function doneOf({ noun, done_count }: Job): string {
   if (noun === 'batch') return `${plural(done_count, 'batch', 'batches')} done`;
-  return noun === 'request' ? `${plural(done_count, 'request')} to nodes done` : `${count(done_count)} done`;
+  return noun === 'request' ? `${plural(done_count, 'request')} answered` : `${count(done_count)} done`;
 }
 
 /** `340 done, 1 on some nodes only, 2 failed, 1,657 remaining, 180/s`. */

@@ -58,7 +58,7 @@ function effect(action: DeadAction, found: DeadCount, rate: number): string[] {
   if (rate === 0) return ['They are ready at once.', poison];
   return [
     `Each node makes ${count(rate)} of each channel ready per second, the last after ${duration(lastAfterMs(found, rate))}.`,
-    'Until then they are deferred on the nodes, which a cancelled job does not change.',
+    'Until then they are deferred on the nodes; cancelling the job does not change that.',
     poison,
   ];
 }
@@ -80,7 +80,7 @@ export function deadCost(action: DeadAction, found: DeadCount, rate: number, now
             `${isExact ? '' : 'At most '}${plural(number, 'dead message')} ${where} ${number === 1 ? 'is' : 'are'} ${ACTIONS[action].past}.`,
             ...(isExact ? [] : ['Some channels have too many dead messages to read when each died.']),
             ...effect(action, found, rate),
-            'Messages that die until the nodes are asked are included.',
+            'Messages that die before the nodes are asked are included.',
           ],
     silent: [...silent].map(([node, error]) => `${node}: unknown, ${error}. The job asks it too.`),
     asOf: `Counted by the nodes. ${asOf(found.counted_at, now)}`,
