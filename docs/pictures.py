@@ -426,7 +426,7 @@ def main() -> int:
         names = {"node": node.replace(":", "%3A")}
         camera.take(EMPTY, signed_in, names)
         write_example_history(Path(home, "archive"), node)
-        demo = ("--nsqd-tcp-address", addresses["--nsqd-tcp-address"])
+        demo = [f"{flag}={addresses[flag]}" for flag in ("--nsqd-tcp-address", "--nsqd-http-address")]
         stack.enter_context(running("demo", *demo, log=Path(home, "demo.log")))
         began = time.monotonic()
         time.sleep(5)
