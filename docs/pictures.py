@@ -108,6 +108,7 @@ EMPTY = (
     Shot("empty-overview", "/"),
     Shot("empty-topics", "/topics"),
     Shot("empty-channels", "/channels"),
+    Shot("empty-dead", "/dead"),
     Shot("empty-clients", "/clients"),
     Shot("empty-node", "/nodes/{node}"),
     Shot("empty-counter", "/counter"),
@@ -133,6 +134,7 @@ SHOTS = (
     Shot("in-flight", "/topics/orders/warehouse?messages=in_flight"),
     Shot("deferred", "/topics/emails/sender?messages=deferred"),
     Shot("channels", "/channels"),
+    Shot("dead", "/dead"),
     Shot("clients", "/clients"),
     Shot("nodes", "/nodes"),
     Shot("node", "/nodes/{node}"),
@@ -424,7 +426,7 @@ def main() -> int:
         names = {"node": node.replace(":", "%3A")}
         camera.take(EMPTY, signed_in, names)
         write_example_history(Path(home, "archive"), node)
-        demo = ("--nsqd-tcp-address", addresses["--nsqd-tcp-address"])
+        demo = [f"{flag}={addresses[flag]}" for flag in ("--nsqd-tcp-address", "--nsqd-http-address")]
         stack.enter_context(running("demo", *demo, log=Path(home, "demo.log")))
         began = time.monotonic()
         time.sleep(5)

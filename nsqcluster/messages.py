@@ -7,12 +7,14 @@ raise RequestFailed; Refused, with ``is_unknown_message`` if the channel no long
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Literal
+from datetime import UTC, datetime
+from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
 from nsqcluster.client import Client
 from nsqcluster.decoding import decode
+from nsqwire.units import Milliseconds
 
 IDS_IN_A_REQUEST = 5000
 """brokerd's limit."""
@@ -22,6 +24,26 @@ LISTED_BYTES = 65_536
 """brokerd's limit of the bytes of a body in ``peek``."""
 
 State = Literal["ready", "in_flight", "deferred", "dead"]
+DeathReason = Literal["attempts", "expired", "overflow", "operator"]
+
+
+class ChosenDead(NamedTuple):
+    """Dead messages of one reason, or of all if it is None, that died at ``since`` or later, unix milliseconds; None:
+    at any time."""
+
+    reason: DeathReason | None = None
+    since: Milliseconds | None = None
+
+    def includes(self, death: Death) -> bool:
+        """Whether it includes a message that died so."""
+        is_recent = self.since is None or death.died >= self.since * 1_000_000
+        return is_recent and self.reason in (None, death.reason)
+
+    @property
+    def params(self) -> dict[str, str]:
+        """The parameters of a request."""
+        since = None if self.since is None else datetime.fromtimestamp(self.since / 1000, UTC).isoformat()
+        return {name: text for name, text in (("reason", self.reason), ("since", since)) if text is not None}
 
 
 class PeekedClient(Struct, kw_only=True):
@@ -81,6 +103,18 @@ class Finished(Struct):
 
     finished: int
     not_found: list[str]
+
+
+class FinishedDead(Struct):
+    """Number of dead messages that were removed."""
+
+    finished: int
+
+
+class RequeuedDead(Struct):
+    """Number of dead messages that were requeued."""
+
+    requeued: int
 
 
 class Requeued(Struct):
@@ -148,6 +182,36 @@ async def requeue(http: Client, address: str, topic: str, channel: str, ids: Seq
     """Make messages ready, and take those in flight from their clients."""
     path = "/channel/requeue"
     return decode(await http.post(address, path, _names(topic, channel), _lines(ids)), Requeued, path)
+
+
+async def requeue_dead(
+    http: Client, address: str, topic: str, channel: str, chosen: ChosenDead, *, rate: int, timeout_s: float
+) -> int:
+    """Deliver dead messages again, ``rate`` a second, or at once if it is 0. Returns their number.
+
+    The node defers all of them before it answers, each to its due time.
+    """
+    path = "/channel/requeue"
+    params = _dead(topic, channel, chosen) | ({"rate": rate} if rate else {})
+    return decode(await http.post(address, path, params, timeout_s=timeout_s), RequeuedDead, path).requeued
+
+
+async def remove_dead(
+    http: Client, address: str, topic: str, channel: str, chosen: ChosenDead, *, timeout_s: float
+) -> int:
+    """Remove dead messages. Returns their number.
+
+    A node without dead messages, such as Go's nsqd, would ignore the state and empty the channel. It refuses the
+    request to list them, which therefore comes first.
+    """
+    await peek(http, address, topic, channel, "dead", limit=0)
+    path = "/channel/empty"
+    answer = await http.post(address, path, _dead(topic, channel, chosen), timeout_s=timeout_s)
+    return decode(answer, FinishedDead, path).finished
+
+
+def _dead(topic: str, channel: str, chosen: ChosenDead) -> dict[str, str | int]:
+    return {**_names(topic, channel), "state": "dead", **chosen.params}
 
 
 def _names(topic: str, channel: str, message_id: str = "") -> dict[str, str]:

@@ -305,13 +305,26 @@ async def mend(cluster: Cluster, found: Policies, plan: Mending) -> list[Result]
     return silent + done
 
 
+async def set_node_policy(http: Client, address: str, patterns: Patterns, values: Values) -> None:
+    """Set a policy of one node. Raises RequestFailed; see ``has_no_policies``."""
+    await http.post(address, "/policy", _params(patterns), json.dumps(values).encode())
+
+
+async def delete_node_policy(http: Client, address: str, patterns: Patterns) -> None:
+    """Delete a policy of one node. Raises RequestFailed."""
+    await http.post(address, "/policy/delete", _params(patterns))
+
+
+def _params(patterns: Patterns) -> dict[str, str]:
+    return {"pattern": patterns.topic, "channel": patterns.channel}
+
+
 async def _change(
     http: Client, nodes: Mapping[str, str], patterns: Patterns, values: Values | None, step_s: float
 ) -> list[Result]:
     """Set the policy on the nodes; without ``values``, delete it. Nodes without policies are ``absent``."""
-    params = {"pattern": patterns.topic, "channel": patterns.channel}
     verb, body = ("/policy/delete", b"") if values is None else ("/policy", json.dumps(values).encode())
-    done = await post_everywhere(http, "nsqd", nodes, verb, params, step_s, body=body)
+    done = await post_everywhere(http, "nsqd", nodes, verb, _params(patterns), step_s, body=body)
     for each in done:
         if each["outcome"] == "failed" and each["detail"].startswith("404 "):
             each["outcome"], each["detail"] = "absent", NO_POLICIES

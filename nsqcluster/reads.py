@@ -151,6 +151,7 @@ async def stats(
     topic: str = "",
     channel: str = "",
     include_clients: bool = False,
+    include_histograms: bool = False,
     timeout_s: float | None = None,
 ) -> Answers[NodeStats]:
     """Request ``/stats`` of each node. ``addresses`` maps the node's name to its HTTP address."""
@@ -163,6 +164,7 @@ async def stats(
                 topic=topic,
                 channel=channel,
                 include_clients=include_clients,
+                include_histograms=include_histograms,
                 timeout_s=timeout_s,
             )
             for name, address in addresses.items()

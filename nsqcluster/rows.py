@@ -53,6 +53,8 @@ class TopicRow(TypedDict):
     """Messages not yet passed to channels."""
     channel_depth: int
     """Messages in its channels: waiting, in flight and deferred."""
+    dead_count: int
+    """Dead messages in its channels."""
     message_count: int
     channel_count: int
     nodes: list[TopicNode]
@@ -66,6 +68,7 @@ class ChannelNode(TypedDict):
     depth: int
     in_flight_count: int
     deferred_count: int
+    dead_count: int
     client_count: int
 
 
@@ -78,6 +81,7 @@ class ChannelRow(TypedDict):
     depth: int
     in_flight_count: int
     deferred_count: int
+    dead_count: int
     requeue_count: int
     timeout_count: int
     message_count: int
@@ -89,8 +93,13 @@ UNFINISHED = ("depth", "in_flight_count", "deferred_count")
 
 
 def unfinished_count(row: ChannelRow) -> int:
-    """Number of messages that deleting the channel destroys: waiting, in flight and deferred."""
+    """Number of messages that emptying the channel destroys: waiting, in flight and deferred."""
     return row["depth"] + row["in_flight_count"] + row["deferred_count"]
+
+
+def stored_count(row: ChannelRow) -> int:
+    """Number of messages that deleting the channel destroys: unfinished and dead."""
+    return unfinished_count(row) + row["dead_count"]
 
 
 def node_row(
@@ -138,6 +147,7 @@ def _topic_row(name: str, shares: list[tuple[str, TopicStats]], channel_count: i
         paused=any(topic.paused for topic in topics),
         depth=over_nodes(TopicStats, "depth", topics),
         channel_depth=sum(over_nodes(ChannelStats, key, channels) for key in UNFINISHED),
+        dead_count=over_nodes(ChannelStats, "dead_count", channels),
         message_count=over_nodes(TopicStats, "message_count", topics),
         channel_count=channel_count,
         nodes=[
@@ -168,6 +178,7 @@ def _channel_row(topic: str, name: str, shares: list[tuple[str, ChannelStats]]) 
         depth=over_nodes(ChannelStats, "depth", channels),
         in_flight_count=over_nodes(ChannelStats, "in_flight_count", channels),
         deferred_count=over_nodes(ChannelStats, "deferred_count", channels),
+        dead_count=over_nodes(ChannelStats, "dead_count", channels),
         requeue_count=over_nodes(ChannelStats, "requeue_count", channels),
         timeout_count=over_nodes(ChannelStats, "timeout_count", channels),
         message_count=over_nodes(ChannelStats, "message_count", channels),
@@ -179,6 +190,7 @@ def _channel_row(topic: str, name: str, shares: list[tuple[str, ChannelStats]]) 
                 depth=channel.depth,
                 in_flight_count=channel.in_flight_count,
                 deferred_count=channel.deferred_count,
+                dead_count=channel.dead_count,
                 client_count=client_count(channel),
             )
             for node, channel in shares

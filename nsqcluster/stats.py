@@ -99,6 +99,15 @@ class LatencyHistogram(_Answer, kw_only=True):
     """List of counts, undecoded: there can be half a million in one response."""
 
 
+class DeadByReason(_Answer, kw_only=True):
+    """Dead messages of a channel by the reason of their death. Reasons that are not known here are ignored."""
+
+    attempts: Int64 = 0
+    expired: Int64 = 0
+    overflow: Int64 = 0
+    operator: Int64 = 0
+
+
 class _Figures(_Answer, kw_only=True):
     depth: Int64 = 0
     backend_depth: Int64 = 0
@@ -115,9 +124,10 @@ class _Figures(_Answer, kw_only=True):
 def with_figures(base: type[Struct], scope: str) -> type[Struct]:
     """Return a subclass of ``base`` with a field for each figure of ``scope`` that nsqd reports (nsqwire.figures).
 
+    Figures within an object of the response are fields of its type, which is declared here.
     Its subclasses declare a field again if code refers to it, or if its type is narrower.
     """
-    fields = [(figure.json_key, Int64, 0) for figure in reported(scope)]
+    fields = [(figure.json_key, Int64, 0) for figure in reported(scope) if "." not in figure.json_key]
     return defstruct(f"{scope}_figures", fields, bases=(base,), kw_only=True)
 
 
@@ -143,6 +153,8 @@ class ChannelStats(_ChannelFigures, kw_only=True):
     requeue_count: Int64 = 0
     timeout_count: Int64 = 0
     client_count: Int64 = 0
+    dead_count: Int64 = 0
+    dead_by_reason: DeadByReason = field(default_factory=DeadByReason)
     clients_or_null: list[ClientStats] | None = field(name="clients", default=None)
     latency_histogram: LatencyHistogram | None = None
     """Cumulative since the process started; None from a Go node."""
@@ -153,9 +165,9 @@ class ChannelStats(_ChannelFigures, kw_only=True):
         return self.clients_or_null or []
 
     @property
-    def unfinished_count(self) -> int:
-        """Number of messages that deleting the channel destroys: waiting, in flight and deferred."""
-        return self.depth + self.in_flight_count + self.deferred_count
+    def stored_count(self) -> int:
+        """Number of messages that deleting the channel destroys: waiting, in flight, deferred and dead."""
+        return self.depth + self.in_flight_count + self.deferred_count + self.dead_count
 
 
 class TopicStats(_TopicFigures, kw_only=True):

@@ -21,13 +21,15 @@ def client_count(channel: ChannelStats) -> int:
 
 
 def _ways(scope: Scope) -> dict[str, tuple[Callable[[Any], int], Callable[[Iterable[int]], int]]]:
-    """How to read each reported figure of a topic or channel, and how to combine the values."""
+    """How to read each reported figure of a topic or channel, and how to combine the values. Figures within objects of
+    the response are left out."""
     return {
         figure.json_key: (
             client_count if figure.json_key == "client_count" else attrgetter(figure.json_key),
             COMBINE[figure.kind.over_nodes],
         )
         for figure in reported(scope)
+        if "." not in figure.json_key
     }
 
 

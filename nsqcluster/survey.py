@@ -98,7 +98,7 @@ async def survey(cluster: Cluster, topic: str = "", *, channels: bool = True) ->
             idle = _topics_without_nodes(nodes, topics, topic)
             await asyncio.gather(*(_read_channels(client, found, registry, name) for registry, name in idle))
         live = {name: node.address for name, node in found.nodes.items() if node.error is None}
-        stats = await reads.stats(client, live, topic=topic)
+        stats = await reads.stats(client, live, topic=topic, include_histograms=True)  # with the dead messages
     for name, error in stats.failures.items():
         found.nodes[name].error = detail_of(error)
     for name, answer in stats.found.items():

@@ -72,7 +72,7 @@ class Figure:
     unit: str
     meaning: str
     key: str = ""
-    """Its key in ``/stats``, if that differs from ``name``."""
+    """Its key in ``/stats``, if that differs from ``name``. A dot leads into an object: ``dead_by_reason.expired``."""
     rate_of: str = ""
     """Of a rate: the counter of the same scope whose increase it measures."""
     sum_of: tuple[str, ...] = ()
@@ -127,9 +127,16 @@ FIGURES: tuple[Figure, ...] = (
            "removed by operators, unfinished; 0 for Go's nsqd", archived_since=3),
     Figure("channel", "rewound_count", COUNTER, "messages",
            "finished or emptied, and returned by a rewind; 0 for Go's nsqd", archived_since=3),
-    Figure("channel", "dead_count", GAUGE, "messages", "dead; 0 for Go's nsqd", history="dead",
+    Figure("channel", "dead_count", GAUGE, "messages", "dead; 0 for Go's nsqd", in_share=True, history="dead",
            alert=Alert("Dead", "Messages whose deliveries failed too often, or that an operator buried. Go's nsqd has "
                        "none.")),
+    Figure("channel", "dead_attempts_count", GAUGE, "messages", "of those, after too many failed deliveries",
+           key="dead_by_reason.attempts"),
+    Figure("channel", "dead_expired_count", GAUGE, "messages", "of those, expired", key="dead_by_reason.expired"),
+    Figure("channel", "dead_overflow_count", GAUGE, "messages", "of those, beyond a limit of the channel",
+           key="dead_by_reason.overflow"),
+    Figure("channel", "dead_operator_count", GAUGE, "messages", "of those, buried by an operator",
+           key="dead_by_reason.operator"),
     Figure("channel", "died_count", COUNTER, "messages", "died; 0 for Go's nsqd"),
     Figure("channel", "zone_local_msg_count", COUNTER, "messages", "sent to clients in the node's zone",
            in_row=False, is_collected=False),
@@ -184,6 +191,7 @@ FIGURES: tuple[Figure, ...] = (
            alert=Alert("Channels", "Channels of the topic. Without any, its messages wait for the first.")),
     Figure("topic", "in_flight_count", GAUGE, "messages", "sent, not finished",
            sum_of=("channel.in_flight_count",), history="in_flight"),
+    Figure("topic", "dead_count", GAUGE, "messages", "dead in its channels", sum_of=("channel.dead_count",)),
     Figure("topic", "client_count", GAUGE, "clients", "connected",
            sum_of=("channel.client_count",), archived_since=1, history="clients",
            alert=Alert("Consumers", "Connected consumers, of all channels and nodes together.", unit="consumers")),

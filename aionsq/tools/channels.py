@@ -9,7 +9,7 @@ from aionsq.tools import process
 from aionsq.tools.cluster_command import ActionResult, Options
 from aionsq.tools.flags import ToolFailed
 from nsqcluster import Action, Survey, perform, rewind, survey
-from nsqcluster.rows import unfinished_count
+from nsqcluster.rows import ChannelRow, stored_count, unfinished_count
 
 PROG = "nsq channels"
 
@@ -19,7 +19,7 @@ VERBS = {
     "pause": "stop delivering messages to the consumers of channels",
     "unpause": "resume delivery",
     "rewind": "redeliver messages accepted since --since, within each node's --retention",
-    "empty": "delete all messages of channels, including those in flight and deferred",
+    "empty": "delete all messages of channels, including those in flight and deferred, except dead ones",
     "delete": "delete channels with all their messages, and disconnect their consumers",
 }
 
@@ -66,7 +66,14 @@ async def show(options: Options, topics: Sequence[str]) -> int:
         command.print_json("channels", rows, found.failures)
     else:
         columns = [("topic", False), ("channel", False), ("depth", True), ("in flight", True), ("deferred", True)]
-        columns += [("requeued", True), ("timed out", True), ("messages", True), ("clients", True), ("nodes", True)]
+        columns += [
+            ("dead", True),
+            ("requeued", True),
+            ("timed out", True),
+            ("messages", True),
+            ("clients", True),
+            ("nodes", True),
+        ]
         command.print_table(
             [*columns, ("state", False)],
             [
@@ -76,6 +83,7 @@ async def show(options: Options, topics: Sequence[str]) -> int:
                     f"{row['depth']:,}",
                     f"{row['in_flight_count']:,}",
                     f"{row['deferred_count']:,}",
+                    f"{row['dead_count']:,}",
                     f"{row['requeue_count']:,}",
                     f"{row['timeout_count']:,}",
                     f"{row['message_count']:,}",
@@ -112,13 +120,20 @@ def loss(action: Action, topic: str, name: str, found: Survey) -> str:
     if row is None:
         return f"{action} channel {name} of topic {topic}{unknown}"
     where = f"on {command.count(len(row['nodes']), 'node')}" if row["nodes"] else "known to nsqlookupd only"
-    messages = command.count(unfinished_count(row), "message")
-    inside = (
-        f" ({row['in_flight_count']:,} in flight, {row['deferred_count']:,} deferred)" if unfinished_count(row) else ""
-    )
+    messages = command.count(stored_count(row) if action is Action.DELETE else unfinished_count(row), "message")
     clients = command.count(row["client_count"], "consumer")
     gone = f", and disconnect {clients}" if action is Action.DELETE and row["client_count"] else ""
-    return f"{action} channel {name} of topic {topic} {where}, with {messages}{inside}{gone}{unknown}"
+    return f"{action} channel {name} of topic {topic} {where}, with {messages}{states(action, row)}{gone}{unknown}"
+
+
+def states(action: Action, row: ChannelRow) -> str:
+    """Return `` (1 in flight, 2 deferred, 3 dead)``; empty if the channel has no messages."""
+    parts = [f"{row['in_flight_count']:,} in flight", f"{row['deferred_count']:,} deferred"]
+    if not unfinished_count(row):
+        parts = []
+    if row["dead_count"]:
+        parts.append(f"{row['dead_count']:,} dead" + ("" if action is Action.DELETE else ", which stay"))
+    return f" ({', '.join(parts)})" if parts else ""
 
 
 async def rewind_channels(options: Options, topic: str, names: Sequence[str]) -> int:

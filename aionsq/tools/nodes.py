@@ -132,7 +132,7 @@ def loss(topic: str, node: str, found: Survey) -> str:
     each = next((each for each in (stats.topics if stats else ()) if each.topic_name == topic), None)
     if each is None:
         return action + command.and_unknown(found)
-    messages = each.depth + sum(channel.unfinished_count for channel in each.channels)
+    messages = each.depth + sum(channel.stored_count for channel in each.channels)
     return f"{action}, with {command.count(len(each.channels), 'channel')} and {command.count(messages, 'message')}"
 
 

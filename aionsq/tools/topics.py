@@ -11,7 +11,7 @@ from aionsq.tools import process
 from aionsq.tools.cluster_command import ActionResult, Options
 from aionsq.tools.flags import ToolFailed
 from nsqcluster import Action, Survey, perform, survey
-from nsqcluster.rows import TopicRow, unfinished_count
+from nsqcluster.rows import TopicRow, stored_count
 
 PROG = "nsq topics"
 
@@ -59,14 +59,15 @@ async def show(options: Options, names: Sequence[str]) -> int:
     if options.json:
         command.print_json("topics", rows, found.failures)
     else:
-        columns = [("topic", False), ("depth", True), ("in channels", True), ("channels", True), ("messages", True)]
+        columns = [("topic", False), ("depth", True), ("in channels", True), ("dead", True), ("channels", True)]
         command.print_table(
-            [*columns, ("nodes", True), ("state", False)],
+            [*columns, ("messages", True), ("nodes", True), ("state", False)],
             [
                 (
                     row["name"],
                     f"{row['depth']:,}",
                     f"{row['channel_depth']:,}",
+                    f"{row['dead_count']:,}",
                     f"{row['channel_count']:,}",
                     f"{row['message_count']:,}",
                     f"{len(row['nodes']):,}",
@@ -109,8 +110,10 @@ def loss(action: Action, name: str, found: Survey) -> str:
         messages = f"{command.count(row['depth'], 'message')} that no channel has received"
         return f"{action} topic {name} {where}: {messages}{unknown}"
     parts = [f"{row['depth']:,} in the topic itself"]
-    parts += [f"{unfinished_count(each):,} in channel {each['name']}" for each in found.channel_rows()]
-    total = command.count(row["depth"] + row["channel_depth"], "message")
+    for each in found.channel_rows():
+        dead = f", {each['dead_count']:,} of them dead" if each["dead_count"] else ""
+        parts.append(f"{stored_count(each):,} in channel {each['name']}{dead}")
+    total = command.count(row["depth"] + row["channel_depth"] + row["dead_count"], "message")
     messages = total if row["channel_count"] == 0 else f"{total} ({', '.join(parts)})"
     return (
         f"{action} topic {name} {where}, with {command.count(row['channel_count'], 'channel')} and {messages}{unknown}"

@@ -8,6 +8,7 @@ import os
 import pty
 import struct
 
+import httpx
 import pytest
 
 from tests.aionsq.fleets import Fleet, nsq
@@ -42,9 +43,9 @@ async def test_topics_channels_and_nodes_are_listed_for_people_and_for_scripts(f
     topics = await fleet.nsq("topics")
     assert topics.status == 0, topics.errors
     rows = [line.split() for line in topics.output.splitlines()]
-    assert rows[0] == ["topic", "depth", "in", "channels", "channels", "messages", "nodes", "state"]
-    assert rows[1] == ["idle", "0", "0", "0", "0", "0", "on", "no", "node"]
-    assert rows[2] == ["orders", "0", "12", "2", "6", "2"]
+    assert rows[0] == ["topic", "depth", "in", "channels", "dead", "channels", "messages", "nodes", "state"]
+    assert rows[1] == ["idle", "0", "0", "0", "0", "0", "0", "on", "no", "node"]
+    assert rows[2] == ["orders", "0", "12", "0", "2", "6", "2"]
     (row,) = (await fleet.nsq("topics", "list", "orders", "--json")).document["topics"]
     assert (row["name"], row["depth"], row["channel_depth"], row["message_count"]) == ("orders", 0, 12, 6)
     assert [each["node"] for each in row["nodes"]] == fleet.nodes
@@ -58,6 +59,37 @@ async def test_topics_channels_and_nodes_are_listed_for_people_and_for_scripts(f
         (node, "up", 1, 6) for node in fleet.nodes
     ]
     assert fleet.nodes[0] in (await fleet.nsq("nodes")).output
+
+
+async def test_dead_messages_are_listed_and_deletions_count_them(fleet: Fleet) -> None:
+    """Both tables have them; they stay when the channel is emptied, and are lost with the channel, topic or node."""
+    peek = f"http://{fleet.brokers[0].http_address}/channel/peek?topic=orders&channel=billing"
+    async with httpx.AsyncClient(trust_env=False) as client:
+        first, second, _ = (each["id"] for each in (await client.get(peek)).json()["messages"])
+        bury = f"http://{fleet.brokers[0].http_address}/channel/bury?topic=orders&channel=billing"
+        answer = await client.post(bury, content=f"{first}\n{second}".encode())
+    assert answer.json()["buried"] == 2
+    (topic,) = [line.split() for line in (await fleet.nsq("topics")).output.splitlines()[1:]]
+    assert topic == ["orders", "0", "10", "2", "2", "6", "2"]
+    lines = [line.split() for line in (await fleet.nsq("channels")).output.splitlines()]
+    assert [line[2:6] for line in lines[1:]] == [["6", "0", "0", "0"], ["4", "0", "0", "2"]]
+    (row,) = [
+        each for each in (await fleet.nsq("channels", "--json")).document["channels"] if each["name"] == "billing"
+    ]
+    assert (row["dead_count"], {each["node"]: each["dead_count"] for each in row["nodes"]}) == (
+        2,
+        {fleet.brokers[0].http_address: 2, fleet.brokers[1].http_address: 0},
+    )
+    for words, said in (
+        (("channels", "empty", "orders", "billing"), "with 4 messages (0 in flight, 0 deferred, 2 dead, which stay)"),
+        (("channels", "delete", "orders", "billing"), "with 6 messages (0 in flight, 0 deferred, 2 dead)"),
+        (
+            ("topics", "delete", "orders"),
+            "12 messages (0 in the topic itself, 6 in channel archive, 6 in channel billing, 2 of them dead)",
+        ),
+        (("nodes", "tombstone", fleet.brokers[0].http_address, "orders"), "with 2 channels and 6 messages"),
+    ):
+        assert said in (await fleet.nsq(*words)).errors
 
 
 async def test_pausing_and_unpausing_happens_on_every_node(fleet: Fleet) -> None:

@@ -21,6 +21,7 @@ PATHS = (
     "/topics/gallery/wall?messages=ready",
     "/topics/nothing",
     "/channels",
+    "/dead",
     "/clients",
     "/nodes",
     "/nodes/{node}",

@@ -55,6 +55,25 @@ def test_it_drives_fast_slow_failing_deferred_and_falling_behind(broker, start_n
     assert all(channel["client_count"] == 0 for channel in channels(broker).values())
 
 
+def test_some_messages_die_while_it_runs(broker, start_nsq):
+    """Those that a consumer cannot process, by a policy that is gone afterwards; the dead messages stay."""
+    addresses = [f"{flag}={broker.addresses[flag]}" for flag in ("--nsqd-tcp-address", "--nsqd-http-address")]
+    demo = start_nsq("demo", "--rate", "2000", *addresses)
+
+    def sender():
+        query = {"format": "json", "include_histograms": "true", "topic": "emails"}
+        topics = web.get(f"{broker.nsqd}/stats", params=query).json()["topics"] or []
+        every = [channel for topic in topics for channel in topic["channels"] or []]
+        return next((channel for channel in every if channel["channel_name"] == "sender"), {})
+
+    wait_until(lambda: sender().get("dead_count", 0) > 0)
+    assert set(sender()["dead_by_reason"]) == {"attempts"}
+    demo.signal(signal.SIGINT)
+    assert demo.wait_for_exit() == 0
+    assert web.get(f"{broker.nsqd}/policies").json() == {"policies": []}
+    assert sender()["dead_count"] > 0
+
+
 def test_the_latency_of_every_finished_message_is_recorded(broker, nsq, tmp_path):
     """One line for each FIN: the broker counts as many finished messages, by channel."""
     answer = nsq(

@@ -200,7 +200,7 @@ class BrokerMachine(RuleBasedStateMachine):
             self.settle()
         except Killed:
             sent = {(self.channel_of(each.client), each.body): each.attempts for each in self.deliveries}
-            is_complete = self.node.journal_is_complete
+            is_complete = self.is_exact
             self.node.kill()
             self._open()
             found, now = self.found(), self.node.now
@@ -706,10 +706,20 @@ class BrokerMachine(RuleBasedStateMachine):
         """One rule for all, because several would leave stories little time between two ends."""
         getattr(self, how)()
 
+    @property
+    def is_exact(self) -> bool:
+        """True if a restart finds just what the model has."""
+        return self.node.journal_is_complete and self.removes_in_time
+
+    @property
+    def removes_in_time(self) -> bool:
+        """False without descriptors: the broker cannot read how old messages are, and may remove none."""
+        return DISK.has_descriptors or not (self.has_ttl or ChannelModel.policy.limits_waiting)
+
     def close(self) -> None:
         for work, _ in self.background:
             self.write(work)
-        is_complete = self.node.journal_is_complete
+        is_complete = self.is_exact
         try:
             self.node.broker.close()
         except Killed:
@@ -717,11 +727,11 @@ class BrokerMachine(RuleBasedStateMachine):
         except NotCheckpointed:
             assert DISK.is_full
         else:
-            is_complete = True
+            is_complete = self.removes_in_time
         self.reopen(is_complete=is_complete)
 
     def kill(self) -> None:
-        is_complete = self.node.journal_is_complete
+        is_complete = self.is_exact
         self.node.kill()
         self.reopen(is_complete=is_complete)
 
@@ -861,7 +871,7 @@ class BrokerMachine(RuleBasedStateMachine):
         A damaged checkpoint costs nothing at all. A damaged journal may cost a channel or a rewind. Zeros at the end of
         a journal look like its end. Messages that were finished and removed after it then count as lost.
         """
-        is_complete = self.node.journal_is_complete and not self.was_full
+        is_complete = self.is_exact and not self.was_full
         FUSE.put_out()
         DISK.is_full = False
         self.was_damaged = True

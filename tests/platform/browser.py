@@ -12,6 +12,7 @@ SHARES = {
         "depth",
         "in_flight_count",
         "deferred_count",
+        "dead_count",
         "message_count",
         "client_count",
     ),

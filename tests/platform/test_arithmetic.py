@@ -137,7 +137,30 @@ def test_of_gos_nodes_messages_that_left_without_a_consumer_are_not_finished(cli
     row = channel_after(before | {"depth": 50}, after | {"depth": 0})
     assert row["finish_rate"] == finish_rate
     assert channel_after(before | {"depth": 50}, before | {"depth": 50})["finish_rate"] == 0.0
-    assert (row["emptied_rate"], row["rewound_rate"]) == (None, None)
+    assert (row["emptied_rate"], row["rewound_rate"], row["death_rate"]) == (None, None, None)
+
+
+def test_dead_messages_are_counted_by_reason_over_all_nodes():
+    """A topic has those of its channels. A reason that this release does not know counts in the total only."""
+    mine = channel(Histogram(), dead_count=7, died_count=9, dead_by_reason={"attempts": 5, "operator": 1, "new": 1})
+    other = channel(Histogram(), dead_count=2, dead_by_reason={"attempts": 2})
+    gos = channel(name="other")
+    drawn = snapshot(
+        *(
+            NodeView(node=Node(id=name, address=""), error=None, latest=Reading(each, read_at=2.0, taken_at_s=0))
+            for name, each in (("a", stats(mine)), ("b", stats(other, gos)))
+        )
+    )
+    row, without = drawn["channels"]
+    assert {name: value for name, value in row.items() if name.startswith("dead_")} == {
+        "dead_count": 9,
+        "dead_attempts_count": 7,
+        "dead_expired_count": 0,
+        "dead_overflow_count": 0,
+        "dead_operator_count": 1,
+    }
+    assert [share["dead_count"] for share in row["nodes"]] == [7, 2]
+    assert (without["dead_count"], without["dead_attempts_count"], drawn["topics"][0]["dead_count"]) == (0, 0, 9)
 
 
 def test_a_new_channel_on_an_old_topic_shows_no_burst():

@@ -20,8 +20,11 @@ import type {
   BulkAction,
   BulkTarget,
   ChannelPolicy,
+  ChosenDead,
   ClientOrder,
   ClusterEvent,
+  DeadAction,
+  DeadCount,
   DefinitionReview,
   Delivery,
   Diagnosis,
@@ -266,17 +269,23 @@ type MatchesRequest = { action: MessageAction; topic: string; channel: string; c
 export const actOnMatches = ({ criteria, ...request }: MatchesRequest): Promise<Job> =>
   answered(api.POST('/api/v1/jobs/messages', { body: { ...request, criteria: { id: '', text: '', match: 'text', ...criteria } } }));
 
+/** Count dead messages of channels on each node; nothing is changed. */
+export const countDead = async ({ channels, ...chosen }: ChosenDead): Promise<DeadCount> =>
+  withVisibleText(await answered(api.POST('/api/v1/jobs/dead/count', { body: { channels: [...channels], ...chosen } })));
+
+/** Start to requeue or remove dead messages of channels. `rate`: of each channel on each node, per second; 0 is all at once. */
+export const actOnDead = (action: DeadAction, { channels, ...chosen }: ChosenDead, rate: number): Promise<Job> =>
+  answered(api.POST('/api/v1/jobs/dead', { body: { action, channels: [...channels], rate, ...chosen } }));
+
 /** Start an action on many topics or channels. */
 export const startJob = (kind: BulkAction, subjects: readonly BulkTarget[]): Promise<Job> =>
   answered(api.POST('/api/v1/jobs', { body: { kind, subjects: subjects.map((subject) => ({ node: '', ...subject })), parameters: {} } }));
 /** Newest first. */
 export const jobs = async (limit: number): Promise<Job[]> => (await answered(api.GET('/api/v1/jobs', { params: { query: { limit } } }))).jobs;
 export const cancelJob = (job_id: number): Promise<Job> => answered(api.POST('/api/v1/jobs/{job_id}/cancel', { params: { path: { job_id } } }));
-/** The first subjects that failed, or failed on some nodes. */
-export const jobFailures = async (job_id: number, limit: number): Promise<JobSubject[]> => {
-  const params = { path: { job_id }, query: { state: ['failed', 'partial'] as const, limit } };
-  return (await answered(api.GET('/api/v1/jobs/{job_id}/subjects', { params: { ...params, query: { ...params.query, state: [...params.query.state] } } }))).subjects;
-};
+/** The first subjects of a job in any of these states. */
+export const jobSubjects = async (job_id: number, state: JobSubject['state'][], limit: number): Promise<JobSubject[]> =>
+  (await answered(api.GET('/api/v1/jobs/{job_id}/subjects', { params: { path: { job_id }, query: { state, limit } } }))).subjects;
 
 /** The cluster's clients that contain every word of `query`. */
 export const clients = async ({ query, ...asked }: { query: string; order?: ClientOrder; descending?: boolean; limit: number }): Promise<FoundClients> =>

@@ -2,7 +2,7 @@
 
 /** The values of one node's share of a topic or channel, in the order they are sent. */
 export const TOPIC_SHARE = ['node', 'paused', 'depth', 'message_count', 'publish_rate'] as const;
-export const CHANNEL_SHARE = ['node', 'paused', 'depth', 'in_flight_count', 'deferred_count', 'message_count', 'client_count'] as const;
+export const CHANNEL_SHARE = ['node', 'paused', 'depth', 'in_flight_count', 'deferred_count', 'message_count', 'client_count', 'dead_count'] as const;
 
 /** The figures of the last hour. */
 export type Metric =

@@ -137,6 +137,11 @@ export type MessagesActionRequest = Schemas['MessagesActionIn'];
 export type MessageAction = MessagesActionRequest['action'];
 export type MessagesActed = Schemas['MessagesActionOut'];
 export type MatchingMessages = Schemas['MatchesOut'];
+export type ChosenDead = Omit<Schemas['ChosenDeadIn'], 'channels'> & { channels: readonly { topic: string; name: string }[] };
+export type DeadAction = Schemas['DeadAction'];
+/** The dead messages of channels that an action would affect, by channel and node. */
+export type DeadCount = Schemas['DeadCountOut'];
+export type DeathReason = NonNullable<ChosenDead['reason']>;
 export type RewindRequest = Schemas['RewindIn'];
 export type RewindPreview = Schemas['RewindPreviewOut'];
 export type Published = Schemas['PublishOut'];

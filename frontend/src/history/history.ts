@@ -139,6 +139,8 @@ export class History {
       clients: (channel) => channel.client_count,
       oldest_age_ms: (channel) => channel.oldest_age_ms,
       deferred: (channel) => channel.deferred_count,
+      dead: (channel) => channel.dead_count,
+      death_rate: (channel) => channel.death_rate,
       p50_ms: (channel) => channel.p50_ms,
       p99_ms: (channel) => channel.p99_ms,
     },

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { Job } from '../api/types';
-import { noteOf, progressOf, titleOf } from './progress';
+import { noteOf, placeOf, progressOf, titleOf } from './progress';
 
 const job = (more: Partial<Job>): Job =>
   ({ kind: 'delete', noun: 'topic', state: 'running', total: 2000, done_count: 0, partial_count: 0, failed_count: 0, rate: null, message: '', cancel_requested: false, parameters: {}, ...more }) as Job;
@@ -9,6 +9,15 @@ test('the title says what is done to how many', () => {
   expect(titleOf(job({}))).toBe('Delete 2,000 topics');
   expect(titleOf(job({ total: 1, noun: 'channel', kind: 'empty' }))).toBe('Empty 1 channel');
   expect(titleOf(job({ kind: 'move messages', noun: 'batch', total: 3, parameters: { messages: 250, target: 'returns' } }))).toBe('Move 250 messages to returns');
+});
+
+test('a job on dead messages counts requests, because each node of a channel takes one', () => {
+  const parameters = { messages: 1200, exact: true, reason: null, since: null, rate: 100 };
+  const requeue = job({ kind: 'requeue dead messages', noun: 'request', total: 3, done_count: 1, parameters });
+  expect(titleOf(requeue)).toBe('Requeue 1,200 dead messages');
+  expect(titleOf({ ...requeue, parameters: { ...parameters, exact: false } })).toBe('Requeue up to 1,200 dead messages');
+  expect(progressOf(requeue)).toBe('1 request answered, 2 remaining');
+  expect(placeOf({ topic: 'orders', channel: 'billing', node: 'a:1' })).toBe('orders / billing on a:1');
 });
 
 test('the progress names only numbers that are not zero', () => {

@@ -4,12 +4,16 @@ import { count, plural, rate } from '../format/format';
 
 export const isOver = ({ state }: Pick<Job, 'state'>): boolean => state !== 'queued' && state !== 'running';
 
-/** `Delete 2,000 topics`; of batches of messages, `Move 2,000 messages to returns`. */
+/** The kinds of jobs on dead messages, which take one request for each node of a channel. */
+export const isOnDead = ({ kind }: Pick<Job, 'kind'>): boolean => kind.endsWith(' dead messages');
+
+/** `Delete 2,000 topics`; of messages, `Move 2,000 messages to returns` or `Requeue 1,200 dead messages`. */
 export function titleOf({ kind, total, noun, parameters }: Pick<Job, 'kind' | 'total' | 'noun' | 'parameters'>): string {
-  const { messages, target } = parameters;
+  const { messages, target, exact } = parameters;
   if (typeof messages === 'number') {
     const verb = kind.split(' ')[0] ?? kind;
-    return `${verb.charAt(0).toUpperCase()}${verb.slice(1)} ${plural(messages, 'message')}${target ? ` to ${target}` : ''}`;
+    const what = `${exact === false ? 'up to ' : ''}${plural(messages, isOnDead({ kind }) ? 'dead message' : 'message')}`;
+    return `${verb.charAt(0).toUpperCase()}${verb.slice(1)} ${what}${target ? ` to ${target}` : ''}`;
   }
   return `${kind.charAt(0).toUpperCase()}${kind.slice(1)} ${plural(total, noun)}`;
 }
@@ -19,11 +23,16 @@ export const settledOf = ({ done_count, partial_count, failed_count }: Job): num
 /** Whether something was not done everywhere. */
 export const hasFailures = ({ partial_count, failed_count }: Job): boolean => partial_count + failed_count > 0;
 
+function doneOf({ noun, done_count }: Job): string {
+  if (noun === 'batch') return `${plural(done_count, 'batch', 'batches')} done`;
+  return noun === 'request' ? `${plural(done_count, 'request')} answered` : `${count(done_count)} done`;
+}
+
 /** `340 done, 1 on some nodes only, 2 failed, 1,657 remaining, 180/s`. */
 export function progressOf(job: Job): string {
   const remaining = job.total - settledOf(job);
   return [
-    job.noun === 'batch' ? `${plural(job.done_count, 'batch', 'batches')} done` : `${count(job.done_count)} done`,
+    doneOf(job),
     ...(job.partial_count > 0 ? [`${count(job.partial_count)} on some nodes only`] : []),
     ...(job.failed_count > 0 ? [`${count(job.failed_count)} failed`] : []),
     ...(remaining > 0 ? [`${count(remaining)} ${isOver(job) ? 'not done' : 'remaining'}`] : []),
@@ -41,3 +50,6 @@ export function noteOf({ state, cancel_requested, message }: Pick<Job, 'state' |
 
 /** `topic / channel`. */
 export const nameOf = ({ topic, channel }: { topic: string; channel: string | null }): string => (channel === null ? topic : `${topic} / ${channel}`);
+
+/** `topic / channel on node`. */
+export const placeOf = (subject: { topic: string; channel: string | null; node: string }): string => `${nameOf(subject)}${subject.node ? ` on ${subject.node}` : ''}`;

@@ -32,6 +32,7 @@ export const SHORTCUTS: { title: string; shortcuts: Shortcut[] }[] = [
       { keys: ['g', 'o'], does: 'Overview', command: { do: 'go', path: '/' } },
       { keys: ['g', 't'], does: 'Topics', command: { do: 'go', path: '/topics' } },
       { keys: ['g', 'c'], does: 'Channels', command: { do: 'go', path: '/channels' } },
+      { keys: ['g', 'd'], does: 'Dead letters', command: { do: 'go', path: '/dead' } },
       { keys: ['g', 'l'], does: 'Clients', command: { do: 'go', path: '/clients' } },
       { keys: ['g', 'n'], does: 'Nodes', command: { do: 'go', path: '/nodes' } },
       { keys: ['g', 'r'], does: 'Reports', command: { do: 'go', path: '/reports' } },

@@ -22,7 +22,7 @@ test.each(['10.0.0.1:4151', '[::1]:4151', 'queue-1.internal:4151'])('node %s has
   expect(parsePath(browserPath(hrefOf({ page: 'node', node })))).toEqual({ page: 'node', node });
 });
 
-test.each(['/', '/topics', '/nodes', '/counter', '/lookup', '/reports', '/audit', '/signin', '/reports/runs/17'])('%s is a page', (path) => {
+test.each(['/', '/topics', '/dead', '/nodes', '/counter', '/lookup', '/reports', '/audit', '/signin', '/reports/runs/17'])('%s is a page', (path) => {
   const route = parsePath(path);
   expect(route.page).not.toBe('missing');
   expect(hrefOf(route)).toBe(path);

@@ -7,6 +7,7 @@ import type { ViewOf } from '../api/types';
 const NAMED = [
   'topics',
   'channels',
+  'dead',
   'clients',
   'nodes',
   'counter',

@@ -8,7 +8,7 @@ import { applyDelta, channelKey, merged, type ClusterSnapshot } from './snapshot
 const AT = Date.UTC(2026, 10, 23, 12);
 const SINCE = AT - 60_000;
 
-type Share = [node: string, waiting: number, inFlight?: number, deferred?: number, clients?: number];
+type Share = [node: string, waiting: number, inFlight?: number, deferred?: number, clients?: number, dead?: number];
 
 const node = (id: string, change: Partial<NodeRow> = {}): NodeRow => ({ id, state: 'up', down_since: null, ...change }) as NodeRow;
 const topic = (name: string, depths: Record<string, number>): TopicRow =>
@@ -24,9 +24,10 @@ const channel = (of: string, name: string, ...shares: Share[]): ChannelRow =>
     depth: shares.reduce((sum, [, waiting]) => sum + waiting, 0),
     in_flight_count: shares.reduce((sum, [, , inFlight = 0]) => sum + inFlight, 0),
     deferred_count: shares.reduce((sum, [, , , deferred = 0]) => sum + deferred, 0),
+    dead_count: shares.reduce((sum, [, , , , , dead = 0]) => sum + dead, 0),
     client_count: shares.reduce((sum, [, , , , clients = 0]) => sum + clients, 0),
     nodes: shares.map(
-      ([id, depth, in_flight_count = 0, deferred_count = 0, client_count = 0]): Partial<ChannelNode> => ({ node: id, depth, in_flight_count, deferred_count, client_count }),
+      ([id, depth, in_flight_count = 0, deferred_count = 0, client_count = 0, dead_count = 0]): Partial<ChannelNode> => ({ node: id, depth, in_flight_count, deferred_count, client_count, dead_count }),
     ),
   }) as ChannelRow;
 
@@ -84,6 +85,22 @@ test('emptying a channel deletes its ready, in-flight and deferred messages', ()
     '1,126 messages on 3 nodes are deleted: 1,120 waiting, 4 in flight and 2 deferred. ' +
       '5 clients stay connected. A rewind brings back only messages that a node still stores.',
   );
+});
+
+test('dead messages are lost with their channel, topic or node, and stay when the channel is emptied', () => {
+  const sick = snapshot(
+    [node('a:1'), node('b:1')],
+    [topic('orders', { 'a:1': 0, 'b:1': 0 })],
+    [channel('orders', 'billing', ['a:1', 10, 0, 0, 0, 3], ['b:1', 0, 0, 0, 0, 4])],
+  );
+  const billing = [{ topic: 'orders', channel: 'billing' }];
+  expect(text('delete', billing, sick)).toContain('17 messages on 2 nodes are deleted: 10 waiting and 7 dead.');
+  expect(text('delete', [{ topic: 'orders' }], sick)).toContain('17 messages on 2 nodes are deleted: in 1 channel 10 waiting and 7 dead.');
+  expect(text('empty', billing, sick)).toContain('10 messages on 2 nodes are deleted: 10 waiting. 7 dead messages stay.');
+  expect(text('empty', [{ topic: 'orders' }], sick)).toContain('The 17 messages in its 1 channel stay.');
+  expect(text('pause', billing, sick)).toContain('10 messages on 2 nodes stay until unpaused: 10 waiting.');
+  expect(of({ action: 'tombstone', topic: 'orders', node: 'a:1' }, sick)?.sentences).toContain('4 messages on 1 other node stay.');
+  expect(of({ action: 'tombstone', topic: 'orders', node: 'a:1' }, sick)?.lost).toBe(13);
 });
 
 test('pausing says what waits and who gets nothing, and loses nothing', () => {

@@ -32,8 +32,8 @@ export function wordOf(targets: readonly BulkTarget[]): string {
 }
 
 /** Figures of the targets on one node. `unrouted`: messages that no channel has received. */
-type Figures = { unrouted: number; waiting: number; inFlight: number; deferred: number; clients: number };
-const NONE: Figures = { unrouted: 0, waiting: 0, inFlight: 0, deferred: 0, clients: 0 };
+type Figures = { unrouted: number; waiting: number; inFlight: number; deferred: number; dead: number; clients: number };
+const NONE: Figures = { unrouted: 0, waiting: 0, inFlight: 0, deferred: 0, dead: 0, clients: 0 };
 
 const sum = (all: readonly Figures[]): Figures =>
   all.reduce(
@@ -42,27 +42,33 @@ const sum = (all: readonly Figures[]): Figures =>
       waiting: total.waiting + each.waiting,
       inFlight: total.inFlight + each.inFlight,
       deferred: total.deferred + each.deferred,
+      dead: total.dead + each.dead,
       clients: total.clients + each.clients,
     }),
     NONE,
   );
 
-const inChannels = ({ waiting, inFlight, deferred }: Figures): number => waiting + inFlight + deferred;
+/** Messages that emptying a channel deletes. */
+const unfinished = ({ waiting, inFlight, deferred }: Figures): number => waiting + inFlight + deferred;
+/** Messages that are lost with a channel. */
+const inChannels = (figures: Figures): number => unfinished(figures) + figures.dead;
 
 const minus = (all: Figures, part: Figures): Figures => ({
   unrouted: all.unrouted - part.unrouted,
   waiting: all.waiting - part.waiting,
   inFlight: all.inFlight - part.inFlight,
   deferred: all.deferred - part.deferred,
+  dead: all.dead - part.dead,
   clients: all.clients - part.clients,
 });
 
-type ChannelFigures = Pick<ChannelRow, 'depth' | 'in_flight_count' | 'deferred_count' | 'client_count'>;
+type ChannelFigures = Pick<ChannelRow, 'depth' | 'in_flight_count' | 'deferred_count' | 'dead_count' | 'client_count'>;
 const ofChannel = (row: ChannelFigures): Figures => ({
   unrouted: 0,
   waiting: row.depth,
   inFlight: row.in_flight_count,
   deferred: row.deferred_count,
+  dead: row.dead_count,
   clients: row.client_count,
 });
 
@@ -99,12 +105,13 @@ function listed(parts: readonly string[]): string {
 
 const be = (n: number): string => (n === 1 ? 'is' : 'are');
 
-/** `100 waiting, 3 in flight and 2 deferred`, without the zeros. */
-function states({ waiting, inFlight, deferred }: Figures): string {
+/** `100 waiting, 3 in flight, 2 deferred and 1 dead`, without the zeros. */
+function states({ waiting, inFlight, deferred, dead }: Figures): string {
   return listed([
     ...(waiting > 0 ? [`${count(waiting)} waiting`] : []),
     ...(inFlight > 0 ? [`${count(inFlight)} in flight`] : []),
     ...(deferred > 0 ? [`${count(deferred)} deferred`] : []),
+    ...(dead > 0 ? [`${count(dead)} dead`] : []),
   ]);
 }
 
@@ -118,7 +125,7 @@ const itsChannels = (subject: Subject): string => `${its(subject)} ${plural(subj
 /** How many of the figures an action deletes. */
 function lostOf(action: Costly['action'], kind: Subject['kind'], figures: Figures): number {
   if (!destroys(action)) return 0;
-  if (kind === 'channel') return inChannels(figures);
+  if (kind === 'channel') return action === 'empty' ? unfinished(figures) : inChannels(figures);
   return figures.unrouted + (action === 'empty' ? 0 : inChannels(figures));
 }
 
@@ -170,7 +177,8 @@ function consequences(action: ActionName, subject: Subject, lost: number): strin
       ];
     case 'empty channel':
       return [
-        deleted(subject, lost, `: ${states(figures)}`),
+        deleted(subject, lost, `: ${states({ ...figures, dead: 0 })}`),
+        ...(figures.dead > 0 ? [`${plural(figures.dead, 'dead message')} ${figures.dead === 1 ? 'stays' : 'stay'}.`] : []),
         ...(figures.clients > 0 ? [`${clients} ${figures.clients === 1 ? 'stays' : 'stay'} connected.`] : []),
         'A rewind brings back only messages that a node still stores.',
       ];
@@ -183,7 +191,7 @@ function consequences(action: ActionName, subject: Subject, lost: number): strin
     case 'pause channel': {
       const held = figures.waiting + figures.deferred;
       return [
-        `${plural(held, 'message')} on ${where} ${held === 1 ? 'stays' : 'stay'} until unpaused${held > 0 ? `: ${states({ ...figures, inFlight: 0 })}` : ''}.`,
+        `${plural(held, 'message')} on ${where} ${held === 1 ? 'stays' : 'stay'} until unpaused${held > 0 ? `: ${states({ ...figures, inFlight: 0, dead: 0 })}` : ''}.`,
         `${figures.clients === 0 ? 'No client is subscribed' : `${clients} ${figures.clients === 1 ? 'gets' : 'get'} no further messages`}.`,
         ...(figures.inFlight > 0 ? [`${count(figures.inFlight)} in flight can still be finished.`] : []),
       ];
@@ -232,7 +240,7 @@ export function costOf(snapshot: ClusterSnapshot, costly: Costly, now: number): 
   const lost = lostOf(costly.action, kind, figures);
   const own = (node: NodeRow): number | null => {
     const share = byNode.get(node.id);
-    return share ? (destroys(costly.action) ? lostOf(costly.action, kind, share) : share.unrouted + inChannels(share)) : null;
+    return share ? (destroys(costly.action) ? lostOf(costly.action, kind, share) : share.unrouted + unfinished(share)) : null;
   };
   const silent = down.map((node) => silentSentence(node, own(node), now));
   const all = nodes.length + down.length;

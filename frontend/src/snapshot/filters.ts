@@ -1,6 +1,7 @@
-/** Filters of lists: growing backlog, no consumers, paused, timing out. */
+/** Filters of lists: growing backlog, no consumers, paused, timing out; of dead messages, their reasons. */
 import type { ChannelRow, TopicRow } from '../api/types';
 import { channelSeries, topicSeries, type History } from '../history/history';
+import { REASONS } from '../messages/dead';
 import type { ClusterSnapshot } from './snapshot';
 
 /** `known`: whether it is known yet if the row passes; always by default. */
@@ -33,6 +34,23 @@ export function channelFilters(history: History): Filter<ChannelRow>[] {
         (row.timeout_rate ?? 0) > 0 || history.any(channelSeries(row.topic, row.name), 'timeout_rate', TREND_POLLS),
       known: (row) => history.covers(channelSeries(row.topic, row.name), 'timeout_rate', TREND_POLLS),
     },
+  ];
+}
+
+/** Filters of the channels with dead messages. */
+export function deadFilters(history: History): Filter<ChannelRow>[] {
+  return [
+    {
+      key: 'dying',
+      title: 'Dying',
+      help: 'A message died, or more are dead than before, within the last minute',
+      test: (row) => {
+        const series = channelSeries(row.topic, row.name);
+        return (row.death_rate ?? 0) > 0 || (history.growth(series, 'dead', TREND_POLLS) ?? 0) > 0;
+      },
+    },
+    ...REASONS.map(({ key, title, help, of }): Filter<ChannelRow> => ({ key, title, help, test: (row) => of(row) > 0 })),
+    { key: 'unread', title: 'No consumers', help: 'No client is subscribed', test: (row) => row.client_count === 0 },
   ];
 }
 

@@ -14,6 +14,7 @@ const topic = (name: string, depth: number): TopicRow => ({
   channel_count: 0,
   client_count: 0,
   in_flight_count: 0,
+  dead_count: 0,
   publish_rate: 1,
   byte_rate: 1,
   emptied_count: 0,

@@ -11,7 +11,7 @@ from asgiref.sync import async_to_sync
 from django.core.exceptions import PermissionDenied
 
 from nsqcluster import Action, Cluster, ClusterUnreachable, NotInCluster, Survey, outcome_of, perform, survey
-from nsqcluster.rows import ChannelNode, TopicNode, unfinished_count
+from nsqcluster.rows import ChannelNode, TopicNode, stored_count
 from nsqplatform.accounts.models import User
 from nsqplatform.accounts.rights import require
 from nsqplatform.accounts.roles import Permission
@@ -149,13 +149,13 @@ def absent(section: str, name: str, stored: Stored, remove: bool) -> Change:
 def stored_topics(found: Survey) -> dict[str, Stored]:
     """The topics of a survey by name, without ephemeral ones."""
     topics = {
-        row["name"]: stored_part(row["nodes"], row["depth"] + row["channel_depth"])
+        row["name"]: stored_part(row["nodes"], row["depth"] + row["channel_depth"] + row["dead_count"])
         for row in found.topic_rows()
         if not row["name"].endswith(EPHEMERAL)
     }
     for row in found.channel_rows():
         if row["topic"] in topics and not row["name"].endswith(EPHEMERAL):
-            topics[row["topic"]].channels[row["name"]] = stored_part(row["nodes"], unfinished_count(row))
+            topics[row["topic"]].channels[row["name"]] = stored_part(row["nodes"], stored_count(row))
     return topics
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from django.http import HttpRequest
@@ -12,9 +13,14 @@ from nsqplatform.accounts.auth import caller, needs
 from nsqplatform.accounts.roles import Permission
 from nsqplatform.accounts.schemas import InvalidRequest, Message
 from nsqplatform.cluster.actions.notification import origin_of
+from nsqplatform.cluster.messages.dead import count_dead
 from nsqplatform.jobs import selectors, services
+from nsqplatform.jobs.dead import request_dead
 from nsqplatform.jobs.messages import request_messages
 from nsqplatform.jobs.schemas import (
+    ChosenDeadIn,
+    DeadCountOut,
+    DeadJobIn,
     JobIn,
     JobOut,
     JobsOut,
@@ -64,6 +70,32 @@ def request_messages_job(request: HttpRequest, body: MessagesJobIn) -> Status:
         remote_address=remote_address(request),
     )
     return Status(202, job_detail(job))
+
+
+@router.post("dead", auth=needs(Permission.ACT), response={202: JobOut, 502: Message, **REFUSALS})
+def request_dead_job(request: HttpRequest, body: DeadJobIn) -> Status:
+    """Requeue or remove dead messages of channels, in the background, with one request to each node of a channel.
+
+    A node that requeues at a rate defers the messages to their due times and answers at once, so the job ends before
+    they are delivered, and a cancelled job does not call them back.
+    """
+    job = request_dead(
+        action=body.action,
+        channels=body.chosen_channels,
+        chosen=body.chosen,
+        rate=body.rate,
+        by=caller(request),
+        origin=origin_of(request),
+        remote_address=remote_address(request),
+    )
+    return Status(202, job_detail(job))
+
+
+@router.post("dead/count", auth=needs(Permission.ACT), response={200: DeadCountOut, 502: Message, **REFUSALS})
+def count_dead_messages(request: HttpRequest, body: ChosenDeadIn) -> DeadCountOut:
+    """Count the dead messages that a job would act on. Changes nothing."""
+    counted_at = time.time_ns() // 1_000_000
+    return DeadCountOut(counted_at=counted_at, parts=count_dead(body.chosen_channels, body.chosen))
 
 
 @router.get("", auth=needs(Permission.VIEW), response={200: JobsOut, **REFUSALS})

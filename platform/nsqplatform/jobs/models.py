@@ -123,7 +123,7 @@ class JobSubject(models.Model):
     attempt = models.PositiveIntegerField(default=0)
     """The last attempt at the job that acted on it; 0 if none did."""
     message = models.CharField(max_length=MESSAGE_CHARACTERS, blank=True, default="")
-    """Why it failed, or failed on some nodes."""
+    """Why it failed, or failed on some nodes; of dead messages, what was done."""
 
     class Meta:
         ordering: ClassVar[list[str]] = ["id"]

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime
 from typing import Literal
 
 from ninja import Schema
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, field_validator
 
+from nsqcluster.messages import ChosenDead, DeathReason
 from nsqplatform.accounts.schemas import Line
 from nsqplatform.cluster.api.messages import SearchIn
 from nsqplatform.cluster.api.schemas import Name
 from nsqplatform.cluster.messages.actions import MessageAction
+from nsqplatform.cluster.messages.dead import Channel, DeadAction, DeadPart
+from nsqplatform.jobs.kinds.dead import MAX_RATE
 from nsqplatform.jobs.kinds.kind import Parameters, Subject
 from nsqplatform.jobs.models import Job, JobSubject
 from nsqwire.units import Milliseconds
 
 MAX_SUBJECTS = 20_000
+MAX_CHANNELS = 1000
+"""Of one count, or one job, of dead messages."""
 JobState = Literal["queued", "running", "finished", "cancelled", "stopped"]
 SubjectState = Literal["waiting", "started", "done", "partial", "failed"]
 
@@ -51,13 +57,60 @@ class MessagesJobIn(Schema):
     target: Name | None = Field(None, description="the topic to copy or move the messages to")
 
 
+class ChannelIn(Schema):
+    topic: Name
+    name: Name
+
+
+class ChosenDeadIn(Schema):
+    """Dead messages of channels, on all their nodes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    channels: list[ChannelIn] = Field(min_length=1, max_length=MAX_CHANNELS)
+    reason: DeathReason | None = Field(None, description="why they died; null for all reasons")
+    since: int | None = Field(None, ge=0, description="only those that died since then, unix milliseconds")
+
+    @field_validator("since")
+    @classmethod
+    def _is_past(cls, since: int | None) -> int | None:
+        if since is not None and since > time.time() * 1000:
+            raise ValueError("the time is in the future")
+        return since
+
+    @property
+    def chosen(self) -> ChosenDead:
+        return ChosenDead(self.reason, self.since)
+
+    @property
+    def chosen_channels(self) -> list[Channel]:
+        return [Channel(each.topic, each.name) for each in self.channels]
+
+
+class DeadJobIn(ChosenDeadIn):
+    action: DeadAction
+    rate: int = Field(
+        0,
+        ge=0,
+        le=MAX_RATE,
+        description="of a requeue: messages of each channel that each node makes ready per second; 0 for all at once",
+    )
+
+
+class DeadCountOut(Schema):
+    counted_at: Milliseconds = Field(description="when the count began, unix milliseconds")
+    parts: list[DeadPart] = Field(description="by topic, channel and node; those without dead messages are left out")
+
+
 class JobOut(Schema):
     id: int
     kind: str
     noun: str = Field(description="what the subjects are, in the singular")
     parameters: Parameters
     state: JobState
-    total: int = Field(description="number of subjects; a job on messages counts batches")
+    total: int = Field(
+        description="number of subjects; a job on messages counts batches, one on dead messages requests"
+    )
     done_count: int
     partial_count: int = Field(description="done on some nodes only")
     failed_count: int
@@ -87,7 +140,7 @@ class SubjectOut(Schema):
     channel: str | None
     node: str = Field(description="id of the only node to act on; empty: all nodes that have it")
     state: SubjectState
-    message: str = Field(description="why it failed, or failed on some nodes")
+    message: str = Field(description="why it failed, or failed on some nodes; of dead messages, what was done")
 
 
 class SubjectsOut(Schema):

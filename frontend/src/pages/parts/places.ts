@@ -14,6 +14,7 @@ const GROUPS: { name: string; places: Place[] }[] = [
       { href: '/', text: 'Overview', pages: ['overview', 'counter'] },
       { href: '/topics', text: 'Topics', pages: ['topics', 'topic'] },
       { href: '/channels', text: 'Channels', pages: ['channels', 'channel'] },
+      { href: '/dead', text: 'Dead letters', pages: ['dead'] },
       { href: '/clients', text: 'Clients', pages: ['clients'] },
       { href: '/nodes', text: 'Nodes', pages: ['nodes', 'node', 'lookup'] },
     ],

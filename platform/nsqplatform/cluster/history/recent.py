@@ -20,7 +20,7 @@ LISTED: Mapping[Scope, Sequence[str]] = {
     "cluster": ("depth", "publish_rate", "finish_rate", "in_flight", "clients"),
     "node": ("depth", "publish_rate", "finish_rate"),
     "topic": ("depth", "publish_rate"),
-    "channel": ("depth", "finish_rate", "timeout_rate"),
+    "channel": ("depth", "finish_rate", "timeout_rate", "dead"),
 }
 """The metrics that lists and the overview show or filter by."""
 

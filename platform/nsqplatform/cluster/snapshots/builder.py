@@ -222,7 +222,7 @@ def drop_unknown_rates(
     of a channel in ``emptied``, and of one without a consumer who could have finished them.
     """
     keys, rates = share.figures.keys, share.rates
-    for name in ("emptied_rate", "rewound_rate"):
+    for name in ("emptied_rate", "rewound_rate", "death_rate"):
         rates[~is_counted, CHANNEL_RATES.index(name)] = np.nan
     finish_rates = rates[:, CHANNEL_RATES.index("finish_rate")]
     clients = CHANNEL_FIGURES.index("client_count")

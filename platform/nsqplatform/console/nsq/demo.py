@@ -37,8 +37,8 @@ def main(argv: Sequence[str]) -> int:
     """Run until ``--duration`` is over or a signal. Exit 1 if no broker answers."""
     parser = argparse.ArgumentParser(
         prog="nsq demo",
-        description="Traffic of a small shop: fast and slow consumers, retried failures, deferred messages, "
-        "an ephemeral channel, and one channel whose backlog grows. Ctrl-C ends it.",
+        description="Traffic of a small shop: fast and slow consumers, retried failures, messages that die, deferred "
+        "messages, an ephemeral channel, and one channel whose backlog grows. Ctrl-C ends it.",
     )
     parser.add_argument("--rate", type=positive, default=200.0, metavar="N", help="messages a second (%(default)g)")
     parser.add_argument("--duration", type=positive, metavar="SECONDS", help="end after this time")
@@ -53,6 +53,14 @@ def main(argv: Sequence[str]) -> int:
         help="a broker to publish to and to consume from (127.0.0.1:4150); repeatable",
     )
     parser.add_argument(
+        "--nsqd-http-address",
+        type=address,
+        action="append",
+        metavar="HOST:PORT",
+        help="a broker's HTTP address (127.0.0.1:4151, unless --nsqd-tcp-address is given); repeatable. While the "
+        "command runs, a policy lets messages die there",
+    )
+    parser.add_argument(
         "--lookupd-http-address",
         type=address,
         action="append",
@@ -62,12 +70,16 @@ def main(argv: Sequence[str]) -> int:
     )
     options = parser.parse_args(argv)
     brokers: list[Address] = options.nsqd_tcp_address or [parse_address("127.0.0.1:4150")]
+    over_http: list[Address] = options.nsqd_http_address or []
+    if not options.nsqd_http_address and not options.nsqd_tcp_address:
+        over_http = [parse_address("127.0.0.1:4151")]
     try:
         with latency_file(options.latencies) as finished:
             traffic = Traffic(
                 rate=options.rate,
                 nsqd_tcp_addresses=[str(broker.reachable) for broker in brokers],
                 lookupd_http_addresses=[str(each.reachable) for each in options.lookupd_http_address],
+                nsqd_http_addresses=[str(each.reachable) for each in over_http],
                 finished=finished,
             )
             asyncio.run(run(traffic, options.duration))
@@ -103,6 +115,8 @@ async def run(traffic: Traffic, duration_s: float | None) -> None:
     for signum in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(signum, interrupted.set)
     await traffic.start()
+    if traffic.nothing_dies:
+        print(f"nsq demo: no message will die: {traffic.nothing_dies}", file=sys.stderr)
     showing = asyncio.create_task(show(traffic.counts))
     try:
         async with asyncio.timeout(duration_s):

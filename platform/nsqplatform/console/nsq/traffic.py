@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import math
 import random
@@ -12,19 +13,24 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from aionsq import ClientError, Consumer, ConsumerOptions, Message, Producer
+from nsqcluster import Client, RequestFailed
+from nsqcluster.policies import Patterns, delete_node_policy, set_node_policy
 from nsqwire.errors import NSQError
 
 TICK_SECONDS = 0.05
 WAVE_SECONDS = 120.0
 """Period in which the rate varies by half, so that charts have a shape."""
 STOP_GRACE = timedelta(seconds=5)
+POISON_EVERY = 100
+"""One message of this number, of a topic with channels that give up, cannot be processed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Channel:
     """How a channel's consumers behave. ``work_seconds`` is the median of a log-normal, ``spread`` its sigma.
 
-    ``load`` is arrival rate / capacity: above 1, the channel's backlog grows.
+    ``load`` is arrival rate / capacity: above 1, the channel's backlog grows. With ``max_attempts``, some messages
+    always fail, and die after so many deliveries.
     """
 
     name: str
@@ -33,6 +39,7 @@ class Channel:
     failing: float = 0.0
     load: float = 0.5
     clients: int = 1
+    max_attempts: int = 0
 
     def sized(self, rate: float) -> tuple[int, float]:
         """Number of handlers and their median work in seconds, for which ``rate`` messages per second give ``load``."""
@@ -74,7 +81,7 @@ SHOP = (
     Topic(
         name="emails",
         share=0.08,
-        channels=(Channel(name="sender", work_seconds=0.25, spread=0.6, failing=0.1),),
+        channels=(Channel(name="sender", work_seconds=0.25, spread=0.6, failing=0.1, max_attempts=3),),
         deferred=0.25,
     ),
     Topic(
@@ -83,6 +90,7 @@ SHOP = (
         channels=(Channel(name="resize", work_seconds=0.5, load=1.4),),
     ),
 )
+GIVING_UP = [(topic, channel) for topic in SHOP for channel in topic.channels if channel.max_attempts]
 
 
 @dataclass
@@ -111,10 +119,16 @@ class Traffic:
         rate: float,
         nsqd_tcp_addresses: Sequence[str],
         lookupd_http_addresses: Sequence[str] = (),
+        nsqd_http_addresses: Sequence[str] = (),
         finished: Finished | None = None,
     ) -> None:
-        """``rate``: messages published per second in total. Consumers use the registries, if any are given."""
+        """``rate``: messages published per second in total. Consumers use the registries, if any are given. Some
+        messages die if all of ``nsqd_http_addresses`` accept policies."""
         self.counts = Counts()
+        self.nothing_dies = ""
+        """Why no message dies, although HTTP addresses are given."""
+        self._nsqd_http_addresses = nsqd_http_addresses
+        self._gives_up = False
         self._rate = rate
         self._producers = [Producer(address) for address in nsqd_tcp_addresses]
         self._lookupd_http_addresses = lookupd_http_addresses
@@ -129,6 +143,7 @@ class Traffic:
         try:
             for producer in self._producers:
                 await producer.start()
+            await self._set_policies()
             for topic in SHOP:
                 for channel in topic.channels:
                     await self._consume(topic, channel)
@@ -136,6 +151,27 @@ class Traffic:
             await self.stop()
             raise
         self._running += [asyncio.create_task(self._publish(topic)) for topic in SHOP]
+
+    async def _set_policies(self) -> None:
+        """Have the nodes limit the deliveries of the channels with ``max_attempts``, until ``stop``."""
+        try:
+            async with Client() as http:
+                for address in self._nsqd_http_addresses:
+                    for topic, channel in GIVING_UP:
+                        await set_node_policy(
+                            http, address, Patterns(topic.name, channel.name), {"max_attempts": channel.max_attempts}
+                        )
+        except RequestFailed as error:
+            self.nothing_dies = str(error)
+        else:
+            self._gives_up = bool(self._nsqd_http_addresses)
+
+    async def _delete_policies(self) -> None:
+        async with Client() as http:
+            for address in self._nsqd_http_addresses if self._gives_up else ():
+                for topic, channel in GIVING_UP:
+                    with contextlib.suppress(RequestFailed):  # the node has ended, too
+                        await delete_node_policy(http, address, Patterns(topic.name, channel.name))
 
     async def stop(self) -> None:
         """Stop publishing, wait for running handlers, and close all connections."""
@@ -145,6 +181,7 @@ class Traffic:
             await producer.close(STOP_GRACE)
         await asyncio.gather(*(consumer.stop(STOP_GRACE) for consumer in self._consumers))
         await asyncio.gather(*self._running, return_exceptions=True)
+        await self._delete_policies()
 
     async def _consume(self, topic: Topic, channel: Channel) -> None:
         handlers, work_seconds = channel.sized(self._rate * topic.share)
@@ -156,7 +193,8 @@ class Traffic:
 
         async def handle(message: Message) -> None:
             await asyncio.sleep(work_seconds * self._random.lognormvariate(0, channel.spread))
-            if self._random.random() < channel.failing:
+            is_poison = self._gives_up and channel.max_attempts and int(message.id, 16) % POISON_EVERY == 0
+            if is_poison or self._random.random() < channel.failing:
                 message.requeue(timedelta(seconds=self._random.uniform(1, 5)), backoff=False)
                 self.counts.requeued += 1
                 return

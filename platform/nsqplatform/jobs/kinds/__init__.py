@@ -6,7 +6,9 @@ from django.core.exceptions import ValidationError
 
 from nsqcluster import Action
 from nsqplatform.cluster.messages.actions import MessageAction
+from nsqplatform.cluster.messages.dead import DeadAction
 from nsqplatform.jobs.kinds.actions import Tombstone, TopicOrChannelAction
+from nsqplatform.jobs.kinds.dead import DeadKind
 from nsqplatform.jobs.kinds.kind import Kind
 from nsqplatform.jobs.kinds.messages import MessagesKind
 
@@ -20,6 +22,7 @@ KINDS: dict[str, Kind] = {
         TopicOrChannelAction(Action.DELETE, is_repeatable=True),
         Tombstone(),
         *(MessagesKind(action) for action in MessageAction),
+        *(DeadKind(action) for action in DeadAction),
     )
 }
 """By name."""

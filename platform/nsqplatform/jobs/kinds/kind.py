@@ -51,7 +51,8 @@ class Subject(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The outcome for one subject. ``message`` says why it was not ``done``; ``results``: of each server."""
+    """The outcome for one subject. ``message`` says why it was not ``done``, or what was done if the subject does not
+    say it; ``results``: of each server."""
 
     state: Literal["done", "partial", "failed"]
     message: str = ""
