@@ -175,8 +175,11 @@ def shows_policy(at: Prepared, found: list[policies.ChannelPolicy]) -> bool:
 
 
 async def is_policy(at: Prepared, results: list[Result], values: policies.Values | None) -> bool:
-    found = (await policies.node_policies(at.client, at.nsqd)).get(Patterns(at.topic))
-    return outcomes(results) == {("nsqd", "done")} and found == values
+    return outcomes(results) == {("nsqd", "done")} and await node_has_policy(at, values)
+
+
+async def node_has_policy(at: Prepared, values: policies.Values | None) -> bool:
+    return (await policies.node_policies(at.client, at.nsqd)).get(Patterns(at.topic)) == values
 
 
 async def is_mended(at: Prepared, results: list[Result]) -> bool:
@@ -316,6 +319,16 @@ CASES: dict[Callable[..., Any], Case] = {
     messages.requeue: brokerds(
         lambda at: (*of_topic(at), [at.message_id]), lambda at, found: (found.requeued, found.not_found) == (1, [])
     ),
+    messages.requeue_dead: brokerds(
+        lambda at: (*of_topic(at), messages.ChosenDead()),
+        lambda at, count: count == 0,
+        lambda at: {"rate": 0, "timeout_s": 5.0},
+    ),
+    messages.remove_dead: brokerds(
+        lambda at: (*of_topic(at), messages.ChosenDead()),
+        lambda at, count: count == 0 and depth_becomes(at.strict, at.topic, 1),
+        lambda at: {"timeout_s": 5.0},
+    ),
     posts.post_everywhere: case(
         lambda at: (at.client, "nsqd", {"node": at.nsqd}, "/topic/empty", {"topic": at.topic}),
         lambda at, results: outcomes(results) == {("nsqd", "done")},
@@ -330,6 +343,13 @@ CASES: dict[Callable[..., Any], Case] = {
     ),
     policies.delete_policy: with_policy(
         lambda at: (at.cluster, Patterns(at.topic)), lambda at, results: is_policy(at, results, None)
+    ),
+    policies.set_node_policy: with_policy(
+        lambda at: (at.client, at.nsqd, Patterns(at.topic), {"max_attempts": 9}),
+        lambda at, nothing: node_has_policy(at, {"max_attempts": 9}),
+    ),
+    policies.delete_node_policy: with_policy(
+        lambda at: (at.client, at.nsqd, Patterns(at.topic)), lambda at, nothing: node_has_policy(at, None)
     ),
     policies.mend: with_policy(
         lambda at: (
