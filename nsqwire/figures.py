@@ -81,6 +81,8 @@ class Figure:
     """Whether code of the platform computes it from other data."""
     is_collected: bool = True
     """Whether the collector reads it, if nsqd reports it; others are only in nsqadmin's API."""
+    ours_only: bool = False
+    """Of a rate of channels: whether it is unknown for Go's nsqd, which does not report its counter."""
     in_row: bool = True
     """Whether rows of the API and the websocket have it."""
     in_share: bool = False
@@ -138,6 +140,8 @@ FIGURES: tuple[Figure, ...] = (
     Figure("channel", "dead_operator_count", GAUGE, "messages", "of those, buried by an operator",
            key="dead_by_reason.operator"),
     Figure("channel", "died_count", COUNTER, "messages", "died; 0 for Go's nsqd"),
+    Figure("channel", "dropped_count", COUNTER, "messages",
+           "dropped by a policy: too old, or too many; 0 for Go's nsqd"),
     Figure("channel", "zone_local_msg_count", COUNTER, "messages", "sent to clients in the node's zone",
            in_row=False, is_collected=False),
     Figure("channel", "region_local_msg_count", COUNTER, "messages", "sent to clients elsewhere in its region",
@@ -156,11 +160,15 @@ FIGURES: tuple[Figure, ...] = (
     Figure("channel", "timeout_rate", RATE, "messages/s", "timed out", rate_of="timeout_count", history="timeout_rate",
            alert=Alert("Timeouts", "Messages that time out in flight, per second.")),
     Figure("channel", "emptied_rate", RATE, "messages/s", "removed by operators; unknown for Go's nsqd",
-           rate_of="emptied_count", history="emptied_rate"),
+           rate_of="emptied_count", history="emptied_rate", ours_only=True),
     Figure("channel", "rewound_rate", RATE, "messages/s", "returned by a rewind; unknown for Go's nsqd",
-           rate_of="rewound_count", history="rewound_rate"),
+           rate_of="rewound_count", history="rewound_rate", ours_only=True),
+    Figure("channel", "drop_rate", RATE, "messages/s", "dropped by a policy; unknown for Go's nsqd",
+           rate_of="dropped_count", history="drop_rate", ours_only=True,
+           alert=Alert("Drops", "Messages per second that a channel drops, because they are too old or too many. Go's "
+                       "nsqd drops none.")),
     Figure("channel", "death_rate", RATE, "messages/s", "died; unknown for Go's nsqd", rate_of="died_count",
-           history="death_rate",
+           history="death_rate", ours_only=True,
            alert=Alert("Deaths", "Messages that die, per second. Go's nsqd has none.")),
     Figure("channel", "oldest_age_ms", AGE, "ms", "age of the oldest message that is not finished",
            computed=True, history="oldest_age_ms",

@@ -12,6 +12,7 @@ export type Metric =
   | 'death_rate'
   | 'deferred'
   | 'depth'
+  | 'drop_rate'
   | 'emptied_rate'
   | 'finish_rate'
   | 'in_flight'

@@ -141,6 +141,7 @@ export class History {
       deferred: (channel) => channel.deferred_count,
       dead: (channel) => channel.dead_count,
       death_rate: (channel) => channel.death_rate,
+      drop_rate: (channel) => channel.drop_rate,
       p50_ms: (channel) => channel.p50_ms,
       p99_ms: (channel) => channel.p99_ms,
     },

@@ -31,6 +31,7 @@ from nsqwire.units import Milliseconds
 
 TOPIC_RATES = [figure.name for figure in of_scope("topic") if figure.rate_of]
 CHANNEL_RATES = [figure.name for figure in of_scope("channel") if figure.rate_of]
+OURS_ONLY = [figure.name for figure in of_scope("channel") if figure.ours_only]
 TOPIC_COUNTERS = [TOPIC_FIGURES.index(figure.rate_of) for figure in of_scope("topic") if figure.rate_of]
 CHANNEL_COUNTERS = [CHANNEL_FIGURES.index(figure.rate_of) for figure in of_scope("channel") if figure.rate_of]
 """The columns of the counters of these rates."""
@@ -222,7 +223,7 @@ def drop_unknown_rates(
     of a channel in ``emptied``, and of one without a consumer who could have finished them.
     """
     keys, rates = share.figures.keys, share.rates
-    for name in ("emptied_rate", "rewound_rate", "death_rate"):
+    for name in OURS_ONLY:
         rates[~is_counted, CHANNEL_RATES.index(name)] = np.nan
     finish_rates = rates[:, CHANNEL_RATES.index("finish_rate")]
     clients = CHANNEL_FIGURES.index("client_count")
