@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -21,7 +21,7 @@ from brokerd.journal.journal import Journal, room_for
 from brokerd.journal.recovery import recover
 from brokerd.journal.state import ChannelState, NodeState, TopicState
 from brokerd.log.log import Log
-from brokerd.policies import Policies
+from brokerd.policies import Patterns, Policies
 from brokerd.policy import Values
 from brokerd.removal import Removal
 from brokerd.retention import Retention
@@ -66,8 +66,10 @@ class Broker:
         now: Callable[[], Seconds],
         call_soon: Callable[[Callable[[], None]], object],
         call_at: CallAt,
+        policies: Mapping[Patterns, Values] | None = None,
     ) -> None:
-        """Lock the data path, import nsqd's files in it, and recover its state.
+        """Lock the data path, import nsqd's files in it, and recover its state. ``policies`` are those of the settings'
+        file.
 
         Raises DataPathLocked and OSError. With nothing changed, raises CorruptState if the state cannot be read,
         ImportFailed if nsqd's metadata cannot be read, and UnsupportedFormat if a file is of a newer release.
@@ -109,7 +111,7 @@ class Broker:
             self._unsynced_ns = UNSYNCED_NS + settings.sync_timeout // timedelta(microseconds=1) * 1000
         clock = NodeClock(now, state.clock, boot, lambda offset: self.storage.append(records.clock(offset)))
         self.runtime = Runtime(settings, clock, now=now, call_soon=call_soon, call_at=call_at)
-        self.runtime.policies = Policies(self.runtime.policies.default, state.policies)
+        self.runtime.policies = Policies(self.runtime.policies.default, state.policies, policies)
         self.runtime.publish = lambda name, bodies: self.topic(name).publish(bodies)
         self.runtime.when_stored = self.storage.when_stored
         self._restore(state)

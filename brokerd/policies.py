@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Final, NamedTuple
 
-from brokerd.policy import InvalidPolicy, Policy, Values
+from brokerd.policy import InvalidPolicy, Policy, Values, checked
 
 MAX_RULES: Final = 1000
 _PATTERN: Final = re.compile(r"[.a-zA-Z0-9_*?-]{1,64}(?:#ephemeral)?")
@@ -48,20 +49,53 @@ def _specificity(pattern: str) -> tuple[bool, int]:
     return not wildcards, len(pattern) - wildcards
 
 
-class Policies:
-    """The policies of a node. ``default`` is that of its settings, whose keys apply where a policy has none."""
+def policies_in_file(path: str) -> dict[Patterns, Values]:
+    """The tables ``[[policies]]`` of the TOML file of settings. Raises InvalidPolicy with the table's number."""
+    with open(path, "rb") as file:
+        tables = tomllib.load(file).get("policies", [])
+    if not isinstance(tables, list):
+        raise InvalidPolicy("policies are tables [[policies]]")
+    found: dict[Patterns, Values] = {}
+    for number, table in enumerate(tables, 1):
+        try:
+            patterns, values = _of_table(table)
+            if patterns in found:
+                raise InvalidPolicy(f"an earlier one has the pattern {patterns[0]} and the channel {patterns[1]}, too")
+        except InvalidPolicy as error:
+            raise InvalidPolicy(f"policy {number} of {path}: {error}") from None
+        found[patterns] = values
+    return found
 
-    def __init__(self, default: Policy, values: Mapping[Patterns, Values]) -> None:
+
+def _of_table(table: object) -> tuple[Patterns, Values]:
+    values = dict(table) if isinstance(table, dict) else {}
+    topic, channel = values.pop("pattern", None), values.pop("channel", "*")
+    for key, pattern in (("pattern", topic), ("channel", channel)):
+        if not isinstance(pattern, str) or not is_pattern(pattern):
+            raise InvalidPolicy(f"{key}: must be a glob of names, such as orders.*")
+    return (topic, channel), checked(values, channel)
+
+
+class Policies:
+    """The policies of a node. ``default`` is that of its settings, whose keys apply where a policy has none.
+
+    ``fixed`` are those of the settings' file, which apply in place of others with the same patterns.
+    """
+
+    def __init__(
+        self, default: Policy, values: Mapping[Patterns, Values], fixed: Mapping[Patterns, Values] | None = None
+    ) -> None:
         self.default = default
         self.values = dict(values)
-        """The keys by the patterns of topic and channel."""
-        rules = [Rule(topic, channel, each) for (topic, channel), each in values.items()]
+        """The keys of those that were set while the node ran, by the patterns of topic and channel."""
+        self.fixed = dict(fixed or {})
+        rules = [Rule(topic, channel, each) for (topic, channel), each in (self.values | self.fixed).items()]
         self.rules = sorted(rules, key=lambda rule: rule.rank, reverse=True)
         """All policies, the most specific first."""
 
     def changed(self, values: Mapping[Patterns, Values]) -> Policies:
         """The policies of the same node with other ``values``. Raises InvalidPolicy if dead topics are in a circle."""
-        changed = Policies(self.default, values)
+        changed = Policies(self.default, values, self.fixed)
         changed.check_dead_topics()
         return changed
 

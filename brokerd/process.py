@@ -35,6 +35,8 @@ from brokerd.net.latency_rotation import rotate_latencies
 from brokerd.net.peers import LookupPeers
 from brokerd.net.statsd import Statsd
 from brokerd.net.tcp import serve_tcp
+from brokerd.policies import Patterns, policies_in_file
+from brokerd.policy import InvalidPolicy, Values
 from brokerd.settings import BrokerSettings, InvalidSettings
 from brokerd.syncer import Syncer
 from brokerd.timers import never_early
@@ -111,7 +113,13 @@ async def serve(settings: BrokerSettings) -> None:
     if not kernel.COMPILED:
         log.warning("the compiled kernel is not in use: messages cost about ten times the processor time")
     try:
-        broker = Broker(settings, now=loop.time, call_soon=loop.call_soon, call_at=never_early(loop.call_at))
+        broker = Broker(
+            settings,
+            now=loop.time,
+            call_soon=loop.call_soon,
+            call_at=never_early(loop.call_at),
+            policies=_policies(settings),
+        )
     except OSError as error:
         raise DataPathFailed(f"cannot use data-path: {error}") from error
     broker.storage.syncer = syncer = Syncer(
@@ -131,6 +139,7 @@ async def serve(settings: BrokerSettings) -> None:
     gc.freeze()  # recovered objects live as long as the process, so the collector need not examine them
     gc.enable()
     try:
+        _check_dead_topics(broker)
         tls, auth = _tls(settings), _auth_servers(settings)
         listeners = _listen(settings)
     except (InvalidSettings, ListenFailed):
@@ -156,6 +165,22 @@ def _dump_and_exit() -> None:
     with contextlib.suppress(Exception):  # standard error may be closed
         faulthandler.dump_traceback()
     os._exit(2)
+
+
+def _policies(settings: BrokerSettings) -> dict[Patterns, Values]:
+    """The policies of the settings' file. Raises InvalidSettings."""
+    try:
+        return policies_in_file(settings.config) if settings.config else {}
+    except InvalidPolicy as error:
+        raise InvalidSettings(str(error)) from None
+
+
+def _check_dead_topics(broker: Broker) -> None:
+    """Raise InvalidSettings if the policies of the file, with those that were set earlier, form a circle."""
+    try:
+        broker.runtime.policies.check_dead_topics()
+    except InvalidPolicy as error:
+        raise InvalidSettings(f"policies of {broker.settings.config}, with those that were set: {error}") from None
 
 
 # These functions import libraries only if they are needed: each takes a tenth of a second or more.

@@ -30,7 +30,8 @@ from nsqcluster.targets import FIND_S, ClusterUnreachable, NotInCluster, find
 NO_POLICIES: Final = "this node has no policies (nsqd)"
 NONE_HAS_POLICIES: Final = "no node of the cluster has policies: Go's nsqd has none"
 _REFUSED: Final = re.compile(
-    r"400 (INVALID_ARG_PATTERN|INVALID_ARG_CHANNEL|INVALID_POLICY|TOO_MANY_POLICIES)(?: (.*))?", re.DOTALL
+    r"400 (INVALID_ARG_PATTERN|INVALID_ARG_CHANNEL|INVALID_POLICY|POLICY_IN_FILE|TOO_MANY_POLICIES)(?: (.*))?",
+    re.DOTALL,
 )
 _KEY: Final = re.compile(r"(\w+): (.*)", re.DOTALL)
 _PATTERN_RULE: Final = "a pattern has 1 to 64 of the characters .a-zA-Z0-9_-, * and ?, and may end in #ephemeral"
@@ -351,6 +352,8 @@ def _refusal(result: Result) -> PolicyRefused | None:
     code, reason = refused[1], refused[2] or ""
     if code in ("INVALID_ARG_PATTERN", "INVALID_ARG_CHANNEL"):
         return PolicyRefused("topic_pattern" if code == "INVALID_ARG_PATTERN" else "channel_pattern", _PATTERN_RULE)
+    if code == "POLICY_IN_FILE":
+        return PolicyRefused("topic_pattern", "the policy is in the settings file of the node; change it there")
     if code == "TOO_MANY_POLICIES":
         return PolicyRefused("policy", "the node has as many policies as it can; delete one first")
     key = _KEY.fullmatch(reason)

@@ -23,12 +23,18 @@ class PolicyVerbs:
     def list(self, request: Request) -> Response:
         """All policies, the most specific first."""
         rules = self._broker.runtime.policies.rules
-        policies = [{"pattern": each.topic, "channel": each.channel, "policy": each.values} for each in rules]
+        policies: list[dict[str, object]] = [
+            {"pattern": each.topic, "channel": each.channel, "policy": each.values} for each in rules
+        ]
+        fixed = self._broker.runtime.policies.fixed
+        for each in policies:
+            if (each["pattern"], each["channel"]) in fixed:
+                each["in_file"] = True
         return Response(200, encode_without_floats({"policies": policies}), (JSON_HEADER, NSQ_HEADER))
 
     def set(self, request: Request) -> Response:
         """Set the policy of the channels whose topic and name match two patterns; an earlier one is replaced."""
-        topic, channel = _patterns(request)
+        topic, channel = self._changeable(request)
         known = self._broker.runtime.policies.values
         if (topic, channel) not in known and len(known) >= MAX_RULES:
             raise HTTPError(400, "TOO_MANY_POLICIES")
@@ -41,12 +47,19 @@ class PolicyVerbs:
     def delete(self, request: Request) -> Response:
         """Delete the policy of two patterns."""
         try:
-            found = self._broker.delete_policy(*_patterns(request))
+            found = self._broker.delete_policy(*self._changeable(request))
         except InvalidPolicy as error:
             raise HTTPError(400, f"INVALID_POLICY {error}") from None
         if not found:
             raise HTTPError(404, "POLICY_NOT_FOUND")
         return empty()
+
+    def _changeable(self, request: Request) -> tuple[str, str]:
+        """The patterns of a policy that is not in the settings' file. Raises HTTPError."""
+        patterns = _patterns(request)
+        if patterns in self._broker.runtime.policies.fixed:
+            raise HTTPError(400, "POLICY_IN_FILE")
+        return patterns
 
 
 def _patterns(request: Request) -> tuple[str, str]:

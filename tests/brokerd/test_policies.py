@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -185,3 +186,62 @@ def test_which_policy_applies_does_not_depend_on_the_order_in_which_they_were_se
     one = Policies(Policy(), values).rule_for(topic, channel)
     other = Policies(Policy(), dict(reversed(values.items()))).rule_for(topic, channel)
     assert one == other
+
+
+FILE = """
+[[policies]]
+pattern = "orders.*"
+max_attempts = 7
+
+[[policies]]
+pattern = "orders.eu"
+channel = "audit"
+msg_ttl = "1h"
+expired = "dead"
+"""
+
+
+def test_policies_of_the_settings_file_apply_and_are_changed_there_only(start_broker: Start, tmp_path: Path) -> None:
+    """They go before one with the same patterns that was set while the broker ran, which is back without them."""
+    config = tmp_path / "nsqd.toml"
+    config.write_text("")
+    broker = start_broker(f"--config={config}")
+    set_policy(broker, "orders.*", max_attempts=3)
+    set_policy(broker, "mail", max_attempts=1)
+    broker.stop()
+    config.write_text(FILE)
+    broker.start().wait_until_ready()
+    assert broker.get("/policies")["policies"] == [
+        {"pattern": "orders.eu", "channel": "audit", "policy": {"msg_ttl": "1h", "expired": "dead"}, "in_file": True},
+        {"pattern": "mail", "channel": "*", "policy": {"max_attempts": 1}},
+        {"pattern": "orders.*", "channel": "*", "policy": {"max_attempts": 7}, "in_file": True},
+    ]
+    for path, body in (("/policy", b'{"max_attempts":1}'), ("/policy/delete", b"")):
+        refused = broker.request("POST", f"{path}?pattern=orders.*", body)
+        assert (refused.status, json.loads(refused.text)) == (400, {"message": "POLICY_IN_FILE"})
+    broker.stop()
+    config.write_text("")
+    broker.start().wait_until_ready()
+    assert policies_of(broker) == [("mail", "*", {"max_attempts": 1}), ("orders.*", "*", {"max_attempts": 3})]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("policies = 3", "policies are tables [[policies]]"),
+        ("[[policies]]\nmax_attempts = 3", "policy 1 of {path}: pattern: must be a glob of names, such as orders.*"),
+        ('[[policies]]\npattern = "a"\nmax_atempts = 3', "policy 1 of {path}: max_atempts: unknown key; there are "),
+        (2 * '[[policies]]\npattern = "a"\nmax_depth = 0\n', "policy 2 of {path}: an earlier one has the pattern a"),
+        ('[[policies]]\npattern = "*"\ndead_topic = "d"', "dead_topic: dead messages would go in a circle: d -> d"),
+    ],
+)
+def test_a_settings_file_with_a_policy_that_cannot_be_ends_the_start(
+    start_broker: Start, tmp_path: Path, text: str, message: str
+) -> None:
+    """With status 1, and one line that names the policy and what is wrong."""
+    config = tmp_path / "nsqd.toml"
+    config.write_text(text)
+    broker = start_broker(f"--config={config}", ready=False)
+    assert broker.wait_for_exit() == 1
+    assert message.replace("{path}", str(config)) in broker.output
+    assert "Traceback" not in broker.output
