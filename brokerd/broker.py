@@ -15,6 +15,7 @@ from brokerd.client import Client
 from brokerd.clock import NodeClock, boot_id
 from brokerd.data_path import TOPICS, DataPath, DataPathMoved
 from brokerd.disk_reserve import DiskReserve
+from brokerd.drain import Drain
 from brokerd.formats import check_formats
 from brokerd.journal import records
 from brokerd.journal.journal import Journal, room_for
@@ -87,6 +88,7 @@ class Broker:
         self._data_path = DataPath(settings.data_path or ".")
         retention = Retention.of(settings.retention, settings.retention_bytes)
         self.storage = Storage(self._data_path, retention, DiskReserve.of(settings.disk_reserve), self.topics)
+        self.drain = Drain(self.storage, self.topics, now)
         self._directories = TopicDirectories(self._data_path.path / TOPICS)
         self._removal = Removal()
         data_path = self._data_path.path

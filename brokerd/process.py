@@ -29,6 +29,7 @@ from brokerd.lookup_session import Identity
 from brokerd.memory import CollectorPauses, release_memory
 from brokerd.net.background import Background
 from brokerd.net.data_path_checks import check_data_path, retry_refused_writes
+from brokerd.net.drain_end import end_when_drained
 from brokerd.net.http import Ports, broker_router
 from brokerd.net.idle_topics import unmap_idle_topics
 from brokerd.net.latency_rotation import rotate_latencies
@@ -105,8 +106,8 @@ async def serve(settings: BrokerSettings) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)  # a second signal has no effect
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     loop.add_signal_handler(signal.SIGQUIT, _dump_and_exit)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the broker has started
 
     log.info("%s", version_text("nsqd"))
     log.info("ID: %d", settings.node_id)
@@ -122,6 +123,9 @@ async def serve(settings: BrokerSettings) -> None:
         )
     except OSError as error:
         raise DataPathFailed(f"cannot use data-path: {error}") from error
+    timeout_s, takes_publishes = settings.drain_timeout.total_seconds(), settings.drain_publishes
+    begin_drain = partial(broker.drain.begin, timeout_s=timeout_s, takes_publishes=takes_publishes)
+    loop.add_signal_handler(signal.SIGUSR1, begin_drain)
     broker.storage.syncer = syncer = Syncer(
         every=settings.sync_every,
         timeout=settings.sync_timeout,
@@ -293,6 +297,7 @@ async def _serve_on(
     background.start(check_data_path(broker))
     background.start(retry_refused_writes(broker))
     background.start(unmap_idle_topics(broker))
+    background.start(end_when_drained(broker, stop))
     if settings.e2e_processing_latency_percentile:
         background.start(rotate_latencies(broker, latencies, settings.e2e_processing_latency_window_time))
     if settings.statsd_address:

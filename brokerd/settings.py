@@ -97,6 +97,10 @@ class BrokerSettings(Settings, env="BROKERD_"):
     disk_reserve: str = setting(
         "", "Publishes are refused while less of the disk is free, such as 5% or 2GB.", shown="none"
     )
+    drain_timeout: timedelta = setting(
+        "10m", "Time after which a drained node ends although messages are left; 0: when it is empty.", min="0s"
+    )
+    drain_publishes: bool = setting(False, "Take publishes while the node is drained.")
     queue_scan_worker_pool_max: int = setting(4, "No effect: timers are exact, nothing is scanned.", min=1)
     queue_scan_selection_count: int = setting(20, "No effect: timers are exact, nothing is scanned.", min=1)
 

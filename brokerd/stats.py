@@ -160,8 +160,11 @@ class StatsQuery:
 
 
 def health_of(broker: Broker) -> str:
-    """``OK``, or ``NOK - `` and the last error of the disk."""
-    return "OK" if broker.storage.health_error is None else f"NOK - {broker.storage.health_error}"
+    """``OK``, or ``NOK - `` and the last error of the disk, or that the node is being drained."""
+    error = broker.storage.health_error
+    if broker.drain.draining is not None:
+        error = f"the node is being drained: {broker.drain.left} messages are left"
+    return "OK" if error is None else f"NOK - {error}"
 
 
 def chosen_topics(broker: Broker, query: StatsQuery) -> list[Topic] | None:

@@ -12,7 +12,7 @@ from brokerd.data_path import TOPICS, DataPath, DataPathMoved
 from brokerd.disk_reserve import ReserveReached
 from brokerd.journal.journal import CHANGE_BYTES, Background, Journal
 from brokerd.refused_write import RefusedWrite
-from nsqwire.errors import BelowReserve, PublishFailed
+from nsqwire.errors import BelowReserve, Drained, PublishFailed
 
 if TYPE_CHECKING:
     from brokerd.disk_reserve import DiskReserve
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from brokerd.syncer import Done, Syncer
 
 logger = logging.getLogger("brokerd")
+
+
+class NodeDrained(OSError):
+    """Publishes are refused because the node is being drained."""
 
 
 class RetainingTopic(Protocol):
@@ -54,8 +58,8 @@ class Storage:
         self.syncer: Syncer | None = None
         """The syncer, which is notified of writes. None until the process sets it, and in ``nsq repair``."""
         self.refusal: OSError | None = None
-        """Why publishes are refused: a failed fsync, which is final, a moved data path, or a reached reserve of the
-        disk. None: they are accepted."""
+        """Why publishes are refused: a failed fsync, which is final, a moved data path, a drain, too little free space.
+        None: they are accepted."""
         self.refused_write: RefusedWrite | None = None
         """The last write of messages that failed; None if one succeeded since."""
         self.lost_message_count = 0
@@ -211,7 +215,7 @@ class Storage:
         try:
             self._data_path.check()
         except DataPathMoved as error:
-            if self.refusal is None:
+            if self._is_refusal_passing:
                 self._log_unhealthy(error)
                 self.refusal = error
         else:
@@ -222,8 +226,18 @@ class Storage:
     def require_publishing(self) -> None:
         """Raise PublishFailed while publishes are refused."""
         if self.refusal is not None:
-            kind = BelowReserve if isinstance(self.refusal, ReserveReached) else PublishFailed
-            raise kind(str(self.refusal))
+            kinds = {ReserveReached: BelowReserve, NodeDrained: Drained}
+            raise kinds.get(type(self.refusal), PublishFailed)(str(self.refusal))
+
+    def set_drained(self, refusal: NodeDrained | None) -> None:
+        """Refuse publishes because the node is being drained; None: no longer. A refusal for ever goes before."""
+        if self._is_refusal_passing:
+            self.refusal = refusal
+            self.check_reserve()
+
+    @property
+    def _is_refusal_passing(self) -> bool:
+        return self.refusal is None or isinstance(self.refusal, (ReserveReached, NodeDrained))
 
     def check_reserve(self) -> None:
         """Refuse publishes while less of the disk is free than its reserve. Another refusal goes before."""

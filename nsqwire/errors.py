@@ -49,6 +49,10 @@ class BelowReserve(PublishFailed):
     """A publish was refused because the disk has less free than its reserve. nsqd has no such error."""
 
 
+class Drained(PublishFailed):
+    """A publish was refused because the node is being drained. nsqd has no such error."""
+
+
 class PubFailed(PublishFailed):
     """PublishFailed, as PUB reports it."""
 
@@ -124,6 +128,7 @@ REPLIES: dict[type[NSQError], Reply] = {
     BadChannel: Reply("E_BAD_CHANNEL", (400, "INVALID_ARG_CHANNEL"), fatal=True),
     BadMessage: Reply("E_BAD_MESSAGE", (413, "BAD_MESSAGE"), fatal=True),
     PublishFailed: Reply("E_PUB_FAILED", (503, "EXITING"), fatal=True),
+    Drained: Reply("E_PUB_FAILED", (503, "DRAINING"), fatal=True),
     BelowReserve: Reply("E_PUB_FAILED", (503, "DISK_RESERVE"), fatal=True),
     TopicFull: Reply("E_PUB_FAILED", (503, "TOPIC_FULL"), fatal=True),
     PubFailed: Reply("E_PUB_FAILED", (503, "EXITING"), fatal=True),

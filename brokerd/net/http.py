@@ -14,6 +14,7 @@ from brokerd.last_stats import previous_stats
 from brokerd.latency import RecentLatencies
 from brokerd.memory import CollectorPauses, memory_stats
 from brokerd.net.http_config import Config
+from brokerd.net.http_drain import DrainVerbs
 from brokerd.net.http_policies import PolicyVerbs
 from brokerd.net.http_publish import Publishing
 from brokerd.net.http_topics import ChannelVerbs, TopicVerbs
@@ -60,8 +61,8 @@ class StatusEndpoints:
         self._pauses = pauses
 
     def ping(self, request: Request) -> Response:
-        """``OK`` if messages and changes can be stored; otherwise status 500 with the error."""
-        if self._broker.storage.health_error is None:
+        """``OK`` if messages and changes can be stored; otherwise, or if the node is being drained, status 500."""
+        if self._broker.storage.health_error is None and self._broker.drain.draining is None:
             return PING_OK
         return text_response(health_of(self._broker), 500, nsq=False)
 
@@ -155,6 +156,7 @@ class StatusEndpoints:
             broker = self._broker
             tail.update(node_id=broker.node_id, boot_id=broker.boot_id, uptime_ns=self._uptime_ns)
             tail["lost_message_count"] = broker.storage.lost_message_count
+            tail["drain"] = broker.drain.to_json()
         end = encode(tail)[1:]
         if include_previous:
             end = end[:-1] + b',"previous_boot":' + previous_stats(self._broker.data_path) + b"}"
@@ -204,6 +206,7 @@ def broker_router(
     topics = TopicVerbs(broker)
     channels = ChannelVerbs(broker)
     policies = PolicyVerbs(broker)
+    drain = DrainVerbs(broker)
     config = Config(broker.settings, peers, http_port=http_port)
 
     max_msg_size, max_body_size = broker.settings.max_msg_size, broker.settings.max_body_size
@@ -233,6 +236,9 @@ def broker_router(
     router.add("GET", "/policies", policies.list)
     router.add("POST", "/policy", policies.set)
     router.add("POST", "/policy/delete", policies.delete)
+    router.add("GET", "/drain", drain.get)
+    router.add("POST", "/drain", drain.begin)
+    router.add("POST", "/drain/cancel", drain.cancel)
     router.add("GET", "/config/:opt", config.get)
     router.add("PUT", "/config/:opt", config.put, too_big="INVALID_VALUE", max_body_size=max_msg_size)
     add_profiling(router, index="/debug/pprof/")

@@ -160,18 +160,30 @@ class LookupPeers:
     def __init__(self, broker: Broker, identity: Identity) -> None:
         self._broker = broker
         self._identity = identity
+        self._addresses: list[str] = []
+        self._is_withdrawn = False
         self._peers: dict[str, LookupPeer] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         broker.observers.append(self._observe)
+        broker.drain.observers.append(self._withdraw)
 
     @property
     def addresses(self) -> list[str]:
         """The addresses of the registries, ``host:port``."""
-        return list(self._peers)
+        return self._addresses
 
     def set_addresses(self, addresses: Iterable[str]) -> None:
         """Connect to new addresses at once, and disconnect from those that are not in ``addresses``."""
-        wanted = list(dict.fromkeys(addresses))
+        self._addresses = list(dict.fromkeys(addresses))
+        self._connect()
+
+    def _withdraw(self, is_withdrawn: bool) -> None:
+        """Disconnect from all registries, which then list the node no longer, or connect again."""
+        self._is_withdrawn = is_withdrawn
+        self._connect()
+
+    def _connect(self) -> None:
+        wanted = [] if self._is_withdrawn else self._addresses
         for address in self._peers.keys() - set(wanted):
             self._in_background(self._peers.pop(address).close())
         self._peers = {address: self._peers.get(address) or self._open(address) for address in wanted}
@@ -179,6 +191,7 @@ class LookupPeers:
     async def close(self) -> None:
         """Close every connection."""
         self._broker.observers.remove(self._observe)
+        self._broker.drain.observers.remove(self._withdraw)
         peers, self._peers = list(self._peers.values()), {}
         for task in self._tasks:
             task.cancel()

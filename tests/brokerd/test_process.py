@@ -53,6 +53,8 @@ NSQD_FLAGS = frozenset(
 )
 OUR_FLAGS = {
     "disk-reserve",
+    "drain-publishes",
+    "drain-timeout",
     "log-format",
     "max-attempts",
     "max-unfinished-size",
@@ -219,13 +221,6 @@ def test_a_consumer_that_does_not_read_neither_delays_the_end_nor_costs_messages
     consumer.ok(b"SUB t c\n")
     consumer.send(b"RDY 100\n")
     assert {len(consumer.message()[2]) for _ in range(100)} == {200_000}
-
-
-def test_sigusr1_is_ignored(broker):
-    """A supervisor that sends it to every process does no harm."""
-    broker.process.send_signal(signal.SIGUSR1)
-    assert broker.request("GET", "/ping").text == "OK"
-    assert broker.terminate() == 0
 
 
 def test_a_data_path_belongs_to_one_broker(start_broker):

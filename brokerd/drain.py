@@ -1,0 +1,110 @@
+"""Draining a node: it takes no new messages, its consumers finish what is there, and then its process ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from brokerd.storage import NodeDrained
+from nsqwire.units import Seconds
+
+if TYPE_CHECKING:
+    from brokerd.storage import Storage
+
+
+class DrainedTopic(Protocol):
+    """The part of a topic that is needed to see whether it is empty."""
+
+    @property
+    def depth(self) -> int:
+        """Number of messages that wait in it."""
+        ...
+
+    @property
+    def channels(self) -> Mapping[str, DrainedChannel]:
+        """Its channels, by name."""
+        ...
+
+
+class DrainedChannel(Protocol):
+    """The part of a channel that is needed to see whether it is empty."""
+
+    @property
+    def unfinished_count(self) -> int:
+        """Number of messages that wait, are in flight or are deferred."""
+        ...
+
+
+class Draining(NamedTuple):
+    """A drain that has begun at ``since``, Unix seconds. The process ends at the monotonic time ``deadline`` at the
+    latest; None: when the node is empty."""
+
+    since: Seconds
+    deadline: Seconds | None
+    takes_publishes: bool
+
+
+class Drain:
+    """Begins and cancels the drain of a node. ``now`` returns monotonic seconds.
+
+    ``observers`` are called with whether the node drains, when that changes.
+    """
+
+    def __init__(self, storage: Storage, topics: Mapping[str, DrainedTopic], now: Callable[[], Seconds]) -> None:
+        self.draining: Draining | None = None
+        self.observers: list[Callable[[bool], None]] = []
+        self._storage = storage
+        self._topics = topics
+        self._now = now
+
+    def begin(self, *, timeout_s: Seconds, takes_publishes: bool) -> None:
+        """Begin a drain, or change the present one. ``timeout_s`` 0: until the node is empty."""
+        before = self.draining
+        deadline = self._now() + timeout_s if timeout_s else None
+        self.draining = Draining(time.time() if before is None else before.since, deadline, takes_publishes)
+        self._storage.set_drained(None if takes_publishes else NodeDrained("the node is being drained"))
+        if before is None:
+            self._notify()
+
+    def cancel(self) -> bool:
+        """Take messages again. Returns False if the node does not drain."""
+        if self.draining is None:
+            return False
+        self.draining = None
+        self._storage.set_drained(None)
+        self._notify()
+        return True
+
+    @property
+    def left(self) -> int:
+        """Number of messages that wait, are in flight or are deferred, in all topics and channels. Dead ones stay."""
+        return sum(
+            topic.depth + sum(channel.unfinished_count for channel in topic.channels.values())
+            for topic in self._topics.values()
+        )
+
+    @property
+    def is_over(self) -> bool:
+        """True if the process can end: no message is left, or the deadline has passed."""
+        draining = self.draining
+        if draining is None:
+            return False
+        return (draining.deadline is not None and self._now() >= draining.deadline) or not self.left
+
+    def to_json(self) -> dict[str, Any] | None:
+        """Its state, with times in seconds; None if the node does not drain."""
+        draining = self.draining
+        if draining is None:
+            return None
+        remaining = None if draining.deadline is None else max(0.0, round(draining.deadline - self._now(), 3))
+        return {
+            "since": int(draining.since),
+            "ends_within": remaining,
+            "takes_publishes": draining.takes_publishes,
+            "messages": self.left,
+        }
+
+    def _notify(self) -> None:
+        for observer in self.observers:
+            observer(self.draining is not None)

@@ -1,0 +1,141 @@
+"""Draining a node: it takes nothing new, its consumers finish what is there, and then its process ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.brokerd.conftest import create_channel, publish
+from tests.brokerd.test_dead import consumer_of
+from tests.harness.daemon import Registry
+from tests.harness.v2 import sized
+from tests.harness.waiting import wait_until
+
+Connect = Callable[..., Any]
+Start = Callable[..., Any]
+
+
+@pytest.fixture
+def broker(start_broker: Start) -> Any:
+    """A broker with a topic ``t`` and its channel ``c``."""
+    started = start_broker()
+    create_channel(started)
+    return started
+
+
+def drain(broker: Any, path: str = "/drain", **params: str) -> Any:
+    return json.loads(broker.post(path, **params))["drain"]
+
+
+def test_a_drained_node_ends_once_its_consumers_have_finished(broker: Any, connect: Connect) -> None:
+    """It refuses publishes and says how far it is, and ends with status 0 after the last FIN."""
+    publish(broker, b"a", b"b")
+    publish(broker, b"later", defer="300")
+    consumer = consumer_of(connect, broker)
+    assert drain(broker) == {
+        "since": pytest.approx(time.time(), abs=5),
+        "ends_within": pytest.approx(600, abs=5),
+    } | {
+        "takes_publishes": False,
+        "messages": 3,
+    }
+    refused = broker.request("POST", "/pub?topic=t", b"x")
+    assert (refused.status, json.loads(refused.text)) == (503, {"message": "DRAINING"})
+    assert connect(broker).command(b"PUB t\n" + sized(b"x")) == (
+        1,
+        b"E_PUB_FAILED PUB failed the node is being drained",
+    )
+    ping = broker.request("GET", "/ping")
+    assert (ping.status, ping.text) == (500, "NOK - the node is being drained: 3 messages are left")
+    ids = [consumer.message()[0] for _ in range(3)]
+    consumer.finish(*ids[:2])
+    assert broker.get("/drain")["drain"]["messages"] == 1
+    assert broker.stats(include_histograms="true")["drain"]["messages"] == 1
+    consumer.send(b"FIN %b\n" % ids[2])
+    assert broker.wait_for_exit() == 0
+
+
+def test_at_the_deadline_the_messages_stay_on_the_disk(broker: Any) -> None:
+    """Nobody consumes: the process ends, and the next one has them."""
+    publish(broker, b"a", b"b")
+    drain(broker, timeout="300ms")
+    assert broker.wait_for_exit() == 0
+    broker.start().wait_until_ready()
+    assert broker.topics()["t"]["channels"][0]["depth"] == 2
+    assert broker.get("/drain") == {"drain": None}
+    publish(broker, b"c")
+
+
+def test_a_drained_node_leaves_the_registries_and_comes_back_when_it_is_cancelled(
+    start_broker: Start, connect: Connect
+) -> None:
+    """Producers and consumers do not find it; connected consumers stay. A kill during the drain loses nothing."""
+    with Registry() as lookup:
+        lookup.wait_until_ready()
+        broker = start_broker(f"--lookupd-tcp-address={lookup.tcp[0]}:{lookup.tcp[1]}")
+        create_channel(broker)
+        publish(broker, b"a")
+        producers = lambda: lookup.get("/lookup?topic=t")["producers"]  # noqa: E731
+        wait_until(lambda: len(producers()) == 1, "it is registered")
+        consumer = consumer_of(connect, broker, ready_count=1)
+        message_id, _, _ = consumer.message()
+        drain(broker)
+        wait_until(lambda: producers() == [], "it is not registered")
+        assert lookup.get("/nodes")["producers"] == []
+        assert drain(broker, "/drain/cancel") is None
+        wait_until(lambda: len(producers()) == 1, "it is registered again")
+        assert broker.request("GET", "/ping").text == "OK"
+        consumer.finish(message_id)
+        publish(broker, b"b")
+        drain(broker, timeout="0s")
+        broker.kill()
+        broker.start().wait_until_ready()
+        assert broker.topics()["t"]["channels"][0]["depth"] == 1
+
+
+def test_with_publishes_taken_the_node_ends_when_it_is_empty(start_broker: Start, connect: Connect) -> None:
+    """``--drain-publishes``, or the parameter, for producers that cannot move elsewhere."""
+    broker = start_broker("--drain-publishes")
+    create_channel(broker)
+    publish(broker, b"a")
+    assert drain(broker)["takes_publishes"]
+    publish(broker, b"b")
+    assert not drain(broker, publishes="false")["takes_publishes"]
+    assert broker.request("POST", "/pub?topic=t", b"x").status == 503
+    assert drain(broker, publishes="true")["messages"] == 2
+    consumer = consumer_of(connect, broker)
+    for _ in range(2):
+        consumer.send(b"FIN %b\n" % consumer.message()[0])
+    assert broker.wait_for_exit() == 0
+
+
+def test_sigusr1_drains_the_node(broker: Any, connect: Connect) -> None:
+    """As ``POST /drain`` without parameters; a node without messages ends at once."""
+    publish(broker, b"a")
+    broker.signal(signal.SIGUSR1)
+    wait_until(lambda: broker.get("/drain")["drain"] is not None, "it drains")
+    consumer = consumer_of(connect, broker)
+    consumer.send(b"FIN %b\n" % consumer.message()[0])
+    assert broker.wait_for_exit() == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("/drain?timeout=soon", "INVALID_ARG_TIMEOUT"),
+        ("/drain?timeout=-1s", "INVALID_ARG_TIMEOUT"),
+        ("/drain?publishes=maybe", "INVALID_ARG_PUBLISHES"),
+        ("/drain/cancel", "NOT_DRAINING"),
+    ],
+)
+def test_a_wrong_parameter_is_refused_and_nothing_is_drained(broker: Any, path: str, message: str) -> None:
+    """400 with the parameter's name."""
+    refused = broker.request("POST", path)
+    assert (refused.status, json.loads(refused.text)) == (400, {"message": message})
+    assert broker.get("/drain") == {"drain": None}
+    publish(broker, b"a")
