@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 class Waiting(NamedTuple):
-    """What waits in a topic, and in the channel in which most of it waits. Deferred messages and those in flight do
-    not."""
+    """What waits in a topic itself, and the most that waits in any one channel, each field by itself. Deferred messages
+    and those in flight do not wait."""
 
     depth: int
     never_delivered: int
@@ -28,8 +28,8 @@ class BoundedTopic(Protocol):
     message_count: int
     message_bytes: int
 
-    def waiting(self) -> Waiting:
-        """Count what waits."""
+    def waiting(self, *, counts_bytes: bool) -> Waiting:
+        """Count what waits, the bytes only if asked. Raises OSError."""
         ...
 
     def most_requeued(self) -> int:
@@ -38,15 +38,15 @@ class BoundedTopic(Protocol):
 
     @property
     def moves(self) -> int:
-        """A number that changes when a channel is rewound."""
+        """A number that changes when a channel is rewound or emptied."""
         ...
 
 
 class Bound:
     """Counts what may still be published to a topic.
 
-    What waits is counted again only when the bound may have been reached since the last count. So most publishes cost a
-    few comparisons, whatever the number of channels.
+    What waits is counted again only when the bound may have been reached since the last count. Otherwise a publish
+    costs one comparison per channel.
     """
 
     def __init__(self, topic: BoundedTopic, policy: Policy) -> None:
@@ -57,13 +57,13 @@ class Bound:
         self._moves = -1
 
     def admits(self, count: int, nbytes: int) -> bool:
-        """Return whether ``count`` more messages with bodies of ``nbytes`` together may be published."""
+        """Return whether ``count`` more messages with ``nbytes`` of bodies may be published. Raises OSError."""
         topic = self._topic
         if self._moves == topic.moves:
             has_room = not self._max_depth or topic.message_count + count + topic.most_requeued() <= self._end
             if has_room and (not self._max_bytes or topic.message_bytes + nbytes <= self._bytes_end):
                 return True
-        waiting = topic.waiting()
+        waiting = topic.waiting(counts_bytes=self._max_bytes > 0)
         self._moves = topic.moves
         self._end = topic.message_count + self._max_depth - waiting.never_delivered
         self._bytes_end = topic.message_bytes + self._max_bytes - waiting.nbytes
@@ -71,7 +71,7 @@ class Bound:
         return has_room and (not self._max_bytes or waiting.nbytes + nbytes <= self._max_bytes)
 
     def require(self, count: int, nbytes: int) -> None:
-        """Raise TopicFull unless they may be published."""
+        """Raise TopicFull unless they may be published. Raises OSError."""
         if not self.admits(count, nbytes):
             bounds = {"max_depth": self._max_depth, "max_bytes": self._max_bytes}
             reached = ", ".join(f"{key} {value}" for key, value in bounds.items() if value)

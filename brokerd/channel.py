@@ -5,6 +5,7 @@ Messages that were never delivered are ahead of the cursor and take no memory of
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
@@ -22,9 +23,10 @@ from brokerd.kernel.aside import DEFERRED, IN_FLIGHT
 from brokerd.kernel.waiting import WAITING_RANGE
 from brokerd.limits import Limits
 from brokerd.log.segment import timestamp_in
+from brokerd.policy import DROP, DROP_OLDEST
 from brokerd.redelivery import Redelivery
 from brokerd.timers import NEVER
-from nsqwire.errors import FinFailed, NSQError, ReqFailed, TouchFailed
+from nsqwire.errors import FinFailed, NSQError, ReqFailed, TouchFailed, WouldBeDropped
 from nsqwire.histogram import Histogram
 from nsqwire.names import is_ephemeral
 from nsqwire.session import State
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from brokerd.client import Client
     from brokerd.kernel.aside import Failures
     from brokerd.policies import Rule
-    from brokerd.policy import Policy
     from brokerd.ranges import Ranges
     from brokerd.runtime import Runtime
     from brokerd.topic_log import TopicLog
@@ -79,7 +80,9 @@ class Channel:
         self.in_flight = InFlight(messages, head, self._journal, runtime.clock, partial(runtime.timers.schedule, self))
         self.cursor = Cursor(messages, self.in_flight.window, self._skipping)
         self.delivery = Delivery(messages, self.cursor, self.in_flight, self._journal, runtime)
-        policy = runtime.policies.policy_for(messages.name, name)
+        self.policy_rule: Rule | None = runtime.policies.rule_for(messages.name, name)
+        """The most specific policy for it; None if only the node's settings apply."""
+        policy = runtime.policies.policy_of(self.policy_rule)
         self.redelivery = Redelivery(policy, self.in_flight, self.cursor, self._journal)
         self.limits = Limits(
             messages,
@@ -142,11 +145,6 @@ class Channel:
         return self.in_flight.aside.deferred_count
 
     @property
-    def policy_rule(self) -> Rule | None:
-        """The most specific policy for it; None if only the node's settings apply."""
-        return self._runtime.policies.rule_for(self.topic_name, self.name)
-
-    @property
     def dead(self) -> DeadMessages:
         """The messages that it does not deliver any more, and keeps."""
         return self.redelivery.dead
@@ -199,7 +197,7 @@ class Channel:
         return self._runtime.clock.wall_ns(when)
 
     def _timestamp_of(self, seq: int) -> Nanoseconds | None:
-        copy = self.in_flight.aside.frames.get(seq)
+        copy = self.in_flight.aside.frames.get(seq) or self.dead.frames.get(seq)
         return self.messages.log.timestamp_of(seq) if copy is None else timestamp_in(copy)
 
     def oldest_unfinished_age_ns(self, now_ns: int) -> int | None:
@@ -213,9 +211,11 @@ class Channel:
         timestamp = self._oldest[1]
         return None if timestamp is None else max(0, now_ns - timestamp)
 
-    def set_policy(self, policy: Policy) -> None:
-        """Apply another policy from now on."""
-        self.redelivery.policy = policy
+    def update_policy(self) -> None:
+        """Apply the node's present policies from now on."""
+        policies = self._runtime.policies
+        self.policy_rule = policies.rule_for(self.topic_name, self.name)
+        self.redelivery.policy = policies.policy_of(self.policy_rule)
         self.limits.reset()
         self._runtime.wake(self)
 
@@ -299,6 +299,12 @@ class Channel:
         self._offer_all()
         self.messages.release()
 
+    def require_room_to_forget(self, count: int) -> None:
+        """Check that the journal has room for the end of ``count`` dead messages. Raises OSError."""
+        if not self.ephemeral:
+            ranges = records.finished(self.number, [(0, 1)] * count)
+            self.messages.require_room(room_for([ranges]), of_messages=True)
+
     def forget_dead(self, seqs: Sequence[int]) -> None:
         """Finish those messages of ``seqs``, ascending, that are dead. Raises OSError, with nothing changed."""
         dead = [seq for seq in seqs if seq in self.dead]
@@ -309,8 +315,12 @@ class Channel:
     def keep_dead(self, first: int, count: int) -> None:
         """Keep those messages of a range dead that were set aside again, because a record of their routing was lost."""
         numbers = range(first, first + count)
-        dead = islice(self.dead.starting_at(first), count) if self.dead else ()
-        self.in_flight.aside.drop([each.seq for each in dead if each.seq in numbers])
+        dead = (
+            [each for each in islice(self.dead.starting_at(first), count) if each.seq in numbers] if self.dead else []
+        )
+        if dead:
+            self.in_flight.aside.drop([each.seq for each in dead])
+            self._journal.dead(dead)  # after the records by which they are deferred
 
     def _journal_finished(self, seqs: Sequence[int]) -> None:
         ranges = ranges_of(seqs)
@@ -349,8 +359,9 @@ class Channel:
     def revive(self, seqs: Sequence[int], dues: Sequence[Seconds]) -> None:
         """Deliver dead messages, ascending, as if they had never been delivered, from their due times on; 0 is at once.
 
-        Raises OSError, with nothing changed.
+        Raises WouldBeDropped if the policy would drop some of them, and OSError; nothing is changed then.
         """
+        self._require_to_keep(seqs)
         if any(dues):
             keep, each = self._runtime.clock.keep, zip(seqs, dues, strict=True)
             ranges = b"".join(WAITING_RANGE.pack(seq, 1, 0, keep(due) if due else 0) for seq, due in each)
@@ -361,6 +372,15 @@ class Channel:
         self._runtime.timers.schedule(self, self.in_flight.aside.next_time)
         self._offer_all()
         self._runtime.wake(self)
+
+    def _require_to_keep(self, seqs: Sequence[int]) -> None:
+        policy = self.redelivery.policy
+        if policy.msg_ttl_ns and policy.expired == DROP and seqs:
+            published_ns = self._timestamp_of(seqs[0])
+            if published_ns is not None and published_ns + policy.msg_ttl_ns <= time.time_ns():
+                raise WouldBeDropped("the policy of the channel drops messages of their age: change its msg_ttl first")
+        if policy.overflow == DROP_OLDEST and 0 < policy.max_depth < self.depth + len(seqs):
+            raise WouldBeDropped("the policy of the channel drops as many messages: change its max_depth first")
 
     def _journal_first(self, changes: Iterable[bytes]) -> None:
         """Journal changes of messages before they are made. Raises OSError, with nothing journalled."""
@@ -478,11 +498,11 @@ class Channel:
             self.drop_beyond(self._runtime.mem_queue_size)
 
     def published(self) -> bool:
-        """Wake it after a publish if needed. Returns False if it need not be called after the next one."""
+        """Wake the channel after a publish if needed. Returns False if it need not be notified of the next one."""
         if self.delivery.has_ready_client and not self.paused:
             self._runtime.wake(self)
             return True
-        if self.limits.concern_a_publish(self.redelivery.policy):
+        if self.limits.need_check_after_publish(self.redelivery.policy):
             self._runtime.wake(self)
         if self.ephemeral:
             self.drop_beyond(self._runtime.mem_queue_size)

@@ -27,7 +27,7 @@ _UNUSED_NAMES: Final = 1024
 
 
 class Reason(enum.StrEnum):
-    """Why a message died. The positions are stored."""
+    """Why a message died or was dropped. The positions are stored."""
 
     ATTEMPTS = "attempts"
     EXPIRED = "expired"

@@ -40,7 +40,7 @@ class DiskReserve(NamedTuple):
         return cls(number / 100, 0)
 
     def check(self, path: Path, *, is_reached: bool) -> None:
-        """Raise ReserveReached if the disk of ``path`` has less free.
+        """Raise ReserveReached if the disk of ``path`` has less free than the reserve.
 
         If the reserve ``is_reached`` already, more has to be free: the margin. Raises another OSError if the disk
         cannot be examined.

@@ -35,6 +35,10 @@ class Source(Supervised, Protocol):
         """The frame of a message; None if it is damaged or missing."""
         ...
 
+    def require_room_to_forget(self, count: int) -> None:
+        """Check that the journal has room for the end of ``count`` dead messages. Raises OSError."""
+        ...
+
     def forget_dead(self, seqs: Sequence[int]) -> None:
         """Finish those messages of ``seqs``, ascending, that are dead. Raises OSError, with nothing changed."""
         ...
@@ -52,6 +56,9 @@ class Forwarding:
         self._runtime = runtime
         self._schedule = schedule
         self._is_storing = False
+        self._stored_seqs: Sequence[int] = ()
+        """A portion that the target has, and that the channel could not forget yet."""
+        self._unreadable: set[int] = set()
         self._at_once = AT_ONCE
         """Fewer while the target has no room for as many."""
         self._retry_at: Seconds = 0.0
@@ -59,15 +66,21 @@ class Forwarding:
 
     def run(self, target: str, now: Seconds) -> None:
         """Publish a portion to topic ``target``, unless one is being stored or a failed one is to be retried later."""
-        if self._is_storing:
+        if self._is_storing or self._runtime.is_stopping:
             return
         if now < self._retry_at:
             self._schedule(self._retry_at)
-            return
+        elif self._stored_seqs:
+            self._forget(target, now)
+        else:
+            self._publish(target, now)
+
+    def _publish(self, target: str, now: Seconds) -> None:
         seqs, bodies = self._portion()
         if not seqs:
             return
         try:
+            self._channel.require_room_to_forget(len(seqs))
             self._runtime.publish(target, bodies)
         except (NSQError, OSError) as error:
             self._at_once = len(seqs) // 2
@@ -76,7 +89,7 @@ class Forwarding:
             else:
                 self._failed(target, now, str(error))
             return
-        self._has_failed, self._at_once = False, AT_ONCE
+        self._at_once = AT_ONCE
         self._is_storing = True
         self._runtime.when_stored(lambda error: self._stored(target, seqs, error))
 
@@ -84,8 +97,9 @@ class Forwarding:
         """The numbers and bodies of the first dead messages. Those that cannot be read stay where they are."""
         seqs, bodies, nbytes = list[int](), list[bytes](), 0
         for message in self._channel.dead:
-            frame = self._channel.frame_of(message.seq)
+            frame = None if message.seq in self._unreadable else self._channel.frame_of(message.seq)
             if frame is None:
+                self._unreadable.add(message.seq)
                 continue
             if seqs and (len(seqs) >= self._at_once or nbytes + len(frame) > BYTES_AT_ONCE):
                 break
@@ -96,24 +110,32 @@ class Forwarding:
 
     def _stored(self, target: str, seqs: Sequence[int], error: OSError | None) -> None:
         self._is_storing = False
-        channel, now = self._channel, self._runtime.now()
-        if channel.gone:
-            return
-        if error is None:
-            try:
-                channel.forget_dead(seqs)
-            except OSError as journal_error:
-                error = journal_error
+        now = self._runtime.now()
         if error is not None:
             self._failed(target, now, str(error))
-        elif channel.dead:
+        else:
+            self._stored_seqs = seqs
+            self._forget(target, now)
+
+    def _forget(self, target: str, now: Seconds) -> None:
+        """Let the messages of the stored portion leave the channel. Only this is retried if it fails."""
+        channel = self._channel
+        if channel.gone:
+            return
+        try:
+            channel.forget_dead(self._stored_seqs)
+        except OSError as error:
+            self._failed(target, now, str(error))
+            return
+        self._stored_seqs, self._has_failed = (), False
+        if channel.dead:
             self._runtime.wake(channel)
 
     def _failed(self, target: str, now: Seconds, reason: str) -> None:
         if not self._has_failed:
             channel = self._channel
             logger.error(
-                "TOPIC(%s): CHANNEL(%s): dead messages stay here, because topic %s does not take them: %s",
+                "TOPIC(%s): CHANNEL(%s): dead messages are not moved to topic %s: %s",
                 channel.topic_name,
                 channel.name,
                 target,

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from brokerd.runtime import Runtime
     from brokerd.topic_log import TopicLog
 
-AT_ONCE: Final = 1000
+REMOVED_AT_ONCE: Final = 1000
 """Messages that are removed between two reads of the clock."""
 RESOLUTION_S: Final = 0.001
-"""That of timers. A message may expire later by as much."""
+"""Resolution of the timers. A message may expire later by as much."""
 
 
 class Limits:
@@ -32,8 +32,8 @@ class Limits:
 
     Messages that are waiting are those ahead of the cursor, and requeued ones. Those in flight or deferred are not
     removed before they wait again. ``published_ns(seq)`` is when a message was accepted; None if it cannot be read.
-    ``schedule(when)`` schedules the channel's timer, monotonic seconds, and ``watch_publishes()`` asks for a call of
-    both methods after the next publish.
+    ``schedule(when)`` schedules the channel's timer, monotonic seconds, and ``watch_publishes()`` has the channel
+    notified of the next publish.
     """
 
     def __init__(
@@ -72,9 +72,9 @@ class Limits:
         self.is_watching = False
         self._young_until = 0.0
 
-    def concern_a_publish(self, policy: Policy) -> bool:
+    def need_check_after_publish(self, policy: Policy) -> bool:
         """Return whether the publish that was just made needs a call of the methods below."""
-        return self.is_watching and (policy.msg_ttl_ns > 0 or self._is_above(policy))
+        return self.is_watching and (policy.msg_ttl_ns > 0 or self._may_be_above(policy))
 
     def _watch(self) -> None:
         if not self.is_watching:
@@ -108,7 +108,9 @@ class Limits:
             published_ns = self._published_ns_of_oldest(oldest)
             if published_ns is None or published_ns > latest_ns:
                 self._stop_watching(policy)
-                if published_ns is not None:
+                if published_ns is None:  # damaged or missing, which its delivery finds
+                    self._watch()
+                else:
                     self._young_until = now + max((published_ns - latest_ns) / 1e9, RESOLUTION_S)
                     self._schedule(self._young_until)
                 return True
@@ -132,13 +134,13 @@ class Limits:
 
     def _remove_older(self, end: int, latest_ns: Nanoseconds, policy: Policy) -> None:
         """Remove waiting messages below ``end``, where those begin that were accepted after ``latest_ns``."""
-        requeued = self._aside.lowest_requeued(end, AT_ONCE)
+        requeued = self._aside.lowest_requeued(end, REMOVED_AT_ONCE)
         if frames := self._aside.frames:  # the log does not begin with these any more, so ``end`` says nothing of them
             requeued = [seq for seq in requeued if seq not in frames or (self._published_ns(seq) or 0) <= latest_ns]
         if requeued:
             self._remove_requeued(requeued, Reason.EXPIRED, policy.expired)
         elif policy.expired == DEAD:
-            self._bury_ahead(end, AT_ONCE, Reason.EXPIRED)
+            self._bury_ahead(end, REMOVED_AT_ONCE, Reason.EXPIRED)
         else:
             self._skip_to(end, Reason.EXPIRED)
 
@@ -150,7 +152,7 @@ class Limits:
         Call it after deliveries: what consumers take at once does not wait.
         """
         self._watch()
-        if not self._is_above(policy):
+        if not self._may_be_above(policy):
             return True
         scheduler = self._runtime.scheduler
         deadline = scheduler.deadline()
@@ -159,7 +161,7 @@ class Limits:
                 return False
         return True
 
-    def _is_above(self, policy: Policy) -> bool:
+    def _may_be_above(self, policy: Policy) -> bool:
         """Return whether the messages that wait may be above the bounds."""
         if policy.max_depth and self._cursor.backlog + self._aside.requeued_count > policy.max_depth:
             return True
@@ -172,7 +174,7 @@ class Limits:
         excess = backlog + self._aside.requeued_count - policy.max_depth if policy.max_depth else 0
         if excess > 0:
             ahead = next(self._cursor.ahead(), log_end)
-            requeued = self._aside.lowest_requeued(ahead, min(excess, AT_ONCE))
+            requeued = self._aside.lowest_requeued(ahead, min(excess, REMOVED_AT_ONCE))
             if requeued:
                 self._remove_requeued(requeued, Reason.OVERFLOW, policy.overflow)
                 return True
@@ -183,15 +185,19 @@ class Limits:
         if excess <= 0 or not backlog:
             return False
         if policy.overflow == DEAD:
-            self._bury_ahead(self._messages.routed_end, min(excess, AT_ONCE), Reason.OVERFLOW)
+            self._bury_ahead(self._messages.routed_end, min(excess, REMOVED_AT_ONCE), Reason.OVERFLOW)
         else:
             self._skip_to(next(self._cursor.ahead(excess), self._messages.routed_end), Reason.OVERFLOW)
         return True
 
     @property
     def bytes_ahead(self) -> int:
-        """Bytes of the bodies from the first message ahead of the cursor on. Requeued ones are not included."""
-        return self._messages.body_bytes(self._in_flight.window.head, self._messages.routed_end)
+        """Bytes of the bodies from the first message of the backlog on. Requeued ones are not included.
+
+        Raises OSError if a segment cannot be mapped.
+        """
+        end = self._messages.routed_end
+        return self._messages.body_bytes(next(self._cursor.ahead(), end), end)
 
     def _ahead_of_the_last(self, nbytes: int) -> int:
         """The number of messages ahead of the cursor before the last ones that have at most ``nbytes`` together."""

@@ -40,7 +40,7 @@ class Rule(NamedTuple):
 
     @property
     def rank(self) -> tuple[Any, ...]:
-        """Greater for a more specific one: of names before patterns, then by letters; the topic before the channel."""
+        """Sort key, greater for a more specific one: names before patterns, more letters first, the topic decides."""
         return (*_specificity(self.topic), *_specificity(self.channel), self.topic, self.channel)
 
 
@@ -105,12 +105,14 @@ class Policies:
 
     def policy_for(self, topic: str, channel: str) -> Policy:
         """What applies to a channel."""
-        rule = self.rule_for(topic, channel)
-        return self.default if rule is None else self.default.changed_by(rule.values)
+        return self.policy_of(self.rule_for(topic, channel))
 
     def policy_for_topic(self, topic: str) -> Policy:
-        """What applies to a topic as a whole: the policy of those of its channels that none is more specific for."""
-        rule = next((rule for rule in self.rules if rule.channel == "*" and rule.matches_topic(topic)), None)
+        """The policy of a topic as a whole: the most specific one of channel ``*``."""
+        return self.policy_of(next((r for r in self.rules if r.channel == "*" and r.matches_topic(topic)), None))
+
+    def policy_of(self, rule: Rule | None) -> Policy:
+        """What applies where ``rule`` is the most specific one; None: the settings."""
         return self.default if rule is None else self.default.changed_by(rule.values)
 
     # -- dead topics ----------------------------------------------------------------------------------------------

@@ -95,7 +95,7 @@ class BrokerSettings(Settings, env="BROKERD_"):
     )
     retention_bytes: int = setting(0, "Largest size of a topic's files with such messages; 0 for no limit.", min=0)
     disk_reserve: str = setting(
-        "", "Publishes are refused while less of the disk is free, such as 5% or 2GB.", shown="none"
+        "", "Free space of the disk, such as 5% or 2GB, below which publishes are refused.", shown="none"
     )
     drain_timeout: timedelta = setting(
         "10m", "Time after which a drained node ends although messages are left; 0: when it is empty.", min="0s"

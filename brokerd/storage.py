@@ -240,7 +240,7 @@ class Storage:
         return self.refusal is None or isinstance(self.refusal, (ReserveReached, NodeDrained))
 
     def check_reserve(self) -> None:
-        """Refuse publishes while less of the disk is free than its reserve. Another refusal goes before."""
+        """Refuse publishes while less of the disk is free than its reserve, unless they are refused anyway."""
         if self._reserve is None or not (self.refusal is None or isinstance(self.refusal, ReserveReached)):
             return
         try:
@@ -249,7 +249,7 @@ class Storage:
             self._log_unhealthy(error)
             self.refusal = error
         except OSError as error:
-            logger.warning("cannot see how much of the disk is free: %s", error)
+            logger.debug("cannot see how much of the disk is free: %s", error)
         else:
             if self.refusal is not None:
                 self.refusal = None

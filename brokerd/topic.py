@@ -115,15 +115,17 @@ class Topic:
         """Undelivered messages found damaged or missing since the process started."""
         return self.messages.lost_message_count
 
-    def waiting(self) -> Waiting:
-        """Count what waits in it, and in the channel in which most of it waits."""
+    def waiting(self, *, counts_bytes: bool) -> Waiting:
+        """Count what waits in it, and the most that waits in any one channel. Raises OSError."""
         depth = never_delivered = nbytes = 0
         for channel in self.channels.values():
             backlog = channel.cursor.backlog
             depth = max(depth, backlog + channel.in_flight.aside.requeued_count)
-            never_delivered, nbytes = max(never_delivered, backlog), max(nbytes, channel.limits.bytes_ahead)
+            never_delivered = max(never_delivered, backlog)
+            nbytes = max(nbytes, channel.limits.bytes_ahead) if counts_bytes else 0
         waiting = self.depth
-        return Waiting(waiting + depth, waiting + never_delivered, self.messages.waiting_bytes + nbytes)
+        nbytes += self.messages.waiting_bytes if counts_bytes else 0
+        return Waiting(waiting + depth, waiting + never_delivered, nbytes)
 
     def most_requeued(self) -> int:
         """The number of requeued messages in the channel with the most."""
@@ -131,7 +133,7 @@ class Topic:
 
     @property
     def moves(self) -> int:
-        """A number that changes when a channel is rewound."""
+        """A number that changes when a channel is rewound or emptied."""
         return self.messages.moves
 
     def oldest_unfinished_age_ns(self, now_ns: int) -> int | None:
@@ -155,7 +157,7 @@ class Topic:
         return self.ephemeral and self.depth + count > self._runtime.mem_queue_size
 
     def admits(self, count: int, nbytes: int) -> bool:
-        """Return whether no policy refuses ``count`` messages of ``nbytes`` together."""
+        """Return whether no policy refuses ``count`` messages of ``nbytes`` together. Raises OSError."""
         return self._bound is None or self._bound.admits(count, nbytes)
 
     def publish_messages(self, messages: memoryview, count: int, *, gap: int = 0) -> None:
@@ -186,9 +188,9 @@ class Topic:
         storage = self._storage
         if self.ephemeral or self._only_ephemeral or storage.refusal is not None:
             return 0, 0
-        if not self.admits(nbytes // LEAST_MESSAGE_BYTES, nbytes):
-            return 0, 0
         try:
+            if not self.admits(nbytes // LEAST_MESSAGE_BYTES, nbytes):
+                return 0, 0
             count, messages, segment = self.log.append_commands(
                 commands, nbytes, line, limits, self.messages.id_head, time.time_ns()
             )
@@ -234,7 +236,10 @@ class Topic:
             return False
         self._storage.require_publishing()
         if self._bound is not None:
-            self._bound.require(count, body_bytes)
+            try:
+                self._bound.require(count, body_bytes)
+            except OSError as error:
+                raise PublishFailed(str(error)) from error
         return True
 
     def _store(self, count: int, body_bytes: int, append: Callable[[], tuple[int, Segment]]) -> int:
@@ -399,10 +404,9 @@ class Topic:
 
     def policies_changed(self) -> None:
         """Apply the node's present policies to the topic and its channels."""
-        policies = self._runtime.policies
         self._update_bound()
         for channel in self.channels.values():
-            channel.set_policy(policies.policy_for(self.name, channel.name))
+            channel.update_policy()
 
     def _update_bound(self) -> None:
         policy = self._runtime.policies.policy_for_topic(self.name)

@@ -147,8 +147,12 @@ class TopicLog:
         return self.body_bytes(self.routed_end, self.log.next_seq)
 
     def body_bytes(self, start: int, end: int) -> int:
-        """Bytes of the bodies of the messages in ``[start, end)``, those to be skipped included."""
-        return self.log.bytes_from(start) - self.log.bytes_from(end) - MESSAGE_HEAD_BYTES * max(0, end - start)
+        """Bytes of the bodies of the messages in ``[start, end)``, those to be skipped included.
+
+        Raises OSError if a segment cannot be mapped.
+        """
+        nbytes = self.log.bytes_from(start) - self.log.bytes_from(end) if start < end else 0
+        return max(0, nbytes - MESSAGE_HEAD_BYTES * (end - start))  # less than 0 if some are missing
 
     def oldest_age_ns(self, now_ns: int) -> int | None:
         """Age of the oldest message that waits in the topic; None if there is none."""

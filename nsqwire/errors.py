@@ -109,6 +109,10 @@ class ChannelNotFound(NSQError):
     """The channel does not exist."""
 
 
+class WouldBeDropped(NSQError):
+    """Dead messages were not requeued, because the channel's policy would drop them."""
+
+
 class Reply(NamedTuple):
     """How one kind of error is reported to a client."""
 
@@ -143,6 +147,7 @@ REPLIES: dict[type[NSQError], Reply] = {
     FinFailed: Reply("E_FIN_FAILED", None, fatal=False),
     ReqFailed: Reply("E_REQ_FAILED", None, fatal=False),
     TouchFailed: Reply("E_TOUCH_FAILED", None, fatal=False),
+    WouldBeDropped: Reply("E_INVALID", (400, "WOULD_BE_DROPPED"), fatal=False),
     TopicNotFound: Reply("E_BAD_TOPIC", (404, "TOPIC_NOT_FOUND"), fatal=True),
     ChannelNotFound: Reply("E_BAD_CHANNEL", (404, "CHANNEL_NOT_FOUND"), fatal=True),
 }

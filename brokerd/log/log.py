@@ -190,13 +190,11 @@ class Log:
         return sum(each.end - each.start for each in self.segments[position:])
 
     def bytes_from(self, seq: int) -> int:
-        """Bytes of the frames of message ``seq`` and all later ones."""
-        if seq >= self.next_seq:
-            return 0
-        position = max(0, bisect_right(self.segments, seq, key=lambda segment: segment.first_seq) - 1)
-        segment = self.segments[position]
-        later = sum(each.end - each.start for each in self.segments[position + 1 :])
-        return later + (segment.end - segment.offset_of(seq) if segment.first_seq <= seq < segment.next_seq else 0)
+        """Bytes of the frames of message ``seq`` and all later ones. Raises OSError if a segment cannot be mapped."""
+        position = bisect_right(self.segments, seq, key=lambda segment: segment.first_seq)
+        later = sum(each.end - each.start for each in self.segments[position:])
+        segment = self.segments[position - 1] if position else None
+        return later + (segment.end - segment.offset_of(seq) if segment is not None and seq < segment.next_seq else 0)
 
     def frame(self, seq: int) -> memoryview | None:
         """The frame of message ``seq`` as at first delivery, a slice of the map; None if it is damaged or missing."""

@@ -27,7 +27,7 @@ EXITING: Final = error_response(503, "EXITING")
 GATHERED_BYTES: Final = 16 * 1024
 """Messages of up to this many bytes are published together. For longer ones this would save nothing."""
 GATHERED_AT_MOST: Final = 1000
-"""A topic without room for as many of these takes each message alone, so that only those without room are refused."""
+"""A topic without room for as many more takes each message alone, so that only those without room are refused."""
 
 _BINARY_WORDS: Final = {"true": True, "1": True, "false": False, "0": False}
 _GO_INT: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
@@ -68,11 +68,17 @@ class Publishing:
         defer = params.get("defer")
         if defer is not None:
             topic.publish((body,), defer_ms=self._defer_ms(defer))
-        elif len(body) > GATHERED_BYTES or not topic.admits(GATHERED_AT_MOST, GATHERED_AT_MOST * GATHERED_BYTES):
+        elif len(body) > GATHERED_BYTES or not self._admits_more(topic):
             topic.publish((body,))
         else:
             return self._gather(request, topic.name)
         return self._stored_response()
+
+    def _admits_more(self, topic: Topic) -> bool:
+        """Return whether there is room for the messages that are gathered, and for many more."""
+        gathered = self._gathered.get(topic.name)
+        count = GATHERED_AT_MOST + (len(gathered.bodies) if gathered is not None else 0)
+        return topic.admits(count, count * GATHERED_BYTES)
 
     def _gather(self, request: Request, topic: str) -> PendingResponse:
         """Publish the message together with those of other requests for the topic in this turn of the event loop.

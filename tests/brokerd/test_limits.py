@@ -106,7 +106,7 @@ def test_messages_of_a_paused_channel_expire_too(broker: Any) -> None:
 
 
 def test_a_ttl_applies_to_messages_that_wait_already(broker: Any, connect: Connect) -> None:
-    """Those that are old enough leave at once, in the same answer's turn or soon after."""
+    """Those that are old enough expire soon after."""
     publish(broker, b"old")
     time.sleep(0.2)
     publish(broker, b"young")
@@ -144,7 +144,7 @@ def test_each_of_many_channels_keeps_its_ttl(start_broker: Start) -> None:
 
 
 def test_an_ephemeral_channel_has_a_ttl_too(broker: Any, connect: Connect) -> None:
-    """Its messages are dropped, also those of which only copies are left in memory."""
+    """Its messages are dropped."""
     consumer = connect(broker)
     consumer.ok(b"SUB e#ephemeral c#ephemeral\n")
     set_policy(broker, "e#ephemeral", msg_ttl=TTL)
@@ -258,3 +258,47 @@ def test_a_topic_is_full_as_its_fullest_channel_and_its_own_messages(broker: Any
     publish(broker, b"d")
     broker.post("/policy/delete", pattern="t")
     publish(broker, b"e")
+
+
+def test_messages_that_do_not_wait_do_not_fill_a_topic(broker: Any) -> None:
+    """Deferred ones, and those that an operator has finished ahead of the consumers."""
+    set_policy(broker, "t", overflow="reject", max_bytes=6)
+    publish(broker, b"aaa", b"bbb", defer="100000")
+    publish(broker, b"cccccc")
+    assert broker.request("POST", "/pub?topic=t", b"d").status == 503
+    (waiting_id,) = [each["id"] for each in broker.get("/channel/peek?topic=t&channel=c&state=ready")["messages"]]
+    broker.post("/channel/finish", topic="t", channel="c", id=waiting_id)
+    publish(broker, b"dddddd")
+
+
+def test_a_bound_of_bytes_holds_after_the_topics_files_were_lost(broker: Any) -> None:
+    """The messages are lost, and the topic is empty."""
+    publish(broker, b"a", b"b")
+    set_policy(broker, "t", overflow="reject", max_bytes=6)
+    broker.stop()
+    for file in broker.data_path.glob("topics/t.*/*"):
+        file.unlink()
+    broker.start().wait_until_ready()
+    publish(broker, b"cccccc")
+    assert broker.request("POST", "/pub?topic=t", b"d").status == 503
+
+
+@pytest.mark.parametrize("values", [{"msg_ttl": "1ms"}, {"max_depth": 1, "overflow": "drop-oldest"}])
+def test_dead_messages_are_not_requeued_only_to_be_dropped(
+    broker: Any, connect: Connect, values: dict[str, Any]
+) -> None:
+    """400 WOULD_BE_DROPPED, and they stay dead, until the policy lets them live."""
+    set_policy(broker, "t", max_attempts=1)
+    consumer = consumer_of(connect, broker)
+    publish(broker, b"a", b"b")
+    for _ in range(2):
+        consumer.send(b"REQ %b 0\n" % consumer.message()[0])
+    wait_until(lambda: counts(broker)[3] == 2, "they are dead")
+    consumer.socket.close()
+    set_policy(broker, "t", **values)
+    refused = broker.request("POST", "/channel/requeue?topic=t&channel=c&state=dead")
+    assert (refused.status, json.loads(refused.text)) == (400, {"message": "WOULD_BE_DROPPED"})
+    assert counts(broker)[3] == 2
+    broker.post("/policy/delete", pattern="t")
+    broker.post("/channel/requeue", topic="t", channel="c", state="dead")
+    assert waiting(connect, broker) == [b"a", b"b"]
