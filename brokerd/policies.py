@@ -87,7 +87,7 @@ class Policies:
     ) -> None:
         self.default = default
         self.values = dict(values)
-        """The keys of those that were set while the node ran, by the patterns of topic and channel."""
+        """The values of the policies that were set while the node ran, by the patterns of topic and channel."""
         self.fixed = dict(fixed or {})
         rules = [Rule(topic, channel, each) for (topic, channel), each in (self.values | self.fixed).items()]
         self.rules = sorted(rules, key=lambda rule: rule.rank, reverse=True)
@@ -121,29 +121,29 @@ class Policies:
         """Raise InvalidPolicy if a message that dies again and again would come back to a topic."""
         done = set[str]()
         for start in self._dead_topics(self.rules):
-            way = {start: self._dead_topics_of(start)}  # the topics from the start on, with the next ones to follow
-            while way:
-                topic, following = next(reversed(way.items()))
+            path = {start: self._dead_topics_of(start)}  # the topics from the start on, with the next ones to follow
+            while path:
+                topic, following = next(reversed(path.items()))
                 target = next(following, None)
                 if target is None:
                     done.add(topic)
-                    del way[topic]
-                elif target in way:
-                    topics = list(way)
+                    del path[topic]
+                elif target in path:
+                    topics = list(path)
                     circle = [*topics[topics.index(target) :], target]
                     raise InvalidPolicy(f"dead_topic: dead messages would go in a circle: {' -> '.join(circle)}")
                 elif target not in done:
-                    way[target] = self._dead_topics_of(target)
+                    path[target] = self._dead_topics_of(target)
 
     def _dead_topics_of(self, topic: str) -> Iterator[str]:
         """The dead topics of all channels that ``topic`` may have."""
-        return iter(self._dead_topics(self._until_all_channels_match(topic)))
+        return iter(self._dead_topics(self._rules_up_to_all_channels(topic)))
 
     @staticmethod
     def _dead_topics(rules: Iterable[Rule]) -> list[str]:
         return sorted({target for rule in rules if (target := rule.values.get("dead_topic"))})
 
-    def _until_all_channels_match(self, topic: str) -> Iterator[Rule]:
+    def _rules_up_to_all_channels(self, topic: str) -> Iterator[Rule]:
         for rule in self.rules:
             if rule.matches_topic(topic):
                 yield rule

@@ -20,7 +20,7 @@ DROP_OLDEST: Final = "drop-oldest"
 MOST: Final = 2**63 - 1
 
 Values = dict[str, Any]
-"""The keys of a policy, as in its JSON."""
+"""The keys and values of a policy, as in its JSON."""
 
 
 class InvalidPolicy(Exception):

@@ -1,4 +1,4 @@
-"""Objects that the topics and channels of a node share: clocks, timers, the delivery queue and limits."""
+"""Objects that the topics and channels of a node share: clocks, timers, the delivery queue, settings and policies."""
 
 from __future__ import annotations
 

@@ -246,7 +246,8 @@ class Storage:
         try:
             self._reserve.check(self._data_path.path, is_reached=self.refusal is not None)
         except ReserveReached as error:
-            self._log_unhealthy(error)
+            if self.refusal is None:
+                logger.error("publishes are refused: %s", error)
             self.refusal = error
         except OSError as error:
             logger.debug("cannot see how much of the disk is free: %s", error)

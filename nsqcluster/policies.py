@@ -278,7 +278,24 @@ def mendings(found: Policies, source: str, only: Patterns | None = None) -> list
         Mending(key, wanted.get(key), [node for node, of in found.by_node.items() if of.get(key) != wanted.get(key)])
         for key in sorted(keys)
     ]
-    return [plan for plan in plans if plan.nodes]
+    before = {row_patterns(row): row["policy"] for row in found.rows()}
+    return sorted((plan for plan in plans if plan.nodes), key=lambda plan: turn(before.get(plan.patterns), plan.values))
+
+
+def row_patterns(row: PolicyRow) -> Patterns:
+    """The patterns of a row."""
+    return Patterns(row["topic_pattern"], row["channel_pattern"])
+
+
+def turn(before: Values | None, after: Values | None) -> int:
+    """When to make a change of one policy among others; None: there is none.
+
+    In ascending order, no change makes a circle of dead topics that the last one ends: those without a dead topic come
+    first, because they can end one, and the deletions of such policies last.
+    """
+    if after is None:
+        return 0 if before and before.get("dead_topic") else 2
+    return 1 if after.get("dead_topic") else 0
 
 
 def _why_unknown(found: Policies, source: str) -> str:

@@ -116,6 +116,25 @@ async def test_nodes_that_differ_or_lack_a_policy_are_mended_by_one_of_them(brok
     assert mendings(mended, first.http_address) == []
 
 
+async def test_no_step_of_mending_makes_a_circle_of_dead_topics(brokers: list[Broker]) -> None:
+    """A policy that ends a circle is set before those that need it, and a reversed way is removed first."""
+    first, second = brokers
+    wanted = {
+        Patterns("orders.dead"): {"dead_topic": ""},
+        Patterns("orders.*"): {"dead_topic": "orders.dead"},
+        Patterns("a"): {"dead_topic": "b"},
+    }
+    for patterns, values in wanted.items():
+        await set_policy(cluster_of([first]), patterns, values)
+    await set_policy(cluster_of([second]), Patterns("b"), {"dead_topic": "a"})
+    cluster = cluster_of(brokers)
+    found = await read_policies(cluster)
+    for plan in mendings(found, first.http_address):
+        assert by_node(await mend(cluster, found, plan)) == {second.http_address: ("done", "")}
+    mended = await read_policies(cluster)
+    assert mended.by_node[second.http_address] == wanted
+
+
 async def test_a_row_shows_the_values_of_most_nodes(brokers: list[Broker], tmp_path: Path) -> None:
     """Of three nodes, the two that agree."""
     (tmp_path / "c").mkdir()

@@ -7,15 +7,15 @@ type Reason = { key: DeathReason; title: string; help: string; of: (row: Channel
 
 export const REASONS: readonly Reason[] = [
   { key: 'attempts', title: 'Attempts', help: 'Their deliveries failed too often', of: (row) => row.dead_attempts_count },
-  { key: 'expired', title: 'Expired', help: 'They were not delivered in time', of: (row) => row.dead_expired_count },
-  { key: 'overflow', title: 'Overflow', help: 'They were beyond a limit of the channel', of: (row) => row.dead_overflow_count },
+  { key: 'expired', title: 'Expired', help: 'They were older than the TTL of the channel', of: (row) => row.dead_expired_count },
+  { key: 'overflow', title: 'Overflow', help: 'They were beyond a bound of the channel', of: (row) => row.dead_overflow_count },
   { key: 'operator', title: 'Operator', help: 'An operator buried them', of: (row) => row.dead_operator_count },
 ];
 
 const OF_ONE: Record<string, string> = {
   attempts: 'its deliveries failed too often',
-  expired: 'it was not delivered in time',
-  overflow: 'it was beyond a limit of the channel',
+  expired: 'it was older than the TTL of the channel',
+  overflow: 'it was beyond a bound of the channel',
   operator: 'an operator buried it',
 };
 

@@ -16,8 +16,10 @@ from nsqcluster.policies import (
     Values,
     delete_policy,
     read_policies,
+    row_patterns,
     set_policy,
     text_of_value,
+    turn,
 )
 from nsqcluster.survey import Failure
 from nsqplatform.accounts.models import User
@@ -42,7 +44,7 @@ class NodePolicies:
         except ClusterUnreachable as error:
             silent = [Failure(node=each["node"], target=each["target"], detail=each["detail"]) for each in error.silent]
             self._found = Policies(failures=silent)
-        self.stored = {patterns_of(row): row for row in self._found.rows()}
+        self.stored = {row_patterns(row): row for row in self._found.rows()}
         self.unanswered = [f"{each['target']} {each['node']}: {each['detail']}" for each in self._found.failures]
         self.unchanged = 0
         self.denied: list[FieldFault] = []
@@ -104,9 +106,13 @@ class NodePolicies:
 
     def perform(self, changes: Sequence[Change]) -> None:
         """Make the changes, and set the outcome and the results of each."""
-        for change in changes:
-            if change.policy is not None:
-                self._perform(change, change.policy)
+        policies = [(change, change.policy) for change in changes if change.policy is not None]
+        for change, policy in sorted(policies, key=lambda each: self._turn(each[1])):
+            self._perform(change, policy)
+
+    def _turn(self, policy: PolicyChange) -> int:
+        stored = self.stored.get(policy.patterns)
+        return turn(None if stored is None else stored["policy"], policy.values)
 
     def _perform(self, change: Change, policy: PolicyChange) -> None:
         try:
@@ -117,10 +123,6 @@ class NodePolicies:
             change.outcome = outcome_of(change.results)
         except (NotInCluster, ClusterUnreachable, PolicyRefused) as error:
             change.detail, change.outcome = str(error), "failed"
-
-
-def patterns_of(row: PolicyRow) -> Patterns:
-    return Patterns(row["topic_pattern"], row["channel_pattern"])
 
 
 def absent(patterns: Patterns, remove: bool) -> Change:

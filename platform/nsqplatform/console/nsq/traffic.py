@@ -22,7 +22,7 @@ WAVE_SECONDS = 120.0
 """Period in which the rate varies by half, so that charts have a shape."""
 STOP_GRACE = timedelta(seconds=5)
 POISON_EVERY = 100
-"""One message of this number, of a topic with channels that give up, cannot be processed."""
+"""One in this many messages of a topic whose channels give up cannot be processed."""
 
 
 @dataclass(frozen=True, kw_only=True)
