@@ -1,16 +1,17 @@
 """Reads of an NSQ cluster and actions on it, over HTTP to nsqd and nsqlookupd, Go's or this project's.
 
 ``Cluster`` contains the addresses. ``survey()`` reads everything at once, ``Discovery`` finds nodes, and ``reads``
-requests one resource from one server or several. ``perform()``, ``rewind()`` and ``tombstone()`` act and return the
-result of each server. ``policies`` reads and changes the policies of all nodes. ``messages`` are those of a channel of
-one node, and ``publishing`` adds some to a topic. ``Client`` is the HTTP client of all of them; nothing else in the
-project requests a path of nsqd or nsqlookupd.
+requests one resource from one server or several. ``perform()``, ``rewind()``, ``tombstone()`` and ``drain()`` act and
+return the result of each server. ``policies`` reads and changes the policies of all nodes. ``messages`` are those of a
+channel of one node, and ``publishing`` adds some to a topic. ``Client`` is the HTTP client of all of them; nothing else
+in the project requests a path of nsqd or nsqlookupd.
 """
 
 from nsqcluster.actions import Action, Rewound, perform, preview_rewind, rewind, tombstone
 from nsqcluster.client import Client
 from nsqcluster.cluster import Cluster
 from nsqcluster.discovery import Discovery, Node
+from nsqcluster.drain import cancel_drain, drain
 from nsqcluster.errors import (
     ConnectTimedOut,
     Interrupted,
@@ -51,6 +52,8 @@ __all__ = [
     "Survey",
     "TimedOut",
     "TopicStats",
+    "cancel_drain",
+    "drain",
     "outcome_of",
     "perform",
     "preview_rewind",

@@ -43,6 +43,8 @@ DONE: Final = {
     "delete": "deleted",
     "create": "created",
     "tombstone": "tombstoned",
+    "drain": "draining",
+    "undrain": "takes messages again",
     "rewind": "rewound",
     "set": "set",
     "mend": "mended",
@@ -257,7 +259,7 @@ class ActionResult:
     """The result for one topic, channel, policy or node: results per server, or the reason why nothing was done."""
 
     what: Mapping[str, str]
-    """``{"topic": …}``, with ``channel`` or ``node`` if the action concerns one; ``topic_pattern`` and
+    """``{"topic": …}``, with ``channel`` or ``node`` if the action concerns one; ``node`` alone; ``topic_pattern`` and
     ``channel_pattern`` of a policy."""
     by_server: Sequence[Result] = ()
     refusal: str = ""
@@ -267,8 +269,8 @@ class ActionResult:
         """What the action concerned, as in ``channel c of topic t``."""
         if "topic_pattern" in self.what:
             return f"policy of {Patterns(self.what['topic_pattern'], self.what['channel_pattern'])}"
-        (_, topic), *narrower = self.what.items()
-        return f"topic {topic}" if not narrower else f"{narrower[0][0]} {narrower[0][1]} of topic {topic}"
+        (kind, topic), *narrower = self.what.items()
+        return f"{kind} {topic}" if not narrower else f"{narrower[0][0]} {narrower[0][1]} of topic {topic}"
 
 
 async def carry_out(what: Mapping[str, str], work: Coroutine[Any, Any, list[Result]]) -> ActionResult:

@@ -1,4 +1,4 @@
-"""``nsq nodes``: list a cluster's nodes, and tombstone topics on one of them."""
+"""``nsq nodes``: list a cluster's nodes, tombstone topics on one of them, and drain nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aionsq.tools import cluster_command as command
 from aionsq.tools import process
 from aionsq.tools.cluster_command import ActionResult, Options
 from aionsq.tools.flags import ToolFailed
-from nsqcluster import Survey, survey, tombstone
+from nsqcluster import Survey, cancel_drain, drain, survey, tombstone
 from nsqcluster.rows import NodeRow
 
 PROG = "nsq nodes"
@@ -21,6 +21,8 @@ PROG = "nsq nodes"
 VERBS = {
     "list": "list nodes with their state and totals, all or the given ones (the default)",
     "tombstone": "remove topics from one node: hide the node from the topics' consumers, and delete the topics there",
+    "drain": "let nodes run empty and end: they take no new messages, and their consumers finish what is there",
+    "undrain": "let nodes that drain register and take messages again",
 }
 
 
@@ -29,16 +31,19 @@ def main(argv: Sequence[str]) -> int:
     options = command.parse(
         argv,
         prog=PROG,
-        description="List a cluster's nodes, and remove topics from one of them.",
+        description="List a cluster's nodes, remove topics from one of them, and drain nodes.",
         verbs=VERBS,
         names="[NODE [TOPIC ...]]",
-        epilog="`list` takes nodes; `tombstone` takes one node and one or more topics. A node is given as HOST:PORT,\n"
-        "its broadcast address and HTTP port, as shown by `list`.\n\n"
+        epilog="`list`, `drain` and `undrain` take nodes; `tombstone` takes one node and one or more topics. A node\n"
+        "is given as HOST:PORT, its broadcast address and HTTP port, as shown by `list`. A node that drains has\n"
+        "left nsqlookupd: `list` shows it with --nsqd-http-address.\n\n"
         "Exit status: 0 on success, 1 if a node or nsqlookupd failed (each is reported), 2 for an invalid\n"
         "command line.",
     )
     if options.verb == "list":
         return command.run(PROG, show(options))
+    if options.verb in ("drain", "undrain"):
+        return drain_nodes(options)
     try:
         topics = list(dict.fromkeys(command.checked_name("topic", name) for name in options.names[1:]))
         if not topics:
@@ -105,6 +110,25 @@ def state(row: NodeRow) -> Text:
     if row["health"] != "OK":
         return Text("; ".join(filter(None, (row["health"], hidden))), style="red")
     return Text(f"OK; {hidden}", style="yellow") if hidden else Text("OK")
+
+
+def drain_nodes(options: Options) -> int:
+    """Drain the nodes, or cancel it. Returns the exit status."""
+    nodes = list(dict.fromkeys(options.names))
+    if not nodes:
+        process.note(PROG, f"{options.verb} requires one or more nodes")
+        return command.USAGE
+    if options.verb == "drain":
+        command.confirm(options, [f"drain node {node}: its process ends when no message is left" for node in nodes])
+    return command.run(PROG, act_on_nodes(options, nodes))
+
+
+async def act_on_nodes(options: Options, nodes: Sequence[str]) -> int:
+    """Drain the nodes, or cancel it, and print the results. Returns the exit status."""
+    do = drain if options.verb == "drain" else cancel_drain
+    return command.report(
+        options, [await command.carry_out({"node": node}, do(options.cluster, node)) for node in nodes]
+    )
 
 
 async def checked_survey(options: Options, node: str, topics: Sequence[str]) -> Survey:

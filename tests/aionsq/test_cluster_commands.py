@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import pty
+import re
 import struct
 
 import httpx
@@ -232,6 +233,27 @@ async def test_a_tombstone_removes_a_topic_from_one_node(fleet: Fleet) -> None:
     unknown = await fleet.nsq("nodes", "tombstone", "elsewhere:1", "orders", "--yes")
     assert unknown.status == 1
     assert "no such node: elsewhere:1" in unknown.errors
+
+
+async def test_a_node_is_drained_and_takes_messages_again(fleet: Fleet) -> None:
+    """After a confirmation; the number of messages that are left is shown, and the node is in no registry meanwhile."""
+    node, other = (broker.http_address for broker in fleet.brokers)
+    refused = await fleet.nsq("nodes", "drain", node)
+    assert (refused.status, "would drain node" in refused.errors) == (2, True)
+    drained = await fleet.nsq("nodes", "drain", node, "--yes")
+    assert (drained.status, drained.errors) == (0, "")
+    assert re.fullmatch(rf"node {node}: draining on {node} \(\d+ messages are left\)\n", drained.output)
+    (row,) = (await fleet.nsq("nodes", "--json")).document["nodes"]
+    assert row["id"] == other
+    again = await fleet.nsq("nodes", "undrain", node)
+    assert (again.status, again.output) == (0, f"node {node}: takes messages again on {node}\n")
+    twice = await fleet.nsq("nodes", "undrain", node)
+    assert (twice.status, twice.errors) == (
+        1,
+        f"nsq nodes: undrain node {node}: failed on nsqd {node}: 400 NOT_DRAINING\n",
+    )
+    nobody = await fleet.nsq("nodes", "drain")
+    assert (nobody.status, nobody.errors) == (2, "nsq nodes: drain requires one or more nodes\n")
 
 
 async def test_a_misspelt_name_is_answered_with_the_nearest(fleet: Fleet) -> None:

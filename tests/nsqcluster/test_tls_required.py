@@ -26,7 +26,9 @@ from nsqcluster import (
     RequestFailed,
     Result,
     actions,
+    cancel_drain,
     discovery,
+    drain,
     listing,
     messages,
     outcome_of,
@@ -182,6 +184,11 @@ async def node_has_policy(at: Prepared, values: policies.Values | None) -> bool:
     return (await policies.node_policies(at.client, at.nsqd)).get(Patterns(at.topic)) == values
 
 
+async def drains(at: Prepared, results: list[Result]) -> bool:
+    done = {("nsqd", "done")}
+    return outcomes(results) == done and outcomes(await cancel_drain(at.cluster, at.nsqd)) == done
+
+
 async def is_mended(at: Prepared, results: list[Result]) -> bool:
     if at.strict.implementation == "go":
         return outcomes(results) == {("nsqd", "absent")}
@@ -301,6 +308,10 @@ CASES: dict[Callable[..., Any], Case] = {
     actions.preview_rewind: case(lambda at: (at.cluster, at.topic, CHANNEL, "1h"), is_previewed),
     actions.tombstone: case(
         lambda at: (at.cluster, at.topic, at.nsqd), lambda at, results: ("nsqd", "done") in outcomes(results)
+    ),
+    drain: brokerds(lambda at: (at.cluster, at.nsqd), drains),
+    cancel_drain: brokerds(
+        lambda at: (at.cluster, at.nsqd), lambda at, results: outcomes(results) == {("nsqd", "failed")}
     ),
     messages.peek: brokerds(
         of_topic, lambda at, page: page.total == 1 and is_first(page.messages[0]), lambda at: {"limit": 1}
