@@ -16,6 +16,7 @@ from aionsq.options import ProducerOptions
 from aionsq.publish import Publish
 from aionsq.reconnect import Reconnect
 from nsqwire import frame
+from nsqwire.errors import DRAINED
 from nsqwire.units import Seconds
 
 log = logging.getLogger(__name__)
@@ -24,6 +25,8 @@ GATHER_FROM = 16
 """Smallest number of publishes to one topic in one iteration of the event loop that are sent as an MPUB."""
 _OF_THEIR_SIZE = ("E_BAD_MESSAGE", "E_BAD_BODY", "E_INVALID")
 """Codes with which nsqd refuses a whole MPUB although some of its messages may be valid. It stores none of them."""
+DRAINED_PAUSE_S = 1.0
+"""Shortest time until a node that is being drained is connected to again."""
 _sizes = struct.Struct(">ii").pack
 _line = attrgetter("line")
 
@@ -67,6 +70,7 @@ class Outlet:
         self._connecting: asyncio.Task[None] | None = None
         self._pauses = Reconnect(options.max_reconnect_delay)
         self._connected_at: Seconds = 0.0
+        self._is_drained = False
 
     @property
     def is_ready(self) -> bool:
@@ -167,7 +171,9 @@ class Outlet:
         refused = frame_type == frame.ERROR and bool(self._counts)
         if refused:
             count = self._counts.popleft()
-            if count > 1 and text.startswith(_OF_THEIR_SIZE):
+            if text.endswith(DRAINED):
+                self._is_drained = True  # it has stored none of them, so they are sent to others, or here later
+            elif count > 1 and text.startswith(_OF_THEIR_SIZE):
                 self._part(count, text)
             else:
                 for _ in range(count):
@@ -209,7 +215,9 @@ class Outlet:
 
     async def _try_until_connected(self) -> None:
         while self.connection is None and self._source.wanted():
-            await asyncio.sleep(self._pauses.next_delay_s())
+            delay_s = self._pauses.next_delay_s()
+            await asyncio.sleep(max(delay_s, DRAINED_PAUSE_S) if self._is_drained else delay_s)
+            self._is_drained = False
             try:
                 await self.open()
             except ConnectFailed as error:

@@ -44,7 +44,8 @@ class Producer:
     - nsqwire's ``BadTopic``, ``BadMessage``, ``BadBody`` or ``Invalid``: the message was not sent; other publishes are
       not affected
     - :class:`Refused`: nsqd answered with an error frame and closed the connection; it did not read later publishes,
-      which are sent again
+      which are sent again. What a node refuses because it is being drained is sent again, too, to another node if
+      there is one
     - :class:`ConnectionLost`, :class:`PublishTimedOut`: the message may or may not have been stored
     - :class:`ProducerFull`, :class:`ProducerClosed`: the message was not stored
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from brokerd.storage import NodeDrained
+from nsqwire.errors import DRAINED
 from nsqwire.units import Seconds
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Drain:
         before = self.draining
         deadline = self._now() + timeout_s if timeout_s else None
         self.draining = Draining(time.time() if before is None else before.since, deadline, takes_publishes)
-        self._storage.set_drained(None if takes_publishes else NodeDrained("the node is being drained"))
+        self._storage.set_drained(None if takes_publishes else NodeDrained(DRAINED))
         if before is None:
             self._notify()
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from brokerd.latency import LatencyStats, RecentLatencies
 from brokerd.memory import MemoryStats
+from nsqwire.errors import DRAINED
 from nsqwire.histogram import HistogramJSON
 from nsqwire.units import Seconds, WholeSeconds
 
@@ -163,7 +164,7 @@ def health_of(broker: Broker) -> str:
     """``OK``, or ``NOK - `` and the last error of the disk, or that the node is being drained."""
     error = broker.storage.health_error
     if broker.drain.draining is not None:
-        error = f"the node is being drained: {broker.drain.left} messages are left"
+        error = f"{DRAINED}: {broker.drain.left} messages are left"
     return "OK" if error is None else f"NOK - {error}"
 
 

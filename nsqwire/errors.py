@@ -6,7 +6,7 @@ client gets, and whether the TCP connection is closed after the error frame. The
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class NSQError(Exception):
@@ -47,6 +47,10 @@ class TopicFull(PublishFailed):
 
 class BelowReserve(PublishFailed):
     """A publish was refused because the disk has less free than its reserve. nsqd has no such error."""
+
+
+DRAINED: Final = "the node is being drained"
+"""The end of the text of Drained in error frames, by which producers know that they have to move."""
 
 
 class Drained(PublishFailed):

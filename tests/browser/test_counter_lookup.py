@@ -113,7 +113,7 @@ def test_the_navigation_is_grouped_and_leads_to_the_counter_and_the_registries(l
         for name in ("Cluster", "Monitoring", "Administration")
     }
     assert groups == {
-        "Cluster": ["Overview", "Topics", "Channels", "Clients", "Nodes"],
+        "Cluster": ["Overview", "Topics", "Channels", "Dead letters", "Clients", "Nodes"],
         "Monitoring": ["Alerts", "Reports"],
         "Administration": ["Audit", "People", "Policies", "Masks", "Definitions"],
     }

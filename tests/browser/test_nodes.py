@@ -137,7 +137,7 @@ def test_the_header_shows_all_it_has_at_every_width(silent_node, live):
     links = page.locator("header").get_by_role("link", name="Masks")
     expect(links).to_be_visible()
     has_links = set()
-    for width in (*range(1440, 1100, -20), 720, 390, 360):
+    for width in (*range(1800, 1100, -20), 720, 390, 360):
         page.set_viewport_size({"width": width, "height": 800})
         assert pixels_beyond(page) <= 0
         for part in (link, page.get_by_text("Live", exact=True), page.get_by_role("button", name="Menu: ada")):
@@ -150,7 +150,7 @@ def test_the_header_shows_all_it_has_at_every_width(silent_node, live):
         assert (width, cut) == (width, [])
         if links.is_visible():
             has_links.add(width)
-    assert has_links == {width for width in range(1440, 1100, -20) if width >= min(has_links)}
+    assert has_links == {width for width in range(1800, 1100, -20) if width >= min(has_links)}
     assert 390 not in has_links
     page.get_by_role("button", name="Menu: ada").click()
     expect(page.locator("#menu").get_by_role("link", name="Masks")).to_be_visible()

@@ -1,0 +1,90 @@
+"""A producer and nodes that are drained: it moves to the others, and its caller sees no error."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from aionsq import Consumer, ConsumerOptions, Message, Producer, ProducerOptions, PublishTimedOut
+from tests.harness.daemon import Broker
+
+NODES = 3
+
+
+@pytest.fixture
+def brokers(tmp_path: Path) -> Iterator[list[Broker]]:
+    """Three brokers that keep their ports over a restart."""
+    started: list[Broker] = []
+    try:
+        for number in range(NODES):
+            (tmp_path / str(number)).mkdir()
+            started.append(Broker(tmp_path / str(number), keep_ports=True).launch())
+        yield started
+    finally:
+        for broker in started:
+            broker.close()
+
+
+def address(broker: Broker) -> str:
+    return f"{broker.tcp[0]}:{broker.tcp[1]}"
+
+
+async def test_a_rolling_restart_loses_nothing_and_no_publish_fails(brokers: list[Broker]) -> None:
+    """Each node in turn is drained, ends once its consumer has finished everything, and starts again."""
+    addresses = [address(broker) for broker in brokers]
+    received = set[bytes]()
+
+    async def handle(message: Message) -> None:
+        await asyncio.sleep(0.001)
+        received.add(message.body)
+
+    published = set[bytes]()
+    ending = asyncio.Event()
+
+    async def publish(producer: Producer) -> None:
+        while not ending.is_set():
+            bodies = [b"%d" % number for number in range(len(published), len(published) + 20)]
+            await asyncio.gather(*(producer.pub("orders", body) for body in bodies))
+            published.update(bodies)
+            await asyncio.sleep(0.005)
+
+    options = ConsumerOptions(max_in_flight=100)
+    consumer = Consumer("orders", "billing", handler=handle, nsqd_tcp_addresses=addresses, options=options)
+    async with Producer(addresses) as producer, consumer:
+        publishing = asyncio.create_task(publish(producer))
+        for broker in brokers:
+            await asyncio.sleep(0.3)
+            broker.post("/drain")
+            assert await asyncio.to_thread(broker.wait_for_exit) == 0
+            await asyncio.to_thread(broker.launch)
+        await asyncio.sleep(0.3)
+        ending.set()
+        await publishing
+        async with asyncio.timeout(30):
+            while received < published:
+                await asyncio.sleep(0.05)
+    assert received == published
+
+
+async def test_the_only_node_is_waited_for_until_the_publishs_deadline(brokers: list[Broker]) -> None:
+    """A restart within it is not noticed; after it the error says that nothing was stored, and why."""
+    broker = brokers[0]
+    brokers[0].post("/topic/create", topic="orders")
+    broker.post("/pub", b"kept", topic="orders")
+    patient = ProducerOptions(publish_timeout=timedelta(seconds=30))
+    async with Producer(address(broker), patient) as producer:
+        broker.post("/drain", timeout="500ms")
+        published = producer.pub("orders", b"late")
+        assert await asyncio.to_thread(broker.wait_for_exit) == 0
+        assert not published.done()
+        await asyncio.to_thread(broker.launch)
+        await published
+    broker.post("/drain")
+    async with Producer(address(broker), ProducerOptions(publish_timeout=timedelta(seconds=0.5))) as hasty:
+        with pytest.raises(PublishTimedOut, match="not stored: .*the node is being drained"):
+            await hasty.pub("orders", b"never")
+    assert broker.topics()["orders"]["depth"] == 2
