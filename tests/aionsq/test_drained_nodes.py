@@ -11,6 +11,7 @@ import pytest
 
 from aionsq import Consumer, ConsumerOptions, Message, Producer, ProducerOptions, PublishTimedOut
 from tests.harness.daemon import Broker
+from tests.harness.waiting import until
 
 NODES = 3
 
@@ -53,8 +54,9 @@ async def test_a_rolling_restart_loses_nothing_and_no_publish_fails(brokers: lis
             await asyncio.sleep(0.005)
 
     options = ConsumerOptions(max_in_flight=100)
-    consumer = Consumer("orders", "billing", handler=handle, nsqd_tcp_addresses=addresses, options=options)
+    consumer = Consumer("orders", "billing", nsqd_tcp_addresses=addresses, options=options)
     async with Producer(addresses) as producer, consumer:
+        handling = asyncio.create_task(consumer.run(handle, concurrency=10))
         publishing = asyncio.create_task(publish(producer))
         for broker in brokers:
             await asyncio.sleep(0.3)
@@ -64,9 +66,9 @@ async def test_a_rolling_restart_loses_nothing_and_no_publish_fails(brokers: lis
         await asyncio.sleep(0.3)
         ending.set()
         await publishing
-        async with asyncio.timeout(30):
-            while received < published:
-                await asyncio.sleep(0.05)
+        await until(lambda: received == published, "all messages are received")
+        await consumer.stop()
+        await handling
     assert received == published
 
 
@@ -85,6 +87,6 @@ async def test_the_only_node_is_waited_for_until_the_publishs_deadline(brokers: 
         await published
     broker.post("/drain")
     async with Producer(address(broker), ProducerOptions(publish_timeout=timedelta(seconds=0.5))) as hasty:
-        with pytest.raises(PublishTimedOut, match="not stored: .*the node is being drained"):
+        with pytest.raises(PublishTimedOut, match=r"not stored: .*the node is being drained"):
             await hasty.pub("orders", b"never")
     assert broker.topics()["orders"]["depth"] == 2
