@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Final, NamedTuple
@@ -51,6 +50,8 @@ def _specificity(pattern: str) -> tuple[bool, int]:
 
 def policies_in_file(path: str) -> dict[Patterns, Values]:
     """The tables ``[[policies]]`` of the TOML file of settings. Raises InvalidPolicy with the table's number."""
+    import tomllib  # imported here because most brokers start without a file
+
     with open(path, "rb") as file:
         tables = tomllib.load(file).get("policies", [])
     if not isinstance(tables, list):

@@ -110,7 +110,9 @@ def test_make_unit_fails_for_a_test_that_fails_once_and_names_it(tmp_path):
 
 def test_make_test_runs_every_check():
     """Lint, types, the front end's checks, and the tests on SQLite and on PostgreSQL."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "PYTEST"))
+    }
     words = ["make", "--dry-run", "test"]
     planned = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=True)
     commands = planned.stdout.splitlines()
