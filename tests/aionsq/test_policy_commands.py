@@ -65,8 +65,8 @@ async def test_nodes_that_differ_are_shown_and_mended(fleet: Fleet) -> None:
         2,
         [
             f"nsq policies: would set the policy of topics mail to max_attempts=2 on {second}",
-            f"nsq policies: would delete the policy of topics old on {second}",
             f"nsq policies: would set the policy of topics orders.* to max_attempts=5 on {second}",
+            f"nsq policies: would delete the policy of topics old on {second}",
             "nsq policies: nothing was done: confirmation requires a terminal; --yes skips it",
         ],
     )
