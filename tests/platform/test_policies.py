@@ -122,8 +122,8 @@ def test_nodes_that_differ_are_mended_by_one_of_them(cluster, operator, redis):
     entries = AuditEntry.objects.filter(action__endswith="policy").order_by("id")
     assert [(each.action, each.subject, each.detail) for each in entries] == [
         ("set policy", "mail / audit", f"as on {first.http_address}; max_attempts=3"),
-        ("delete policy", "old / *", f"as on {first.http_address}"),
         ("set policy", "orders.* / *", f"as on {first.http_address}; max_attempts=5"),
+        ("delete policy", "old / *", f"as on {first.http_address}"),
     ]
     unknown = operator.request("POST", "policies/mend", {"node": "nowhere:1"})
     assert (unknown.status_code, "there is no node nowhere:1" in unknown.json()["message"]) == (404, True)
