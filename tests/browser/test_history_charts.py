@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 from zoneinfo import ZoneInfo
 
@@ -36,7 +37,14 @@ def kept(stack, live):
         depths = np.array([[depth_at(at) for at in range(day, day + DAY_S, 60)]], np.float32)
         rows = Rows(["channel:kept/days"], {"depth": depths})
         write(path_of(stack.history, MINUTES, day), DAY_S // 60, [rows], at=day + DAY_S + 100)
-    return lambda query="", **options: live(f"/topics/kept/days{query}", **options)
+
+    def open_(query: str = "", **options: Any) -> Page:
+        page = live(f"/topics/kept/days{query}", **options)
+        # Jobs of other tests would lie over the charts for a while.
+        expect(page.get_by_role("region", name="Jobs")).to_have_count(0)
+        return page
+
+    return open_
 
 
 def chart(page: Page, title: str = "Depth, messages"):

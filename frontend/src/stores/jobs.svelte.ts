@@ -1,6 +1,6 @@
 import type { BulkAction, BulkTarget, Job } from '../api/types';
 import type { Dismissed } from '../jobs/dismissed';
-import { isOver } from '../jobs/progress';
+import { hasFailures, isOver } from '../jobs/progress';
 
 export type JobApi = {
   start: (kind: BulkAction, subjects: readonly BulkTarget[]) => Promise<Job>;
@@ -11,8 +11,10 @@ export type JobApi = {
 /** How many of the newest jobs are requested; only unfinished and the user's own recent ones are shown. */
 const NEWEST = 50;
 const RECENT_MS = 12 * 3600 * 1000;
+/** A success is news for a shorter time than what needs the user. */
+const SUCCESS_MS = 60 * 1000;
 
-/** The jobs that the panel shows: all that have not ended, the user's own of the last hours, and those that ended while the page was open, until they are dismissed. */
+/** The jobs that the panel shows: all that have not ended, the user's own that failed in the last hours or succeeded in the last minute, and those that ended while the page was open, until they are dismissed. */
 export class JobStore {
   #known = $state.raw<ReadonlyMap<number, Job>>(new Map());
   #dismissed = $state.raw<ReadonlySet<number>>(new Set());
@@ -33,8 +35,9 @@ export class JobStore {
   /** Request the jobs, at the start and after the connection was lost. `user` is the name of the signed-in user. */
   async load(user: string, now: number): Promise<void> {
     for (const job of await this.#api.list(NEWEST)) {
-      const isRecent = job.requested_by === user && now - job.created_at < RECENT_MS;
-      if (!isOver(job) || isRecent || this.#known.has(job.id)) this.take(job);
+      const age = now - (job.finished_at ?? job.created_at);
+      const isNews = job.requested_by === user && age < (job.state === 'finished' && !hasFailures(job) ? SUCCESS_MS : RECENT_MS);
+      if (!isOver(job) || isNews || this.#known.has(job.id)) this.take(job);
     }
   }
 

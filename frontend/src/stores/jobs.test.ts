@@ -9,13 +9,22 @@ const nothing: Dismissed = { read: () => [], write: () => {} };
 const api = (list: Job[]) => ({ start: async () => job(9), list: async () => list, cancel: async (id: number) => job(id, { cancel_requested: true }) });
 const ids = (store: JobStore): number[] => store.shown.map(({ id }) => id);
 
-test('a page that opens shows the jobs of everybody that run, and ended ones of its own user', async () => {
+test('a page that opens shows the jobs of everybody that run, and those of its own user that just succeeded, or failed today', async () => {
+  const ended = (id: number, ago: number, more: Partial<Job> = {}): Job => job(id, { state: 'finished', created_at: NOW - ago, finished_at: NOW - ago, partial_count: 0, failed_count: 0, ...more });
   const store = new JobStore(
-    api([job(4, { requested_by: 'ben' }), job(3, { requested_by: 'ben', state: 'finished' }), job(2, { state: 'finished' }), job(1, { state: 'finished', created_at: NOW - 86_400_000 })]),
+    api([
+      job(8, { requested_by: 'ben' }),
+      ended(7, 1000, { requested_by: 'ben' }),
+      ended(6, 30_000),
+      ended(5, 90_000),
+      ended(4, 3_600_000, { failed_count: 2 }),
+      ended(3, 3_600_000, { state: 'cancelled' }),
+      ended(2, 86_400_000, { failed_count: 2 }),
+    ]),
     nothing,
   );
   await store.load('ana', NOW);
-  expect(ids(store)).toEqual([4, 2]);
+  expect(ids(store)).toEqual([8, 6, 4, 3]);
 });
 
 test('a job of another user stays after its end, until it is dismissed', () => {
