@@ -73,7 +73,9 @@ def events(subject: Subject, since: datetime, until: datetime) -> list[Event]:
         *islice(_nodes(subject, since, until), MAX_EVENTS),
     ]
     # Each source gives its newest first; times are rounded, so those of one millisecond must not stay in that order.
-    return sorted(reversed(found), key=lambda event: event.at)[-MAX_EVENTS:]
+    found.reverse()
+    found.sort(key=lambda event: event.at)
+    return found[-MAX_EVENTS:]
 
 
 def _actions(subject: Subject, since: datetime, until: datetime) -> Iterator[Event]:
