@@ -33,7 +33,7 @@ def finish(channel: Channel, ids: Iterable[bytes]) -> ActedOn:
 
 
 def requeue(channel: Channel, ids: Iterable[bytes]) -> ActedOn:
-    """Make messages in any state ready, at once. Raises OSError, with nothing changed.
+    """Make messages in any state ready, at once. Raises WouldBeDropped and OSError, with nothing changed.
 
     A message in flight is taken back from its client. A message that is already ready does not change. A dead one is
     delivered as if it had never been delivered.
@@ -74,7 +74,7 @@ def requeue_dead(channel: Channel, chosen: ChosenDead, *, rate: int, now: Second
     """Deliver dead messages as if they had never been delivered, ``rate`` a second, or at once if it is 0.
 
     Yields the number of messages of each portion. The rate is kept by deferral, so it survives a restart. Raises
-    OSError; earlier portions are then requeued.
+    WouldBeDropped and OSError; earlier portions are then requeued.
     """
     done = 0
     for seqs in chosen.portions(channel):

@@ -7,6 +7,7 @@ that fails is not made shorter.
 
 from __future__ import annotations
 
+import copy
 import errno
 import itertools
 import logging
@@ -44,7 +45,7 @@ from brokerd.peek import PAGE, PeekState, peek
 from brokerd.removal import Removal
 from brokerd.scheduler import SLICE_SECONDS
 from brokerd.topic import Topic
-from nsqwire.errors import PublishFailed, TopicFull
+from nsqwire.errors import PublishFailed, TopicFull, WouldBeDropped
 from tests.brokerd.clockwork import Delivery, Node
 from tests.durability.fuse import FUSE, Killed, fused_commit_append, fused_commit_extend, fused_journal_put
 from tests.durability.model import (
@@ -222,6 +223,9 @@ class BrokerMachine(RuleBasedStateMachine):
                 assert not self.topic_was_full, "accepted above the bound"
             except TopicFull:
                 assert self.topic_was_full or not DISK.has_descriptors, "refused without a reason"
+                self._refused(before, published, consumers)
+            except WouldBeDropped:
+                assert ChannelModel.policy.limits_waiting, "refused without a reason"
                 self._refused(before, published, consumers)
             except (PublishFailed, OSError) as error:
                 if not DISK.is_full and DISK.has_descriptors and "no checkpoint was written" not in str(error):
@@ -600,6 +604,7 @@ class BrokerMachine(RuleBasedStateMachine):
         bodies = [b64decode(message["body"]) for message in self.dead_of(channel)]
         assert (sorted(numbers), len(bodies)) == (numbers, model.count(Status.DEAD))
         chosen, now = message_actions.ChosenDead(), self.node.now
+        before = {body: copy.copy(model.messages[body]) for body in bodies}
         with self.refusable():
             for at, body in enumerate(bodies):
                 if verb == "finish":
@@ -609,7 +614,13 @@ class BrokerMachine(RuleBasedStateMachine):
             if verb == "finish":
                 done = sum(message_actions.finish_dead(channel, chosen))
             else:
-                done = sum(message_actions.requeue_dead(channel, chosen, rate=rate, now=now))
+                try:
+                    done = sum(message_actions.requeue_dead(channel, chosen, rate=rate, now=now))
+                except WouldBeDropped:  # of a later portion; the earlier ones are requeued
+                    assert model.policy.limits_waiting, "refused without a reason"
+                    left = {b64decode(message["body"]) for message in self.dead_of(channel)}
+                    model.messages |= {body: message for body, message in before.items() if body in left}
+                    done = len(bodies)
             assert done == len(bodies)
 
     @staticmethod
