@@ -484,10 +484,15 @@ class Channel:
         if self.gone:
             return
         policy = self.redelivery.policy
-        if policy.msg_ttl_ns and not self.limits.remove_expired(policy, now):
-            self._runtime.wake(self)
-            return
-        is_done = self.paused or self.delivery.run(now)
+        try:
+            if policy.msg_ttl_ns and not self.limits.remove_expired(policy, now):
+                self._runtime.wake(self)
+                return
+            is_done = self.paused or self.delivery.run(now)
+        except OSError:
+            if policy.bounds_channel:  # messages that cannot be read wait, too
+                self.limits.remove_excess(policy)
+            raise
         if is_done and policy.bounds_channel:
             is_done = self.limits.remove_excess(policy)
         if not is_done:

@@ -492,7 +492,7 @@ class BrokerMachine(RuleBasedStateMachine):
         values = {"max_attempts": max_attempts, "retry_delay": retry_delay}
         if self.has_ttl:
             values |= {"msg_ttl": msg_ttl, "expired": expired}
-        if max_depth:
+        if max_depth and DISK.has_descriptors:
             values |= {"max_depth": max_depth, "overflow": overflow}
         before = policies.policy_for("t", "a")
         after = policies.default if is_deleted else policies.default.changed_by(values)
@@ -849,9 +849,10 @@ class BrokerMachine(RuleBasedStateMachine):
                 got.clear()
             channel.unsubscribe(client)
 
+    @precondition(lambda self: not self.has_ttl and not ChannelModel.policy.bounds_channel)
     @rule()
     def run_out_of_descriptors(self) -> None:
-        """An idle topic closes its files, and they cannot be mapped again."""
+        """An idle topic closes its files, and they cannot be mapped again. Limits would be kept when a retry comes."""
         with self.step():
             self.topic.unmap_if_idle()
             self.topic.unmap_if_idle()
