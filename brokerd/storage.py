@@ -257,5 +257,5 @@ class Storage:
                 logger.info("the disk has its reserve again: publishes are accepted")
 
     def _log_unhealthy(self, error: OSError) -> None:
-        if self.refusal is None and self.refused_write is None:
+        if self._is_refusal_passing and self.refused_write is None:
             logger.error("cannot keep messages: %s", error)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.brokerd.clockwork import Delivery, Node
 from tests.brokerd.conftest import create_channel, publish
 from tests.brokerd.test_dead import channel_of, consumer_of, counts, dead_of
 from tests.brokerd.test_policies import set_policy
@@ -19,7 +21,6 @@ Connect = Callable[..., Any]
 Start = Callable[..., Any]
 
 TTL = "300ms"
-TTL_S = 0.3
 
 
 @pytest.fixture
@@ -28,6 +29,14 @@ def broker(start_broker: Start) -> Any:
     started = start_broker()
     create_channel(started)
     return started
+
+
+@pytest.fixture
+def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    """A broker whose clocks the test moves."""
+    node = Node(tmp_path, patch=monkeypatch)
+    yield node
+    node.kill()
 
 
 def dropped(broker: Any) -> dict[str, int]:
@@ -73,28 +82,31 @@ def test_the_flag_applies_to_every_channel_and_a_policy_replaces_it(start_broker
     assert channel_of(broker, "kept")["depth"] == 1
 
 
-def test_an_expired_message_is_never_delivered(broker: Any, connect: Connect) -> None:
-    """Not to a consumer that comes late, and not again: a requeued message expires by the time of its publish."""
-    set_policy(broker, "t", msg_ttl=TTL, expired="dead")
-    consumer = consumer_of(connect, broker)
-    publish(broker, b"a")
-    message_id, _, _ = consumer.message()
-    time.sleep(TTL_S)
-    assert counts(broker) == (0, 1, 0, 0), "in flight, it does not expire"
-    consumer.send(b"REQ %b 0\n" % message_id)
-    wait_until(lambda: counts(broker) == (0, 0, 0, 1), "it is dead")
-    assert consumer.is_silent(0.1)
-    assert dead_of(broker)[b"a"]["attempts"] == 1
+def test_an_expired_message_is_never_delivered(timed: Node) -> None:
+    """In flight it does not expire; requeued after its time, it dies instead of being delivered again."""
+    timed.broker.set_policy("t", "*", {"msg_ttl": "10s", "expired": "dead"})
+    topic, got = timed.broker.topic("t"), list[Delivery]()
+    client = timed.subscribe("t", "c", 10, got.append)
+    topic.publish([b"a"])
+    timed.pass_until(timed.now + 11)
+    channel = topic.channels["c"]
+    assert (len(got), channel.in_flight_count) == (1, 1)
+    channel.requeue(client, memoryview(b"REQ %b 0\n" % got[0].message_id), 1, 0.0, timed.now)
+    timed.pass_until(timed.now + 1)
+    assert (len(got), channel.in_flight_count, channel.depth) == (1, 0, 0)
+    assert [(message.attempts, message.reason) for message in channel.dead] == [(1, "expired")]
 
 
-def test_a_deferred_message_expires_when_it_is_due(broker: Any) -> None:
+def test_a_deferred_message_expires_when_it_is_due(timed: Node) -> None:
     """Its age counts from the publish: a delay longer than the TTL means that it is never delivered."""
-    set_policy(broker, "t", msg_ttl="100ms")
-    publish(broker, b"late", defer="400")
-    time.sleep(0.2)
-    assert counts(broker)[:3] == (0, 0, 1)
-    wait_until(lambda: counts(broker)[:3] == (0, 0, 0), "it has expired")
-    assert dropped(broker) == {"expired": 1}
+    timed.broker.set_policy("t", "*", {"msg_ttl": "10s"})
+    topic = timed.broker.topic("t")
+    channel = topic.channel("c")
+    topic.publish([b"late"], defer_ms=20_000)
+    timed.pass_until(timed.now + 19)
+    assert (channel.deferred_count, channel.limits.dropped.total()) == (1, 0)
+    timed.pass_until(timed.now + 2)
+    assert (channel.deferred_count, channel.depth, dict(channel.limits.dropped)) == (0, 0, {"expired": 1})
 
 
 def test_messages_of_a_paused_channel_expire_too(broker: Any) -> None:
@@ -105,15 +117,20 @@ def test_messages_of_a_paused_channel_expire_too(broker: Any) -> None:
     wait_until(lambda: dropped(broker) == {"expired": 1}, "it has expired")
 
 
-def test_a_ttl_applies_to_messages_that_wait_already(broker: Any, connect: Connect) -> None:
-    """Those that are old enough expire soon after."""
-    publish(broker, b"old")
-    time.sleep(0.2)
-    publish(broker, b"young")
-    set_policy(broker, "t", msg_ttl="150ms")
-    wait_until(lambda: counts(broker)[0] <= 1, "the old one has expired")
-    set_policy(broker, "t", msg_ttl="1h")
-    assert waiting(connect, broker) in ([b"young"], [])
+def test_a_ttl_applies_to_messages_that_wait_already(timed: Node) -> None:
+    """Those that are old enough leave at once; younger ones stay until their own time."""
+    topic = timed.broker.topic("t")
+    channel = topic.channel("c")
+    topic.publish([b"old", b"as old"])
+    timed.pass_until(timed.now + 10)
+    topic.publish([b"young"])
+    timed.broker.set_policy("t", "*", {"msg_ttl": "5s"})
+    timed.pass_until(timed.now)
+    assert [bytes(channel.frame_of(seq)[34:]) for seq in channel.cursor.ahead()] == [b"young"]
+    timed.pass_until(timed.now + 4.9)
+    assert channel.depth == 1
+    timed.pass_until(timed.now + 0.2)
+    assert channel.depth == 0
 
 
 @pytest.mark.parametrize("outcome", ["drop", "dead"])
