@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.harness.ci import IN_CI
 from tests.harness.scheduling import FileScheduling, SecondsRecorder, longest_first
+from tests.harness.watchdog import Watchdog
 
 # No example has a time limit: on a busy machine any of them can be slow.
 settings.register_profile("tests", deadline=None)
@@ -27,6 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     # A shell starts a command in the background with SIGINT ignored, and so would all processes of the tests start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.pluginmanager.register(Watchdog())
     if config.getoption("--record-seconds") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(SecondsRecorder())
 
