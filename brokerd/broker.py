@@ -275,6 +275,7 @@ class Broker:
                 list(topic.messages.holes),
                 topic.messages.deferred_end,
                 topic.log.next_seq,
+                {publish.digest: publish for publish in topic.seen_ids},
             )
             for channel in topic.channels.values():
                 if not channel.ephemeral:
@@ -333,6 +334,7 @@ class Broker:
             retains_all=self.storage.retention is not None,
         )
         topic.messages.recover_losses(is_complete=is_complete)
+        topic.recover_publishes(state.publishes.values())
         log.unmap()  # most of thousands of topics are quiet
 
     def _restore_channel(self, topic: Topic, state: ChannelState, *, is_complete: bool) -> None:

@@ -345,6 +345,18 @@ class Channel:
         self._offer_all()
         self._runtime.wake(self)
 
+    def defer(self, seqs: Sequence[int], due: Seconds) -> None:
+        """Deliver messages at ``due`` that are ready or deferred; ``seqs`` is ascending.
+
+        Raises OSError, with nothing changed.
+        """
+        aside, kept = self.in_flight.aside, self._runtime.clock.keep(due)
+        attempts = {seq: 0 if (message := aside.get(seq)) is None else message.attempts for seq in seqs}
+        ranges = b"".join(WAITING_RANGE.pack(seq, 1, count, kept) for seq, count in attempts.items())
+        self._journal_first(records.waiting_ranges(self.number, ranges))
+        self.in_flight.put_aside(attempts, due)
+        self.cursor.remove(ranges_of(seqs))
+
     def bury(self, seqs: Sequence[int]) -> None:
         """Let messages die that are waiting, in flight or deferred; ``seqs`` is ascending.
 

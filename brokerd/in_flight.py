@@ -7,7 +7,7 @@ again is set aside, with its attempts and due time, until it is finished.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from brokerd.channel_journal import ChannelJournal, packed
@@ -333,6 +333,16 @@ class InFlight:
             self._put_again(seq, message.attempts, due)
             ranges.append(WAITING_RANGE.pack(seq, 1, message.attempts, self._clock.keep(due)))
         self._journal.waiting(b"".join(ranges))
+        self._schedule(self.aside.next_time)
+
+    def put_aside(self, attempts: Mapping[int, int], due: Seconds) -> None:
+        """Defer messages that are not in flight until ``due``; ``attempts`` are their deliveries. The caller journals
+        it."""
+        for seq, count in attempts.items():
+            if seq in self.aside:
+                self._put_again(seq, count, due)
+            else:
+                self.aside.add(seq, count, due)
         self._schedule(self.aside.next_time)
 
     def _put_again(self, seq: int, attempts: int, due: Seconds) -> int:

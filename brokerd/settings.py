@@ -125,6 +125,10 @@ class BrokerSettings(Settings, env="BROKERD_"):
         shown="none",
     )
     msg_ttl: timedelta = setting("0s", "Age at which a channel drops a message that waits; 0: never.", min="0s")
+    dedup_window: timedelta = setting(
+        "2m", "Time in which a publish with a dedup_id is stored once, however often it is sent; 0: refuse dedup_id.",
+        min="0s", max="24h",
+    )  # fmt: skip
     max_req_timeout: timedelta = setting("1h", "Longest deferral of a message.", min="0s")
     max_heartbeat_interval: timedelta = setting("60s", "Longest heartbeat interval a client can have.", min="1s")
     max_rdy_count: int = setting(2500, "Highest RDY of a client.", min=0)

@@ -5,20 +5,23 @@ from __future__ import annotations
 import time
 from array import array
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from brokerd.bound import Bound, Waiting
 from brokerd.channel import Channel
 from brokerd.channel_journal import journal_nothing
+from brokerd.dedup import Publish, SeenIds
 from brokerd.journal import records
-from brokerd.journal.journal import CHANGE_BYTES, room_for_waiting
+from brokerd.journal.journal import CHANGE_BYTES, room_for, room_for_waiting
 from brokerd.log.batch import COUNT_BYTES, SIZE_BYTES, Batch, BodyBatch, DpubBatch, MessageBatch, MpubBatch
 from brokerd.log.log import Log
 from brokerd.topic_log import TopicLog
 from nsqwire.errors import ChannelNotFound, PublishFailed
 from nsqwire.names import is_ephemeral
 from nsqwire.scan import Input
+from nsqwire.units import Nanoseconds
 
 if TYPE_CHECKING:
     from brokerd.log.segment import Segment
@@ -29,6 +32,14 @@ MPUB_LINE = ord("M")
 """The first byte of an MPUB's command line; a PUB's differs."""
 LEAST_MESSAGE_BYTES = SIZE_BYTES + 1
 """Bytes that a message takes at least in a command."""
+
+
+class StoredBatch(Protocol):
+    """The part of a batch that is needed to store it."""
+
+    count: int
+    body_bytes: int
+    timestamp_ns: int
 
 
 class Node(Protocol):
@@ -85,6 +96,7 @@ class Topic:
         self.emptied_count = 0
         """Messages that were removed by emptying the topic, since the process started; those of its channels are not
         included."""
+        self.seen_ids = SeenIds(runtime.dedup_window_ns)
         self._node = node
         self._runtime = runtime
         self._storage = storage
@@ -144,13 +156,19 @@ class Topic:
 
     # -- publishing -----------------------------------------------------------------------------------------------
 
-    def publish(self, bodies: Sequence[bytes | memoryview], *, defer_ms: int = 0) -> None:
-        """Store ``bodies`` together and route them to the channels. Raises PublishFailed; nothing is stored then."""
+    def publish(
+        self, bodies: Sequence[bytes | memoryview], *, defer_ms: int = 0, dedup_digest: bytes | None = None
+    ) -> range:
+        """Store ``bodies`` together and route them to the channels. Raises PublishFailed; nothing is stored then.
+
+        This and the other methods that publish return the numbers of the messages: none if they are dropped. If a
+        publish with the digest is remembered, they return its messages, and nothing is stored.
+        """
         batch = BodyBatch(bodies, self.messages.id_head, time.time_ns(), defer_ms)
         if defer_ms:
-            self._publish_deferred(batch, lambda: self.log.append(batch), delays=1)
-        else:
-            self._publish(batch)
+            append = partial(self.log.append, batch)
+            return self._publish_deferred(batch, append, delays=1, dedup_digest=dedup_digest)
+        return self._publish(batch, dedup_digest)
 
     def drops_of(self, count: int) -> bool:
         """Return whether an ephemeral topic would accept ``count`` messages but drop some of them."""
@@ -160,24 +178,26 @@ class Topic:
         """Return whether no policy refuses ``count`` messages of ``nbytes`` together. Raises OSError."""
         return self._bound is None or self._bound.admits(count, nbytes)
 
-    def publish_messages(self, messages: memoryview, count: int, *, gap: int = 0) -> None:
+    def publish_messages(
+        self, messages: memoryview, count: int, *, gap: int = 0, dedup_digest: bytes | None = None
+    ) -> range:
         """Publish the messages of ``count`` × (``gap`` ignored bytes, ``size i32 | body``) as one batch.
 
         The caller has checked the sizes. Raises PublishFailed; nothing is stored then.
         """
-        self._publish(MessageBatch(messages, count, gap, self.messages.id_head, time.time_ns()))
+        return self._publish(MessageBatch(messages, count, gap, self.messages.id_head, time.time_ns()), dedup_digest)
 
-    def publish_batches(self, commands: memoryview, count: int, messages: int, *, gap: int) -> None:
+    def publish_batches(self, commands: memoryview, count: int, messages: int, *, gap: int) -> range:
         """Publish the ``messages`` messages of ``count`` × (``gap`` ignored bytes, MPUB body) as one batch.
 
         The caller has checked the sizes. Raises PublishFailed; nothing is stored then.
         """
-        self._publish(MpubBatch(commands, count, messages, gap, self.messages.id_head, time.time_ns()))
+        return self._publish(MpubBatch(commands, count, messages, gap, self.messages.id_head, time.time_ns()))
 
-    def publish_deferred(self, commands: memoryview, count: int, body_bytes: int) -> None:
+    def publish_deferred(self, commands: memoryview, count: int, body_bytes: int) -> range:
         """Publish the ``count`` commands of a DpubRun together. Raises PublishFailed; nothing is stored then."""
         batch = DpubBatch(commands, count, body_bytes, self.messages.id_head, time.time_ns())
-        self._publish_deferred(batch, lambda: self.log.append_deferred(batch), delays=count)
+        return self._publish_deferred(batch, partial(self.log.append_deferred, batch), delays=count)
 
     def publish_commands(self, commands: Input, nbytes: int, line: bytes, limits: tuple[int, int]) -> tuple[int, int]:
         """Publish the PUBs or MPUBs with the command line ``line`` that fill ``commands[:nbytes]``, on the fast path.
@@ -206,27 +226,44 @@ class Topic:
                 self._notify_listening()
         return count, messages
 
-    def _publish(self, batch: Batch) -> None:
-        if self._accepts(batch.count, batch.body_bytes):
-            self._store(batch.count, batch.body_bytes, lambda: self.log.append(batch))
-            self._published()
+    def _publish(self, batch: Batch, dedup_digest: bytes | None = None) -> range:
+        if (known := self._seen(dedup_digest, batch.timestamp_ns)) is not None:
+            return known
+        if not self._accepts(batch.count, batch.body_bytes):
+            return range(0)
+        seqs = self._store(batch, partial(self.log.append, batch), dedup_digest)
+        self._published()
+        return seqs
 
     def _publish_deferred(
-        self, batch: BodyBatch | DpubBatch, append: Callable[[], tuple[int, Segment]], *, delays: int
-    ) -> None:
+        self,
+        batch: BodyBatch | DpubBatch,
+        append: Callable[[], tuple[int, Segment]],
+        *,
+        delays: int,
+        dedup_digest: bytes | None = None,
+    ) -> range:
         """Publish ``batch``. ``delays`` is an upper bound on the number of its runs of messages with equal delays."""
+        if (known := self._seen(dedup_digest, batch.timestamp_ns)) is not None:
+            return known
         if not self._accepts(batch.count, batch.body_bytes):
-            return
+            return range(0)
         if self.messages.is_routing:
             try:
                 nbytes = len(self.channels) * room_for_waiting(delays) + CHANGE_BYTES
                 self.messages.require_room(nbytes, of_messages=True)
             except OSError as error:
                 raise PublishFailed(str(error)) from error
-        first_seq = self._store(batch.count, batch.body_bytes, append)
-        self.messages.skipped.add(first_seq, first_seq + batch.count)
-        self._defer(first_seq, batch.delays)
+        seqs = self._store(batch, append, dedup_digest)
+        self.messages.skipped.add(seqs.start, seqs.stop)
+        self._defer(seqs.start, batch.delays)
         self._published()
+        return seqs
+
+    def _seen(self, dedup_digest: bytes | None, now_ns: Nanoseconds) -> range | None:
+        """The messages of an earlier publish with the same digest; None if none is remembered."""
+        found = None if dedup_digest is None else self.seen_ids.find(dedup_digest, now_ns)
+        return None if found is None or self.messages.is_lost(found.first_seq) else found.seqs
 
     def _accepts(self, count: int, body_bytes: int) -> bool:
         """Return whether the messages are to be stored. If not, they are counted and dropped. Raises PublishFailed."""
@@ -242,9 +279,15 @@ class Topic:
                 raise PublishFailed(str(error)) from error
         return True
 
-    def _store(self, count: int, body_bytes: int, append: Callable[[], tuple[int, Segment]]) -> int:
-        """Append messages with ``append()``. Returns the number of the first one. Raises PublishFailed."""
-        storage = self._storage
+    def _store(
+        self, batch: StoredBatch, append: Callable[[], tuple[int, Segment]], dedup_digest: bytes | None
+    ) -> range:
+        """Append the messages of ``batch`` with ``append()``. Returns their numbers. Raises PublishFailed."""
+        storage, count = self._storage, batch.count
+        publish = None
+        if dedup_digest is not None:
+            publish = Publish(dedup_digest, self.log.next_seq, count, batch.timestamp_ns)
+            self._journal_publish(publish)
         while True:
             try:
                 first_seq, segment = append()
@@ -260,8 +303,28 @@ class Topic:
         if self.ephemeral and segment.first_seq == first_seq:
             self.messages.copy_old()
         self.message_count += count
-        self.message_bytes += body_bytes
-        return first_seq
+        self.message_bytes += batch.body_bytes
+        if publish is not None:
+            self.seen_ids.add(publish)
+        return range(first_seq, first_seq + count)
+
+    def _journal_publish(self, publish: Publish) -> None:
+        """Journal a publish before it is stored, so that a kill after that does not forget its id."""
+        record = records.publish_begun(self.number, publish)
+        try:
+            self.messages.require_room(room_for([record]), of_messages=True)
+        except OSError as error:
+            raise PublishFailed(str(error)) from error
+        self._journal(record)
+
+    def recover_publishes(self, publishes: Iterable[Publish]) -> None:
+        """After a restart, remember the publishes whose messages were stored."""
+        log = self.log
+        self.seen_ids.restore(
+            each
+            for each in publishes
+            if each.first_seq < log.first_seq or log.timestamp_of(each.first_seq) == each.timestamp_ns
+        )
 
     def _published(self) -> None:
         """Journal the routing of new messages if needed, and notify the channels."""
@@ -339,9 +402,9 @@ class Topic:
         if not self.channels:  # all messages wait in the topic, even if only half of a change was recorded
             deferred_end = routed_end
         unrouted = [
-            (commit.first_seq, commit.messages, commit.defer_ms)
+            (first, count, commit.defer_ms)
             for commit in deferred
-            if commit.first_seq >= deferred_end and commit.first_seq not in messages.holes
+            for first, count in messages.holes.outside(max(commit.first_seq, deferred_end), commit.next_seq)
         ]
         # Those below the routed end were routed, but the record of it was lost: a pause does not apply to them.
         self._defer_in_channels(each for each in unrouted if each[0] < routed_end)
@@ -397,6 +460,14 @@ class Topic:
         for channel in self.channels.values():
             channel.counted_from += emptied
         self.messages.release()
+
+    def cancel(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Drop ``(first, count)`` ranges of the messages that wait in the topic. Raises OSError."""
+        self.messages.cancel(ranges)
+        count = sum(count for _, count in ranges)
+        self.emptied_count += count
+        for channel in self.channels.values():
+            channel.counted_from += count
 
     def unmap_if_idle(self) -> None:
         """Close and unmap all files if nothing was published or delivered since the last call. Called periodically."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from brokerd.channel_journal import journal_nothing
 from brokerd.journal import records
-from brokerd.journal.journal import CHANGE_BYTES
-from brokerd.kernel.frames import seq_of
+from brokerd.journal.journal import CHANGE_BYTES, room_for
+from brokerd.kernel.frames import SEQ_MASK, seq_of
 from brokerd.losses import Losses
 from brokerd.ranges import Ranges
 from nsqwire.frame import MESSAGE_HEAD_BYTES
@@ -67,6 +67,15 @@ class Reader(Protocol):
 
 class Unrouted(list[tuple[int, int, int]]):
     """``(first seq, count, delay in ms)`` of the deferred publishes that are not routed yet, in order."""
+
+    def leave_out(self, start: int, end: int) -> None:
+        """Forget the messages in ``[start, end)``."""
+        parts = (
+            (max(first, low), min(first + count, high), delay_ms)
+            for first, count, delay_ms in self
+            for low, high in ((first, start), (end, first + count))
+        )
+        self[:] = [(low, high - low, delay_ms) for low, high, delay_ms in parts if low < high]
 
     def between(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """Yield the parts of their ranges that are in ``[start, end)``."""
@@ -173,6 +182,22 @@ class TopicLog:
         self.journal(records.topic_emptied(self.number, start, end))
         return end - start
 
+    def waits(self, seq: int) -> bool:
+        """Return whether message ``seq`` waits in the topic."""
+        return self.routed_end <= seq < self.log.next_seq and seq not in self.holes
+
+    def cancel(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Call off the ``(first, count)`` ranges of messages that wait in the topic: they become holes.
+
+        Raises OSError, with nothing changed.
+        """
+        record = records.topic_cancelled(self.number, ranges)
+        if not self.ephemeral:
+            self.require_room(room_for([record]))
+        for first, count in ranges:
+            self._make_hole(first, first + count)
+        self.journal(record)
+
     def deferred_between(self, start: int, end: int) -> Iterator[int]:
         """Yield the deferred publishes in ``[start, end)`` that cursors skip, without those that were emptied."""
         while (skip := self.skipped.next_from(start)) is not None and skip[0] < end:
@@ -182,6 +207,11 @@ class TopicLog:
             start = skip[1]
 
     # -- reading --------------------------------------------------------------------------------------------------
+
+    def ids(self, published: range) -> list[bytes]:
+        """The ids of messages that this process has published, by their numbers."""
+        id_head = self.id_head
+        return [b"%b%010x" % (id_head, seq & SEQ_MASK) for seq in published]
 
     def is_former_id_head(self, message_id: bytes, head: int) -> bool:
         """Return whether the first digits of this id are those of messages published under another node id."""
@@ -246,6 +276,10 @@ class TopicLog:
             for reader in self._readers.values():
                 reader.forget(lost)
 
+    def is_lost(self, seq: int) -> bool:
+        """Return whether message ``seq`` was found damaged or missing since the process started."""
+        return seq in self._losses.ranges
+
     def lose_batch_of(self, seq: int) -> None:
         """Record message ``seq`` and the others of its batch as lost, because they are damaged or missing."""
         start, end = self.log.batch_of(seq)
@@ -262,7 +296,7 @@ class TopicLog:
         self.skipped.add(start, end)
         for reader in self._readers.values():
             reader.skipped_grew()
-        self.unrouted[:] = [each for each in self.unrouted if not start <= each[0] < end]
+        self.unrouted.leave_out(start, end)
 
     def _undelivered(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """Yield the ranges that some channel, or the topic itself, still has to deliver, without messages in flight."""

@@ -43,6 +43,7 @@ class Identify:
     snappy: bool = False
     topology_region: str = ""
     topology_zone: str = ""
+    publish_ids: bool = False
 
 
 _FIELDS = {field.name.removesuffix("_ms"): (field.name, type(field.default)) for field in fields(Identify)}
@@ -116,6 +117,8 @@ class Terms:
     deflate: bool = False
     deflate_level: int
     snappy: bool = False
+    publish_ids: bool = False
+    """Publishes are answered with the ids of the messages. nsqd does not know it."""
 
     @classmethod
     def before_identify(cls, limits: IdentifyLimits) -> Terms:
@@ -163,11 +166,12 @@ class Terms:
             deflate=deflate,
             deflate_level=min(level, limits.max_deflate_level),
             snappy=asked.feature_negotiation and limits.snappy and asked.snappy,
+            publish_ids=asked.feature_negotiation and asked.publish_ids,
         )
 
     def reply(self, limits: IdentifyLimits) -> bytes:
         """The JSON answer to an IDENTIFY with ``feature_negotiation``."""
-        answer = {
+        answer: dict[str, object] = {
             "max_rdy_count": limits.max_rdy_count,
             "version": limits.version,
             "max_msg_timeout": limits.max_msg_timeout_ms,
@@ -184,6 +188,8 @@ class Terms:
             "topology_region": limits.topology_region,
             "topology_zone": limits.topology_zone,
         }
+        if self.publish_ids:  # other clients get nsqd's answer
+            answer["publish_ids"] = True
         return json.dumps(answer, separators=(",", ":"), ensure_ascii=False).encode()
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from brokerd.dead import REASONS, DeadMessage
+from brokerd.dedup import Publish
 from brokerd.kernel.waiting import WAITING_RANGE
 
 TOPIC_CREATED: Final = 1
@@ -38,7 +39,9 @@ FAILED: Final = 20
 DEAD: Final = 21
 POLICY_SET: Final = 22
 POLICY_DELETED: Final = 23
-KINDS: Final = range(TOPIC_CREATED, POLICY_DELETED + 1)
+TOPIC_CANCELLED: Final = 24
+PUBLISH_BEGUN: Final = 25
+KINDS: Final = range(TOPIC_CREATED, PUBLISH_BEGUN + 1)
 OF_MESSAGES: Final = frozenset((DELIVERED, FINISHED, WAITING, SKIPPED, WAITING_RANGES, FAILED, DEAD))
 """The kinds that describe messages of one channel. The channel's number follows the kind."""
 DROPPABLE: Final = OF_MESSAGES | {TOPIC_ROUTED, TOPIC_PASSED, CHANNEL_REWOUND}
@@ -62,6 +65,7 @@ DEATH: Final = struct.Struct(">QHHBQQB")
 FAILURES_IN_A_RECORD: Final = 100
 BEGUN = struct.Struct(">BQBQ")
 OFFSET = struct.Struct(">Bq")
+PUBLISH = struct.Struct(">BHQIQ16s")
 
 
 def topic_created(number: int, routed_end: int, name: str) -> bytes:
@@ -82,6 +86,16 @@ def topic_paused(number: int, paused: bool, routed_end: int) -> bytes:
 def topic_emptied(number: int, start: int, end: int) -> bytes:
     """A topic was emptied: the messages ``[start, end)``, which were not routed yet, were dropped."""
     return TOPIC_RANGE.pack(TOPIC_EMPTIED, number, start, end)
+
+
+def topic_cancelled(number: int, ranges: Sequence[tuple[int, int]]) -> bytes:
+    """Messages that were not routed yet were called off: the ``(first seq, count)`` ranges."""
+    return TOPIC.pack(TOPIC_CANCELLED, number) + b"".join(RANGE.pack(first, count) for first, count in ranges)
+
+
+def publish_begun(number: int, publish: Publish) -> bytes:
+    """A publish with a deduplication id begins. Its messages are stored if a batch with its timestamp has them."""
+    return PUBLISH.pack(PUBLISH_BEGUN, number, *publish[1:], publish.digest)
 
 
 def topic_routed(number: int, end: int) -> bytes:

@@ -12,6 +12,7 @@ from typing import Any, NotRequired, TypedDict, final
 
 from brokerd.clock import KeptClock
 from brokerd.dead import DeadMessage, DeadMessages
+from brokerd.dedup import ENTRY, Publish
 from brokerd.journal import records
 from brokerd.journal.records import RANGE
 from brokerd.kernel.waiting import WAITING_RANGE
@@ -147,7 +148,15 @@ class _PolicyLine(TypedDict):
     policy: dict[str, Any]
 
 
-_Line = _TopicLine | _ChannelLine | _AsideLine | _FailedLine | _DeadLine | _PolicyLine | _NodeLine
+@final
+class _PublishesLine(TypedDict):
+    """Publishes with deduplication ids: base64 of :data:`brokerd.dedup.ENTRY`."""
+
+    publishes_of: int
+    publishes: str
+
+
+_Line = _PublishesLine | _TopicLine | _ChannelLine | _AsideLine | _FailedLine | _DeadLine | _PolicyLine | _NodeLine
 
 
 @dataclass
@@ -268,6 +277,8 @@ class TopicState:
     """Deferred publishes below this number were routed to the channels."""
     next_seq: int = 0
     """Messages below this number were published. It is as of the checkpoint; more may have been published since."""
+    publishes: dict[bytes, Publish] = field(default_factory=dict)
+    """Those with a deduplication id that began, by its digest."""
 
 
 class NodeState:
@@ -359,6 +370,15 @@ class NodeState:
             topic.routed_end = end
             if self.is_complete:
                 topic.deferred_end = max(topic.deferred_end, end)
+        elif kind == records.TOPIC_CANCELLED:
+            number = records.TOPIC.unpack_from(record)[1]
+            topic = self.topics[number]
+            for first, count in RANGE.iter_unpack(record[records.TOPIC.size :]):
+                if (first, first + count) not in topic.holes:
+                    topic.holes.append((first, first + count))
+        elif kind == records.PUBLISH_BEGUN:
+            _, number, first, count, timestamp_ns, digest = records.PUBLISH.unpack(record)
+            self.topics[number].publishes[digest] = Publish(digest, first, count, timestamp_ns)
         elif kind == records.CHANNEL_CREATED:
             _, of, number, head = records.CHANNEL_HEAD.unpack_from(record)
             self._create_channel(ChannelState(number, of, record[records.CHANNEL_HEAD.size :].decode(), head))
@@ -450,6 +470,10 @@ class NodeState:
                 deferred_end=topic.deferred_end,
                 next_seq=topic.next_seq,
             )
+            publishes = list(topic.publishes.values())
+            for start in range(0, len(publishes), WAITING_IN_A_LINE):
+                block = b"".join(ENTRY.pack(*publish) for publish in publishes[start : start + WAITING_IN_A_LINE])
+                yield _line(publishes_of=topic.number, publishes=b64encode(block).decode())
         for channel in self.channels.values():
             portions = channel.portions()
             yield _line(
@@ -480,6 +504,9 @@ class NodeState:
             if "policy_of" in data:
                 topic_pattern, channel_pattern = data["policy_of"]
                 state.policies[topic_pattern, channel_pattern] = data["policy"]
+            elif "publishes_of" in data:
+                found = [Publish(*entry) for entry in ENTRY.iter_unpack(b64decode(data["publishes"]))]
+                state.topics[data["publishes_of"]].publishes |= {publish.digest: publish for publish in found}
             elif "failed_of" in data:
                 failed = {seq: (failures, first_ns) for seq, failures, first_ns in data["failed"]}
                 state.channels[data["failed_of"]].failed |= failed

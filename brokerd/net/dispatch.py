@@ -28,6 +28,7 @@ from nsqwire.session import CLOSE_WAIT, OK, State
 
 if TYPE_CHECKING:
     from brokerd.net.tcp import Connection
+    from brokerd.topic import Topic
 
 
 class Wait(NamedTuple):
@@ -94,11 +95,25 @@ def pub(connection: Connection, command: Pub) -> None:
     deferred = command.defer_ms is not None
     try:
         topic = connection.broker.topic(command.topic)
-        topic.publish([command.body], defer_ms=command.defer_ms or 0)
+        published = topic.publish([command.body], defer_ms=command.defer_ms or 0)
     except PublishFailed as error:
         raise (DpubFailed if deferred else PubFailed)(f"{'DPUB' if deferred else 'PUB'} failed {error}") from None
     connection.client.published(command.topic, 1)
-    connection.session.respond(OK)
+    _respond_each(connection, topic, 1, published)
+
+
+def _respond_each(connection: Connection, topic: Topic, count: int, published: range) -> None:
+    """Respond to ``count`` commands of one message each, with the ids if the client asked for them."""
+    session = connection.session
+    if not session.terms.publish_ids or not published:  # an ephemeral topic has dropped them
+        session.respond(OK * count)
+    else:
+        session.respond(b"".join(_with_ids(topic, range(seq, seq + 1)) for seq in published))
+
+
+def _with_ids(topic: Topic, published: range) -> bytes:
+    """The response to a command: OK, and the ids of its messages, separated by spaces."""
+    return encode_frame(RESPONSE, b" ".join([b"OK", *topic.messages.ids(published)]))
 
 
 def pub_run(connection: Connection, command: PubRun) -> None:
@@ -107,12 +122,12 @@ def pub_run(connection: Connection, command: PubRun) -> None:
     together = not topic.drops_of(count)
     if together:
         try:
-            topic.publish_messages(command.commands, count, gap=command.line_bytes)
+            published = topic.publish_messages(command.commands, count, gap=command.line_bytes)
         except PublishFailed:
             together = False  # nothing was stored; if published one by one, some of the messages may be accepted
     if together:
         connection.client.published(command.topic, count)
-        connection.session.respond(OK * count)
+        _respond_each(connection, topic, count, published)
     else:
         for body in command.bodies():
             pub(connection, Pub(command.topic, body, None))
@@ -124,12 +139,12 @@ def dpub_run(connection: Connection, command: DpubRun) -> None:
     together = not topic.drops_of(count)
     if together:
         try:
-            topic.publish_deferred(command.commands, count, command.body_bytes)
+            published = topic.publish_deferred(command.commands, count, command.body_bytes)
         except PublishFailed:
             together = False  # as in pub_run
     if together:
         connection.client.published(command.topic, count)
-        connection.session.respond(OK * count)
+        _respond_each(connection, topic, count, published)
     else:
         for each in command.each():
             pub(connection, each)
@@ -138,17 +153,18 @@ def dpub_run(connection: Connection, command: DpubRun) -> None:
 def mpub(connection: Connection, command: Mpub) -> None:
     """Execute an MPUB. Raises MpubFailed; no message of it is stored then."""
     try:
-        connection.broker.topic(command.topic).publish_messages(command.messages, command.count)
+        topic = connection.broker.topic(command.topic)
+        published = topic.publish_messages(command.messages, command.count)
     except PublishFailed as error:
         raise MpubFailed(f"MPUB failed {error}") from None
     connection.client.published(command.topic, command.count)
-    connection.session.respond(OK)
+    connection.session.respond(_with_ids(topic, published) if connection.session.terms.publish_ids else OK)
 
 
 def mpub_run(connection: Connection, command: MpubRun) -> None:
     """Execute MPUBs to one topic together, or one by one if they cannot be stored together."""
     topic = connection.broker.topic(command.topic)
-    together = not topic.drops_of(command.messages)
+    together = not topic.drops_of(command.messages) and not connection.session.terms.publish_ids
     if together:
         try:
             topic.publish_batches(

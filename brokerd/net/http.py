@@ -15,6 +15,7 @@ from brokerd.latency import RecentLatencies
 from brokerd.memory import CollectorPauses, memory_stats
 from brokerd.net.http_config import Config
 from brokerd.net.http_drain import DrainVerbs
+from brokerd.net.http_messages import MessageVerbs
 from brokerd.net.http_policies import PolicyVerbs
 from brokerd.net.http_publish import Publishing
 from brokerd.net.http_topics import ChannelVerbs, TopicVerbs
@@ -205,6 +206,7 @@ def broker_router(
     publishing = Publishing(broker, asyncio.get_running_loop().call_soon)
     topics = TopicVerbs(broker)
     channels = ChannelVerbs(broker)
+    messages = MessageVerbs(broker)
     policies = PolicyVerbs(broker)
     drain = DrainVerbs(broker)
     config = Config(broker.settings, peers, http_port=http_port)
@@ -233,6 +235,8 @@ def broker_router(
     router.add("GET", "/channel/scan", channels.scan)
     router.add("GET", "/channel/message", channels.message)
     router.add("GET", "/channel/message/body", channels.body)
+    for path, handler in messages.routes().items():
+        router.add("POST", f"/message/{path}", handler)
     router.add("GET", "/policies", policies.list)
     router.add("POST", "/policy", policies.set)
     router.add("POST", "/policy/delete", policies.delete)

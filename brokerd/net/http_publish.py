@@ -7,16 +7,29 @@ import re
 import struct
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from brokerd.dedup import MAX_ID_BYTES, digest_of
 from brokerd.kernel import pack_lines, scan_messages
-from nsqdaemon.http import Answer, HTTPError, PendingResponse, Request, error_response, refusal, text_response
+from nsqdaemon.http import (
+    Answer,
+    HTTPError,
+    PendingResponse,
+    Request,
+    Response,
+    error_response,
+    json_response,
+    refusal,
+    text_response,
+)
 from nsqwire.errors import PublishFailed
 from nsqwire.names import is_valid_name
 from nsqwire.scan import COMPLETE
 
 if TYPE_CHECKING:
     from brokerd.broker import Broker
+    from brokerd.settings import BrokerSettings
     from brokerd.topic import Topic
 
 log = logging.getLogger(__name__)
@@ -29,7 +42,9 @@ GATHERED_BYTES: Final = 16 * 1024
 GATHERED_AT_MOST: Final = 1000
 """A topic without room for as many more takes each message alone, so that only those without room are refused."""
 
-_BINARY_WORDS: Final = {"true": True, "1": True, "false": False, "0": False}
+_FLAG_WORDS: Final = {"true": True, "1": True, "false": False, "0": False}
+_OF_ALONE: Final = frozenset(("ids", "dedup_id"))
+"""The parameters of a publish that is not stored together with those of other requests."""
 _GO_INT: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _LENGTH: Final = struct.Struct(">i")
 
@@ -54,7 +69,6 @@ class Publishing:
         self._syncer = syncer if syncer is not None and syncer.acknowledges else None
         self._max_msg_size = broker.settings.max_msg_size
         self._max_body_size = broker.settings.max_body_size
-        self._max_defer_ms = broker.settings.max_req_timeout // timedelta(milliseconds=1)
 
     def pub(self, request: Request) -> Answer:
         """``/pub``: the body is one message; ``defer`` is its delay in milliseconds."""
@@ -66,8 +80,11 @@ class Publishing:
         params = request.params
         topic = self._topic(params)
         defer = params.get("defer")
+        defer_ms = 0 if defer is None else defer_ms_of(defer, self._broker.settings)
+        if not _OF_ALONE.isdisjoint(params):
+            return self._alone(params, topic, partial(topic.publish, (body,), defer_ms=defer_ms))
         if defer is not None:
-            topic.publish((body,), defer_ms=self._defer_ms(defer))
+            topic.publish((body,), defer_ms=defer_ms)
         elif len(body) > GATHERED_BYTES or not self._admits_more(topic):
             topic.publish((body,))
         else:
@@ -104,19 +121,41 @@ class Publishing:
             else:
                 self._resolve_once_stored(answer)
 
-    def _stored_response(self) -> Answer:
-        """The response OK for the messages just published, at once or after a sync."""
+    def _alone(self, params: Mapping[str, str], topic: Topic, publish: Callable[..., range]) -> Answer:
+        """Publish with ``publish(dedup_digest=)``, and answer with the ids of the messages if ``ids`` asks for them."""
+        asks_ids = _FLAG_WORDS.get(params.get("ids", "false"))
+        if asks_ids is None:
+            raise HTTPError(400, "INVALID_ARG_IDS")
+        seqs = publish(dedup_digest=self._dedup_digest(params))
+        if not asks_ids:
+            return self._stored_response()
+        ids = [each.decode() for each in topic.messages.ids(seqs)]
+        return self._stored_response(json_response({"ids": ids}))
+
+    def _dedup_digest(self, params: Mapping[str, str]) -> bytes | None:
+        text = params.get("dedup_id")
+        if text is None:
+            return None
+        dedup_id = text.encode("utf-8", "surrogateescape")
+        if not 0 < len(dedup_id) <= MAX_ID_BYTES:
+            raise HTTPError(400, "INVALID_ARG_DEDUP_ID")
+        if not self._broker.settings.dedup_window:
+            raise HTTPError(400, "DEDUP_DISABLED")
+        return digest_of(dedup_id)
+
+    def _stored_response(self, response: Response = OK) -> Answer:
+        """The response for the messages just published, at once or after a sync."""
         if self._syncer is None:
-            return OK
+            return response
         answer = PendingResponse()
-        self._resolve_once_stored(answer)
+        self._resolve_once_stored(answer, response)
         return answer
 
-    def _resolve_once_stored(self, answer: PendingResponse) -> None:
+    def _resolve_once_stored(self, answer: PendingResponse, response: Response = OK) -> None:
         if self._syncer is None:
-            answer.resolve(OK)
+            answer.resolve(response)
         else:
-            self._syncer.when_synced(lambda error: answer.resolve(OK if error is None else EXITING))
+            self._syncer.when_synced(lambda error: answer.resolve(response if error is None else EXITING))
 
     def mpub(self, request: Request) -> Answer:
         """``/mpub``: the body has several messages, as lines, or with ``binary`` as the body of an MPUB."""
@@ -125,11 +164,15 @@ class Publishing:
         topic = self._topic(request.params)
         if self._is_binary(request.params):
             limits = {"max_msg_size": self._max_msg_size, "max_body_size": self._max_body_size}
-            topic.publish_messages(*parse_binary(request.body, **limits))
+            messages, count = parse_binary(request.body, **limits)
         else:
-            messages, count = parse_lines(request.body, max_msg_size=self._max_msg_size)
-            if count:
-                topic.publish_messages(memoryview(messages), count)
+            lines, count = parse_lines(request.body, max_msg_size=self._max_msg_size)
+            messages = memoryview(lines)
+        if not _OF_ALONE.isdisjoint(request.params):
+            publish = partial(topic.publish_messages, messages, count) if count else _publish_nothing
+            return self._alone(request.params, topic, publish)
+        if count:
+            topic.publish_messages(messages, count)
         return self._stored_response()
 
     def _topic(self, params: Mapping[str, str]) -> Topic:
@@ -149,19 +192,25 @@ class Publishing:
         except OSError as error:
             raise PublishFailed(str(error)) from error
 
-    def _defer_ms(self, text: str) -> int:
-        defer_ms = int(text) if _GO_INT.fullmatch(text) and len(text) <= 20 else -1
-        if not 0 <= defer_ms <= self._max_defer_ms:
-            raise HTTPError(400, "INVALID_DEFER")
-        return defer_ms
-
     def _is_binary(self, params: Mapping[str, str]) -> bool:
         word = params.get("binary")
         if word is None:
             return False
-        if word not in _BINARY_WORDS:
+        if word not in _FLAG_WORDS:
             log.warning("deprecated value %r for binary in /mpub, treated as true", word)
-        return _BINARY_WORDS.get(word, True)
+        return _FLAG_WORDS.get(word, True)
+
+
+def defer_ms_of(text: str, settings: BrokerSettings) -> int:
+    """A delay in milliseconds, from 0 to ``--max-req-timeout``. Raises HTTPError."""
+    defer_ms = int(text) if _GO_INT.fullmatch(text) and len(text) <= 20 else -1
+    if not 0 <= defer_ms <= settings.max_req_timeout // timedelta(milliseconds=1):
+        raise HTTPError(400, "INVALID_DEFER")
+    return defer_ms
+
+
+def _publish_nothing(*, dedup_digest: bytes | None) -> range:
+    return range(0)
 
 
 def parse_lines(body: bytes, *, max_msg_size: int) -> tuple[bytes, int]:

@@ -169,15 +169,7 @@ class ChannelVerbs:
         return self._act_by_id(request, "buried", bury)
 
     def _act_by_id(self, request: Request, done: str, act: Callable[[Channel, Iterable[bytes]], ActedOn]) -> Response:
-        channel = self._find(request)
-        ids = request.body.split()
-        if (one := request.params.get("id")) is not None:
-            ids.append(one.encode("ascii", "replace"))
-        if not ids:
-            raise HTTPError(400, "MISSING_ARG_ID")
-        if len(ids) > MAX_IDS:
-            raise HTTPError(400, "TOO_MANY_IDS")
-        found = act(channel, ids)
+        found = act(self._find(request), ids_of(request))
         not_found = [each.decode("ascii", "replace") for each in found.not_found]
         answer = {done: found.messages, "not_found": not_found}
         return Response(200, encode_without_floats(answer), (JSON_HEADER, NSQ_HEADER))
@@ -249,6 +241,18 @@ class ChannelVerbs:
         if not is_valid_name(channel):
             raise HTTPError(400, "INVALID_ARG_CHANNEL")
         return topic, channel
+
+
+def ids_of(request: Request) -> list[bytes]:
+    """The ids in the body and the parameter ``id``. Raises HTTPError if there are none, or too many."""
+    ids = request.body.split()
+    if (one := request.params.get("id")) is not None:
+        ids.append(one.encode("ascii", "replace"))
+    if not ids:
+        raise HTTPError(400, "MISSING_ARG_ID")
+    if len(ids) > MAX_IDS:
+        raise HTTPError(400, "TOO_MANY_IDS")
+    return ids
 
 
 def _asks_dead(request: Request) -> bool:

@@ -247,7 +247,7 @@ class Connection(asyncio.BufferedProtocol):
         """
         if self.scratch[0] == FIRST_OF_FIN:
             return self._finish(nbytes)
-        if self._line and self._publish_again(nbytes):
+        if self._line and not self.session.terms.publish_ids and self._publish_again(nbytes):
             return True
         run = self.session.only_run()
         if run is None:
@@ -305,7 +305,7 @@ class Connection(asyncio.BufferedProtocol):
         """Execute the publishes of a read, and send the response."""
         try:
             self._commands[type(run)](self, run)
-            if isinstance(run, _ONE_LINE):
+            if isinstance(run, _ONE_LINE) and not self.session.terms.publish_ids:
                 self._line, self._published_to = bytes(run.commands[: run.line_bytes]), run.topic
         except NSQError as error:
             self.session.refuse(error)

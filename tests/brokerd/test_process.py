@@ -54,6 +54,7 @@ NSQD_FLAGS = frozenset(
 OUR_FLAGS = {
     "disk-reserve",
     "drain-publishes",
+    "dedup-window",
     "drain-timeout",
     "log-format",
     "max-attempts",

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from brokerd.policy import Policy
+from brokerd.publisher_actions import Outcome
 from tests.brokerd.clockwork import MSG_TIMEOUT_S
 
 MAX_MSG_TIMEOUT_S = 900.0
@@ -147,6 +148,26 @@ class ChannelModel:
         message.defer(now + delay_s) if delay_s else message.requeue()
         if self.policy.is_last(message.failures):
             message.die("attempts")
+
+    def cancel(self, body: bytes, due: float) -> Outcome:
+        """What a cancel does here."""
+        message = self.messages.get(body)
+        if message is None:
+            return Outcome.FINISHED
+        if message.status is Status.IN_FLIGHT:
+            return Outcome.IN_FLIGHT
+        del self.messages[body]
+        return Outcome.CANCELLED
+
+    def defer(self, body: bytes, due: float) -> Outcome:
+        """What a deferral until ``due`` does here."""
+        message = self.messages.get(body)
+        if message is None:
+            return Outcome.FINISHED
+        if message.status in (Status.IN_FLIGHT, Status.DEAD):
+            return Outcome.IN_FLIGHT if message.status is Status.IN_FLIGHT else Outcome.DEAD
+        message.defer(due)
+        return Outcome.DEFERRED
 
     def deliver(self, body: bytes, attempts: int, client: int, message_id: bytes, now: float) -> None:
         """The broker sent a message: it must have been ready, and this must be its next attempt."""

@@ -8,24 +8,20 @@ that fails is not made shorter.
 from __future__ import annotations
 
 import copy
-import errno
-import itertools
 import logging
 import os
 import secrets
 import time
 from base64 import b64decode
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import timedelta
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import precondition, rule, run_state_machine_as_test
 
 import brokerd.dead
 import brokerd.delivery
@@ -33,291 +29,38 @@ import brokerd.in_flight
 import brokerd.journal.journal as journal_module
 import brokerd.log.log as log_module
 from bench.wire import dpub
-from brokerd import message_actions
+from brokerd import message_actions, publisher_actions
 from brokerd.channel import Channel
-from brokerd.client import Client
+from brokerd.dedup import digest_of
 from brokerd.journal.journal import Journal, NotCheckpointed
 from brokerd.journal.recovery import recover
 from brokerd.log.commits import CommitIndex
 from brokerd.log.files import remove_log
 from brokerd.log.segment import Segment
-from brokerd.peek import PAGE, PeekState, peek
+from brokerd.peek import PeekState, peek
+from brokerd.publisher_actions import Outcome
 from brokerd.removal import Removal
-from brokerd.scheduler import SLICE_SECONDS
-from brokerd.topic import Topic
-from nsqwire.errors import PublishFailed, TopicFull, WouldBeDropped
+from nsqwire.errors import WouldBeDropped
 from tests.brokerd.clockwork import Delivery, Node
 from tests.durability.fuse import FUSE, Killed, fused_commit_append, fused_commit_extend, fused_journal_put
+from tests.durability.machine import CHANNELS, DELAYS_S, DISK, WALL_S, Consumer, Machine
 from tests.durability.model import (
-    DUE_TOLERANCE_S,
     ChannelModel,
     Expected,
     Status,
     TopicModel,
-    check_killed,
     check_redelivered,
     check_same,
 )
 
 EXAMPLES = int(os.environ.get("BROKER_MODEL_EXAMPLES", "0"))
 PHASES = [Phase.generate] if "BROKER_MODEL_QUICK" in os.environ else list(Phase)
+DEDUP_WINDOW_NS = 120 * 10**9
 SEED = int(os.environ.get("BROKER_MODEL_SEED", "0")) or secrets.randbits(32)
 
 
-class Disk:
-    """The free space of the system."""
-
-    is_full = False
-    has_descriptors = True
-
-    def unless_full(self, write: Callable[..., Any]) -> Callable[..., Any]:
-        def guarded(*args: Any, **kwargs: Any) -> Any:
-            if self.is_full:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            return write(*args, **kwargs)
-
-        return guarded
-
-    def unless_out_of_descriptors(self, map_: Callable[..., Any]) -> Callable[..., Any]:
-        def guarded(*args: Any, **kwargs: Any) -> Any:
-            if not self.has_descriptors:
-                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-            return map_(*args, **kwargs)
-
-        return guarded
-
-
-DISK = Disk()
-CHANNELS = ["a", "b", "c#ephemeral"]
-WALL_S = 1_800_000_000.0
-"""Unix time when a story begins: rounding must not depend on the time of day."""
-DELAYS_S = [0.05, 1.0, 5.0, 100.0]
-
-
-@dataclass
-class Consumer:
-    channel: str
-    client: Client
-
-
-class BrokerMachine(RuleBasedStateMachine):
-    """One topic with its channels. Each step changes the model first, then the broker; then they are compared."""
-
-    def __init__(self, directory: Callable[[], Path], clock: list[Node]) -> None:
-        super().__init__()
-        self._directory = directory
-        self._clock = clock
-        self._numbers = itertools.count()
-        self.model = TopicModel()
-        self.published: set[bytes] = set()
-        self.deferred: set[bytes] = set()
-        self.emptied: set[bytes] = set()
-        self.consumers: list[Consumer] = []
-        self.deliveries: list[Delivery] = []
-        self.background: list[tuple[Callable[[], None], Callable[[BaseException | None], None]]] = []
-        self.written: list[Callable[[], None]] = []
-        self.topics_made = 0
-        self.was_full = self.was_damaged = False
-        self.awaited: list[Topic] = []
-        """Topics whose channels lookup is asked for."""
-
-    @initialize(
-        in_background=st.booleans(),
-        retains=st.booleans(),
-        reads_in_a_slice=st.sampled_from([3, 1000]),
-        max_attempts=st.sampled_from([0, 1, 2, 3]),
-        retry_delay=st.sampled_from(["", "", "2s..3s"]),
-        msg_ttl_s=st.sampled_from([None, None, 0.0, 1.517, 40.017]),
-    )
-    def start(
-        self,
-        in_background: bool,
-        retains: bool,
-        reads_in_a_slice: int,
-        max_attempts: int,
-        retry_delay: str,
-        msg_ttl_s: float | None,
-    ) -> None:
-        """With ``msg_ttl_s`` None, messages never expire in this story, and the wall clock is stepped."""
-        FUSE.put_out()
-        DISK.is_full, DISK.has_descriptors = False, True
-        self.in_background = in_background
-        self.reads_in_a_slice = reads_in_a_slice
-        retention = timedelta(days=1000 if retains else 0)
-        self.path = self._directory()
-        self._clock.clear()
-        self.node = Node(
-            self.path,
-            wall=WALL_S,
-            mem_queue_size=1_000_000,
-            retention=retention,
-            max_attempts=max_attempts,
-            retry_delay=retry_delay,
-            msg_ttl=timedelta(seconds=msg_ttl_s or 0),
-        )
-        self.has_ttl = msg_ttl_s is not None
-        ChannelModel.published_at.clear()
-        ChannelModel.policy = self.node.broker.runtime.policies.default
-        self.retains = retains
-        self._clock[:] = [self.node]
-        self.topic = self.node.broker.topic("t")
-        self._opened()
-
-    def teardown(self) -> None:
-        FUSE.put_out()
-        DISK.is_full, DISK.has_descriptors = False, True
-        if hasattr(self, "node"):
-            self.node.kill()
-
-    def _open(self) -> None:
-        FUSE.put_out()
-        warnings = recover(self.path).warnings
-        assert not warnings, "a kill leaves no journal that recovery wonders about"
-        self.node.open()
-        self._opened()
-
-    def _opened(self) -> None:
-        ChannelModel.policy = self.node.broker.runtime.policies.policy_for("t", "a")
-        self.consumers.clear()
-        self.deliveries.clear()
-        self.background.clear()
-        self.written.clear()
-        self.topic = self.node.broker.topic("t")
-        self.awaited.clear()
-        DISK.has_descriptors = True
-        reads = itertools.count(0.0, SLICE_SECONDS / self.reads_in_a_slice)  # not how fast the machine is
-        self.node.broker.runtime.scheduler.clock = lambda: next(reads)
-        if self.in_background:
-            self.node.broker.storage.checkpoint_in_background(lambda work, done: self.background.append((work, done)))
-
-    # -- one step -------------------------------------------------------------------------------------------------
-
-    @contextmanager
-    def step(self) -> Iterator[None]:
-        """The block changes the model and then the broker, which may be killed anywhere within it."""
-        before, before_published = self.model.copy(), set(self.published)
-        try:
-            yield
-            self.settle()
-        except Killed:
-            sent = {(self.channel_of(each.client), each.body): each.attempts for each in self.deliveries}
-            is_complete = self.is_exact
-            self.node.kill()
-            self._open()
-            found, now = self.found(), self.node.now
-            before, after = before.restarted(now), self.model.restarted(now)
-            published = self.published - before_published
-            if is_complete:
-                check_killed(found, before, after, published=published, sent=sent, now=now)
-            self.model = found
-            self.settle()
-
-    @contextmanager
-    def refusable(self) -> Iterator[None]:
-        """A step that may be refused without any change: journal and disk are full, or no file can be opened."""
-        before, published, consumers = self.model.copy(), set(self.published), list(self.consumers)
-        self.topic_was_full = False
-        with self.step():
-            try:
-                yield
-                assert not self.topic_was_full, "accepted above the bound"
-            except TopicFull:
-                assert self.topic_was_full or not DISK.has_descriptors, "refused without a reason"
-                self._refused(before, published, consumers)
-            except WouldBeDropped:
-                assert ChannelModel.policy.limits_waiting, "refused without a reason"
-                self._refused(before, published, consumers)
-            except (PublishFailed, OSError) as error:
-                if not DISK.is_full and DISK.has_descriptors and "no checkpoint was written" not in str(error):
-                    raise AssertionError("refused without a reason") from error
-                self._refused(before, published, consumers)
-
-    def _refused(self, model: TopicModel, published: set[bytes], consumers: list[Consumer]) -> None:
-        self.model, self.published, self.consumers = model, published, consumers
-        ChannelModel.policy = self.node.broker.runtime.policies.policy_for("t", "a")
-
-    def settle(self) -> None:
-        """Let the broker do everything that is due now, and compare."""
-        self.pass_until(self.node.now)
-
-    def pass_until(self, when: float) -> None:
-        self.node.pass_until(when)
-        for each in self.deliveries:
-            self.model.pass_time(each.at)
-            channel = self.model.channels[self.channel_of(each.client)]
-            channel.deliver(each.body, each.attempts, each.client.number, each.message_id, each.at)
-        self.deliveries.clear()
-        self.model.pass_time(when)
-        for each in self.model.channels.values():
-            each.drop_excess()
-        self.compare()
-
-    def compare(self) -> None:
-        """The counters equal the model's, and no consumer waits for a ready message."""
-        if not DISK.has_descriptors:
-            return
-        assert self.topic.depth == len(self.model.waiting)
-        assert self.topic.channels.keys() == self.model.channels.keys()
-        for name, expected in self.model.channels.items():
-            channel = self.topic.channels[name]
-            counts = (channel.depth, channel.in_flight_count, channel.deferred_count)
-            wanted = tuple(map(expected.count, (Status.QUEUED, Status.IN_FLIGHT, Status.DEFERRED)))
-            assert counts == wanted, f"depth, in flight, deferred of {name}: {counts}, not {wanted}"
-            assert len(channel.dead) == expected.count(Status.DEAD), f"dead of {name}"
-            age = channel.oldest_unfinished_age_ns(self.node.wall_ns())
-            assert (age is not None) == bool(wanted[0] or wanted[1])
-        for consumer in self.consumers:
-            client, channel = consumer.client, self.topic.channels[consumer.channel]
-            held = self.model.channels[consumer.channel].held_by(client.number)
-            assert client.in_flight_count == len(held)
-            assert client.free <= 0 or not channel.depth or channel.paused, f"a consumer of {channel.name} waits"
-
-    def channel_of(self, client: Client) -> str:
-        return next(each.channel for each in self.consumers if each.client is client)
-
-    # -- what the broker holds ------------------------------------------------------------------------------------
-
-    def found(self) -> TopicModel:
-        """The model that the broker now agrees with; nothing is in flight."""
-        topic = self.topic
-        start, end = topic.messages.routed_end, topic.log.next_seq
-        deferral = {
-            seq: commit.defer_ms / 1000
-            for commit in topic.log.deferred_from(start)
-            for seq in range(commit.first_seq, commit.next_seq)
-        }
-        frames = ((seq, topic.log.frame(seq)) for seq in range(start, end))
-        waiting = {bytes(frame[34:]): deferral.get(seq, 0.0) for seq, frame in frames if frame is not None}
-        channels = {name: self._found_channel(channel) for name, channel in topic.channels.items()}
-        return TopicModel(waiting, channels, topic.paused)
-
-    def _found_channel(self, channel: Channel) -> ChannelModel:
-        assert not channel.in_flight_count
-        found = ChannelModel(paused=channel.paused, now=self.node.now)
-        failed = {seq: failures for seq, (failures, _) in channel.in_flight.failed.items()}
-        states = {
-            PeekState.READY: Status.QUEUED,
-            PeekState.DEFERRED: Status.DEFERRED,
-            PeekState.DEAD: Status.DEAD,
-        }
-        for state, status in states.items():
-            for offset in itertools.count(0, PAGE):
-                page = peek(channel, state, offset=offset, limit=PAGE, max_body_bytes=10_000)
-                for message in page["messages"]:
-                    when, seq = 0.0, int(message["id"][6:], 16)
-                    if message["due"]:
-                        when = channel.in_flight.aside.get(seq).when  # figures are rounded
-                        shown = self.node.now + (message["due"] - self.node.wall_ns()) / 1e9
-                        assert abs(shown - when) < DUE_TOLERANCE_S
-                    body = b64decode(message["body"])
-                    assert body not in found.messages, f"{body[:20]!r} is there twice"
-                    failures = message["death"]["failures"] if "death" in message else failed.pop(seq, 0)
-                    reason = message["death"]["reason"] if "death" in message else ""
-                    found.messages[body] = Expected(status, message["attempts"], when, failures=failures, reason=reason)
-                if offset + PAGE >= page["total"]:
-                    break
-        assert not failed, f"{channel.name} has failures of messages that it does not have"
-        return found
+class BrokerMachine(Machine):
+    """The steps of a story."""
 
     # -- publishers -----------------------------------------------------------------------------------------------
 
@@ -333,6 +76,7 @@ class BrokerMachine(RuleBasedStateMachine):
             self.topic.publish(bodies)
 
     def _published(self, bodies: list[bytes]) -> None:
+        self.is_publish = True
         self.topic_was_full = not self.model.admits(len(bodies))
         self.published.update(bodies)
 
@@ -358,6 +102,86 @@ class BrokerMachine(RuleBasedStateMachine):
                 dpub("t", int(delay_s * 1000), body) for body, delay_s in zip(bodies, delays_s, strict=True)
             )
             self.topic.publish_deferred(memoryview(sent), len(bodies), sum(map(len, bodies)))
+
+    @precondition(lambda self: self.knows_seen and DISK.has_descriptors)
+    @rule(
+        dedup_id=st.sampled_from("xyz"),
+        count=st.sampled_from([1, 3]),
+        delay_s=st.sampled_from([0.0, 0.0, 1.0]),
+        killed=st.sampled_from([False, False, True]),
+    )
+    def publish_once(self, dedup_id: str, count: int, delay_s: float, killed: bool) -> None:
+        """A publish with a deduplication id, perhaps one that was published before."""
+        bodies, digest, now_ns = self.bodies(count, 0), digest_of(dedup_id.encode()), self.node.wall_ns()
+        publish = partial(self.topic.publish, defer_ms=int(delay_s * 1000), dedup_digest=digest)
+        at_ns, seqs = self.seen.get(dedup_id, (0, range(0)))
+        if seqs and now_ns - at_ns < DEDUP_WINDOW_NS:
+            with self.step():
+                assert publish(bodies) == seqs, "it is stored already"
+        else:
+            topic, first_seq = self.topic, self.topic.log.next_seq
+            with self.refusable():
+                self._published(bodies)
+                if delay_s:
+                    self.deferred.update(bodies)
+                self.model.publish(bodies, delay_s, self.node.now)
+                assert publish(bodies) == range(first_seq, first_seq + count)
+            frame = self.topic.log.frame(first_seq)
+            self.seen.pop(dedup_id, None)
+            if frame is not None and bytes(frame[34:]) == bodies[0]:
+                self.seen[dedup_id] = now_ns, range(first_seq, first_seq + count)
+            elif self.topic is topic and self.topic.log.first_seq > first_seq:
+                self.knows_seen = False  # it was stored, and all channels have finished it
+        if killed:
+            self.kill()
+
+    @precondition(lambda self: self.published and DISK.has_descriptors)
+    @rule(
+        data=st.data(),
+        verb=st.sampled_from(["cancel", "cancel", "defer"]),
+        delay_s=st.sampled_from([0.0, *DELAYS_S]),
+        share=st.sampled_from([0.1, 0.5]),
+        killed=st.sampled_from([False, False, True]),
+    )
+    def act_as_publisher(self, data: st.DataObject, verb: str, delay_s: float, share: float, killed: bool) -> None:
+        """A publisher cancels messages in all channels, or defers them; those in flight stay with their clients."""
+        ids, due = self.ids(), self.node.now + delay_s
+        channels = self.model.channels
+        held = sorted({*self.model.waiting, *(body for each in channels.values() for body in each.messages)})
+        if not held:
+            return
+        taken = data.draw(st.permutations(held), label="bodies")[: int(len(held) * share) + 1]
+        waiting = set(taken) & self.model.waiting.keys()
+        with self.refusable():
+            expected = []
+            for body in taken:
+                if body in waiting:
+                    if verb == "cancel":
+                        del self.model.waiting[body]
+                    in_topic = Outcome.CANCELLED if verb == "cancel" else Outcome.WAITING
+                    expected.append(publisher_actions.ActedOn(ids[body], {}, in_topic))
+                    continue
+                found = {name: getattr(each, verb)(body, due) for name, each in channels.items()}
+                expected.append(publisher_actions.ActedOn(ids[body], found))
+            sent = [ids[body] for body in taken]
+            if verb == "cancel":
+                assert publisher_actions.cancel(self.topic, sent) == expected
+            else:
+                assert publisher_actions.defer(self.topic, sent, due) == expected
+        if verb == "cancel":
+            self.emptied |= waiting - self.model.waiting.keys()
+        if killed:
+            self.kill()
+
+    def ids(self) -> dict[bytes, bytes]:
+        """The ids of all messages of the topic that can be read, by body."""
+        channels, log = self.topic.channels.values(), self.topic.log
+        ids = {}
+        for seq in range(log.first_seq, log.next_seq):
+            frames = (log.frame(seq), *(each.frame_of(seq) for each in channels))
+            if (frame := next((each for each in frames if each is not None), None)) is not None:
+                ids[bytes(frame[34:])] = bytes(frame[18:34])
+        return ids
 
     # -- consumers ------------------------------------------------------------------------------------------------
 
@@ -563,11 +387,7 @@ class BrokerMachine(RuleBasedStateMachine):
         """An operator finishes, requeues or buries messages in any state, also those in flight with another client."""
         name = data.draw(st.sampled_from(sorted(self.model.channels)), label="channel")
         channel, model = self.topic.channels[name], self.model.channels[name]
-        ids = {}
-        for seq in range(self.topic.log.first_seq, self.topic.messages.routed_end):
-            frame = channel.frame_of(seq)
-            if frame is not None:
-                ids[bytes(frame[34:])] = bytes(frame[18:34])
+        ids = self.ids()
         held = sorted(model.messages)
         assert ids.keys() >= set(held), "each message has an id"
         taken = data.draw(st.permutations(held), label="bodies")[: int(len(held) * share) + 1]
@@ -662,10 +482,10 @@ class BrokerMachine(RuleBasedStateMachine):
         assert len(bodies) == len(frames), "what is kept can be read"
         if bodies:
             with self.refusable():
-                for at, body in enumerate(bodies, seq):
+                for body in bodies:
                     kept, message = body not in self.emptied, model.messages.get(body)
                     comes_again = message is None or message.status is Status.DEAD
-                    if kept and (comes_again or (at < head and body not in self.deferred)):
+                    if kept and (comes_again or (seq < head and body not in self.deferred)):
                         model.messages[body] = Expected(Status.QUEUED)
                 channel.rewind(seq)
         if killed:
@@ -688,6 +508,7 @@ class BrokerMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.has_ttl)
     @rule(seconds=st.sampled_from([-3600.0, -1.0, 1.0, 3600.0]))
     def step_the_wall_clock(self, seconds: float) -> None:
+        self.knows_seen = False
         self.node.wall += seconds
 
     @precondition(lambda self: self.background or self.written)
@@ -716,16 +537,6 @@ class BrokerMachine(RuleBasedStateMachine):
     def end(self, how: str) -> None:
         """One rule for all, because several would leave stories little time between two ends."""
         getattr(self, how)()
-
-    @property
-    def is_exact(self) -> bool:
-        """True if a restart finds just what the model has."""
-        return self.node.journal_is_complete and self.removes_in_time
-
-    @property
-    def removes_in_time(self) -> bool:
-        """False without descriptors: the broker cannot read how old messages are, and may remove none."""
-        return DISK.has_descriptors or not (self.has_ttl or ChannelModel.policy.limits_waiting)
 
     def close(self) -> None:
         for work, _ in self.background:
@@ -784,6 +595,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
     def _delete_the_topic(self, held: bool) -> None:
         self.topics_made += 1
+        self.knows_seen = False
         before, consumers = self.model, list(self.consumers)
         with self.step():
             self.model = TopicModel(held=held)
@@ -814,12 +626,27 @@ class BrokerMachine(RuleBasedStateMachine):
 
     # -- disk and descriptors -------------------------------------------------------------------------------------
 
+    @rule(is_drained=st.booleans(), takes_publishes=st.sampled_from([False, False, True]))
+    def drain(self, is_drained: bool, takes_publishes: bool) -> None:
+        """The node is drained, or no longer; a start ends it too. Consumers and operators notice nothing."""
+        drain = self.node.broker.drain
+        with self.step():
+            if is_drained:
+                drain.begin(timeout_s=60, takes_publishes=takes_publishes)
+            else:
+                was_drained = drain.draining is not None
+                assert drain.cancel() == was_drained
+            self.is_drained = is_drained and not takes_publishes
+            queued = (Status.QUEUED, Status.IN_FLIGHT, Status.DEFERRED)
+            left = sum(each.count(status) for each in self.model.channels.values() for status in queued)
+            assert "busy" in self.node.broker.topics or drain.left == len(self.model.waiting) + left
+
     @precondition(lambda self: DISK.has_descriptors)
     @rule(with_journal=st.booleans())
     def fill_the_disk(self, with_journal: bool) -> None:
         """No journal can be allocated and no checkpoint written; allocated ones may be full too."""
         DISK.is_full = self.was_full = True
-        if with_journal:
+        if with_journal and not self.is_drained:
             self.work_on_another_topic(count=400)
 
     @precondition(lambda self: DISK.is_full)
@@ -827,7 +654,7 @@ class BrokerMachine(RuleBasedStateMachine):
     def free_the_disk(self) -> None:
         DISK.is_full = False
 
-    @precondition(lambda self: DISK.has_descriptors)
+    @precondition(lambda self: DISK.has_descriptors and not self.is_drained)
     @rule(count=st.sampled_from([20, 200]))
     def work_on_another_topic(self, count: int) -> None:
         """Its records fill the journal."""
@@ -887,6 +714,7 @@ class BrokerMachine(RuleBasedStateMachine):
         FUSE.put_out()
         DISK.is_full = False
         self.was_damaged = True
+        self.knows_seen = False
         self.node.kill()
         files = [path for path in sorted(self.path.glob(pattern)) if path.read_bytes().strip(b"\0")]
         if files:

@@ -1,0 +1,143 @@
+"""The actions of publishers on messages that they have published, by their ids: in all channels of the topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from brokerd.channel_journal import ranges_of
+from brokerd.journal import records
+from brokerd.journal.journal import room_for
+from brokerd.kernel.frames import seq_of
+from brokerd.kernel.waiting import WAITING_RANGE
+from brokerd.peek import PeekState
+from brokerd.scan import find, state_of
+from brokerd.topic_log import ID
+from nsqwire.units import Seconds
+
+if TYPE_CHECKING:
+    from brokerd.channel import Channel
+    from brokerd.topic import Topic
+
+IDS_AT_ONCE = 100
+"""Messages that are acted on together; the broker does other work after them."""
+
+
+class Outcome(StrEnum):
+    """What became of a message in a channel."""
+
+    CANCELLED = "cancelled"
+    """It is not delivered any more."""
+    DEFERRED = "deferred"
+    """It is delivered later."""
+    IN_FLIGHT = "in_flight"
+    """A client has it; nothing was changed."""
+    FINISHED = "finished"
+    """It was finished, dropped or emptied, or the channel was created after it; nothing was changed."""
+    DEAD = "dead"
+    """It is dead and is not delivered; a deferral changes nothing."""
+    WAITING = "waiting"
+    """It waits in the topic itself; a deferral changes nothing, because the delay would begin when it is routed."""
+
+
+class ActedOn(NamedTuple):
+    """The outcomes of a message by channel. ``in_topic`` is the outcome if it waits in the topic itself."""
+
+    message_id: bytes
+    channels: dict[str, Outcome]
+    in_topic: Outcome | None = None
+
+
+def cancel(topic: Topic, ids: Iterable[bytes]) -> list[ActedOn]:
+    """Let messages be delivered no more: all channels that have them finish them, except those where they are in
+    flight. Unknown ids are left out.
+
+    Raises OSError, with nothing changed.
+    """
+
+    def act(channel: Channel, seqs: list[int]) -> Outcome:
+        channel.remove(seqs)
+        return Outcome.CANCELLED
+
+    found = _Found.of(topic, ids, {PeekState.READY, PeekState.DEFERRED, PeekState.DEAD})
+    changes = [records.finished(0, [(0, 1)] * len(seqs)) for seqs in found.by_channel.values()]
+    topic.messages.require_room(room_for([*changes, records.topic_cancelled(0, [(0, 1)] * len(found.in_topic))]))
+    if found.in_topic:
+        topic.cancel(ranges_of(sorted(found.in_topic)))
+    return found.act(act, Outcome.CANCELLED)
+
+
+def defer(topic: Topic, ids: Iterable[bytes], due: Seconds) -> list[ActedOn]:
+    """Let messages be delivered at ``due``, monotonic seconds: those that are ready or deferred. Unknown ids are left
+    out.
+
+    Raises OSError, with nothing changed.
+    """
+
+    def act(channel: Channel, seqs: list[int]) -> Outcome:
+        channel.defer(seqs, due)
+        return Outcome.DEFERRED
+
+    found = _Found.of(topic, ids, {PeekState.READY, PeekState.DEFERRED})
+    ranges = (bytes(WAITING_RANGE.size * len(seqs)) for seqs in found.by_channel.values())
+    topic.messages.require_room(room_for(record for each in ranges for record in records.waiting_ranges(0, each)))
+    return found.act(act, Outcome.WAITING)
+
+
+class _Found(NamedTuple):
+    """The messages with some ids. ``by_channel`` has the numbers of those that an action is for."""
+
+    messages: dict[int, ActedOn]
+    by_channel: dict[Channel, list[int]]
+    in_topic: list[int]
+
+    @classmethod
+    def of(cls, topic: Topic, ids: Iterable[bytes], states: set[PeekState]) -> _Found:
+        """Find messages; the action is for those in one of ``states``."""
+        found = cls({}, {}, [])
+        for message_id in dict.fromkeys(ids):
+            seq = _seq_in(topic, message_id)
+            if seq is None:
+                continue
+            message = found.messages[seq] = ActedOn(message_id, {})
+            if topic.messages.waits(seq):
+                found.in_topic.append(seq)
+                continue
+            for name, channel in topic.channels.items():
+                state = state_of(channel, seq)
+                if state in states:
+                    found.by_channel.setdefault(channel, []).append(seq)
+                else:
+                    message.channels[name] = _UNCHANGED[state]
+        return found
+
+    def act(self, act: Callable[[Channel, list[int]], Outcome], in_topic: Outcome) -> list[ActedOn]:
+        """Act on the messages, channel by channel, and return the outcomes."""
+        for channel, seqs in self.by_channel.items():
+            outcome = act(channel, sorted(seqs))
+            for seq in seqs:
+                self.messages[seq].channels[channel.name] = outcome
+        waiting = set(self.in_topic)
+        return [
+            message._replace(in_topic=in_topic) if seq in waiting else message for seq, message in self.messages.items()
+        ]
+
+
+_UNCHANGED = {
+    None: Outcome.FINISHED,
+    PeekState.IN_FLIGHT: Outcome.IN_FLIGHT,
+    PeekState.DEAD: Outcome.DEAD,
+}
+
+
+def _seq_in(topic: Topic, message_id: bytes) -> int | None:
+    """The number of the message with this id, if the topic waits with it or some channel has not finished it."""
+    messages, end = topic.messages, topic.log.next_seq
+    id_head = message_id[:6]
+    if id_head == messages.id_head or messages.is_former_id_head(message_id, end):
+        seq = seq_of(message_id, id_head, end)
+        if seq is not None and messages.waits(seq):
+            frame = topic.log.frame(seq)
+            return seq if frame is not None and frame[ID] == message_id else None
+    return next((seq for each in topic.channels.values() if (seq := find(each, message_id)) is not None), None)
