@@ -78,6 +78,16 @@ def test_the_palette_leads_anywhere(live, shop):
     expect(box).to_have_count(0)
 
 
+def test_an_open_palette_finds_what_is_created_meanwhile(live, stack):
+    """While nothing matches, it is searched again in each new snapshot, without typing."""
+    page = live("/")
+    page.keyboard.press("Control+k")
+    page.get_by_role("dialog", name="Command palette").get_by_role("combobox").fill("newcomer.late")
+    expect(page.get_by_text("Nothing matches “newcomer.late”.")).to_be_visible()
+    stack.command("/topic/create", topic="newcomer.late")
+    expect(page.get_by_role("option").first).to_contain_text("newcomer.late")
+
+
 def test_a_viewers_palette_offers_no_actions(live, shop):
     """It has only places."""
     page = live("/topics/shop", user="viktor")

@@ -60,7 +60,7 @@ def test_a_channels_slow_consumer_is_found_without_a_click(task, stack):
     """The palette leads to the channel, whose table marks the slow one of two clients and says why it is slow."""
     stack.command("/topic/create", topic="tasks.consumers")
     stack.command("/channel/create", topic="tasks.consumers", channel="work")
-    stack.publish("tasks.consumers", 2_000)
+    stack.publish("tasks.consumers", 20_000)
     host, _, port = stack.addresses["--nsqd-tcp-address"].partition(":")
     with V2Client((host, int(port))) as slow, V2Client((host, int(port))) as quick:
         for client, name in ((slow, b"tortoise"), (quick, b"hare")):

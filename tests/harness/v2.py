@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
 import zlib
 from types import TracebackType
 
@@ -43,12 +44,18 @@ class V2Client:
         self.socket.sendall(data)
 
     def frame(self) -> tuple[int, bytes]:
-        """Return type and data of the next frame; answers and skips heartbeats. Raises EOFError at the end."""
+        """Return type and data of the next frame; answers and skips heartbeats.
+
+        Raises EOFError at the end, and TimeoutError if there are only heartbeats for DEADLINE_S.
+        """
+        deadline = time.monotonic() + DEADLINE_S
         while True:
             size, kind = struct.unpack(">ii", self._exactly(8))
             data = self._exactly(size - 4)
             if (kind, data) != (RESPONSE, b"_heartbeat_"):
                 return kind, data
+            if time.monotonic() > deadline:
+                raise TimeoutError("nothing but heartbeats")
             self.send(b"NOP\n")
 
     def command(self, data: bytes) -> tuple[int, bytes]:
