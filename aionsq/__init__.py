@@ -26,6 +26,7 @@ from aionsq.message import Message
 from aionsq.node import Node
 from aionsq.options import ConnectionOptions, ConsumerOptions, ProducerOptions, with_text, with_texts
 from aionsq.producer import Producer
+from aionsq.publish import Ids
 
 __all__ = [
     "BackoffStrategy",
@@ -38,6 +39,7 @@ __all__ = [
     "ConsumerOptions",
     "ConsumerStopped",
     "HTTPFailed",
+    "Ids",
     "Lookup",
     "Message",
     "Node",

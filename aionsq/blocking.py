@@ -17,6 +17,7 @@ from typing import Self
 from aionsq.errors import ProducerClosed
 from aionsq.options import ProducerOptions
 from aionsq.producer import Body, Producer
+from aionsq.publish import Ids
 
 CLOSE_SECONDS = 5.0
 
@@ -51,17 +52,17 @@ class BlockingProducer:
     ) -> None:
         self.close()
 
-    def pub(self, topic: str, body: Body, *, timeout: timedelta | None = None) -> None:
-        """Publish a message; see :meth:`Producer.pub`."""
-        self._wait(lambda producer: producer.pub(topic, body, timeout=timeout))
+    def pub(self, topic: str, body: Body, *, timeout: timedelta | None = None) -> Ids:
+        """Publish a message, and return its id; see :meth:`Producer.pub`."""
+        return self._wait(lambda producer: producer.pub(topic, body, timeout=timeout))
 
-    def mpub(self, topic: str, bodies: Sequence[Body], *, timeout: timedelta | None = None) -> None:
-        """Publish several messages, all or none; see :meth:`Producer.mpub`."""
-        self._wait(lambda producer: producer.mpub(topic, bodies, timeout=timeout))
+    def mpub(self, topic: str, bodies: Sequence[Body], *, timeout: timedelta | None = None) -> Ids:
+        """Publish several messages, all or none, and return their ids; see :meth:`Producer.mpub`."""
+        return self._wait(lambda producer: producer.mpub(topic, bodies, timeout=timeout))
 
-    def dpub(self, topic: str, delay: timedelta, body: Body, *, timeout: timedelta | None = None) -> None:
-        """Publish a deferred message; see :meth:`Producer.dpub`."""
-        self._wait(lambda producer: producer.dpub(topic, delay, body, timeout=timeout))
+    def dpub(self, topic: str, delay: timedelta, body: Body, *, timeout: timedelta | None = None) -> Ids:
+        """Publish a deferred message, and return its id; see :meth:`Producer.dpub`."""
+        return self._wait(lambda producer: producer.dpub(topic, delay, body, timeout=timeout))
 
     def close(self) -> None:
         """Wait for the publishes of other threads, then close the connection. Later publishes raise ProducerClosed."""
@@ -71,7 +72,7 @@ class BlockingProducer:
         if worker is not None:
             worker.stop()
 
-    def _wait(self, publish: Callable[[Producer], asyncio.Future[None]]) -> None:
+    def _wait(self, publish: Callable[[Producer], asyncio.Future[Ids]]) -> Ids:
         with self._lock:
             if self._closed:
                 raise ProducerClosed("the producer was closed; not stored")
@@ -79,7 +80,7 @@ class BlockingProducer:
                 self._worker = _Worker(self._make)
             answer = self._worker.submit(publish)
         try:
-            answer.result()
+            return answer.result()
         except CancelledError:
             raise ProducerClosed("the producer was closed") from None
 
@@ -99,7 +100,7 @@ class _Worker:
         self._thread = threading.Thread(target=self._run, name="aionsq", daemon=True)
         self._thread.start()
 
-    def submit(self, publish: Callable[[Producer], asyncio.Future[None]]) -> Future[None]:
+    def submit(self, publish: Callable[[Producer], asyncio.Future[Ids]]) -> Future[Ids]:
         return asyncio.run_coroutine_threadsafe(self._publish(publish), self._loop)
 
     def stop(self) -> None:
@@ -107,10 +108,10 @@ class _Worker:
         asyncio.run_coroutine_threadsafe(self._close(), self._loop)
         self._thread.join(CLOSE_SECONDS)
 
-    async def _publish(self, publish: Callable[[Producer], asyncio.Future[None]]) -> None:
+    async def _publish(self, publish: Callable[[Producer], asyncio.Future[Ids]]) -> Ids:
         if self._producer is None:
             self._producer = self._make()
-        await publish(self._producer)
+        return await publish(self._producer)
 
     async def _close(self) -> None:
         try:

@@ -155,12 +155,16 @@ class ProducerOptions(ConnectionOptions, env="AIONSQ_"):
         "An nsqd that has not answered for this long is skipped if another works.",
         min="100ms",
     )
+    publish_ids: bool = setting(False, "Ask nsqd for the ids of published messages; only brokerd tells them.")
     resend: bool = setting(False, "After a lost connection, publish unanswered messages again; may duplicate them.")
     gather: bool = setting(True, "Combine publishes to one topic in one iteration of the event loop into MPUBs.")
     max_waiting_bytes: int = setting(64 * 1024 * 1024, "Most bytes that may wait for a connection.", min=1)
     max_msg_size: int = setting(1_048_576, "Largest message body, in bytes; 0: no limit.", min=0)
     max_body_size: int = setting(5_242_880, "Largest MPUB, in bytes; 0: no limit.", min=0)
     max_req_timeout: timedelta = setting("1h", "Longest delay of a deferred publish.", min="0s")
+
+    def identify_fields(self) -> dict[str, object]:
+        return {**super().identify_fields(), **({"publish_ids": True} if self.publish_ids else {})}
 
 
 @dataclass(frozen=True, kw_only=True)

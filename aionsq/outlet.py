@@ -25,6 +25,7 @@ GATHER_FROM = 16
 """Smallest number of publishes to one topic in one iteration of the event loop that are sent as an MPUB."""
 _OF_THEIR_SIZE = ("E_BAD_MESSAGE", "E_BAD_BODY", "E_INVALID")
 """Codes with which nsqd refuses a whole MPUB although some of its messages may be valid. It stores none of them."""
+OK_BYTES = 2
 DRAINED_PAUSE_S = 1.0
 """Shortest time until a node that is being drained is connected to again."""
 _sizes = struct.Struct(">ii").pack
@@ -131,9 +132,13 @@ class Outlet:
         self.heard_at = _now()
         for frame_type, start, end in frames:
             if frame_type == frame.RESPONSE and self._counts:
-                for _ in range(self._counts.popleft()):
-                    sent.popleft().end()
-                continue
+                count = self._counts.popleft()
+                if end - start == OK_BYTES:
+                    for _ in range(count):
+                        sent.popleft().end()
+                    continue
+                if self._end_with_ids(count, data[start:end]):
+                    continue
             text = data[start : min(end, start + 200)].decode(errors="replace")
             self._broken(frame_type, text)
             break
@@ -147,6 +152,18 @@ class Outlet:
             self._lost(reason)
 
     # --- inside ---
+
+    def _end_with_ids(self, count: int, answer: bytes) -> bool:
+        """End ``count`` publishes with the ids in ``OK <id> <id> …``. Returns False for another answer."""
+        ok, *ids = answer.decode(errors="replace").split(" ")
+        if ok != "OK" or (count > 1 and len(ids) != count):
+            return False
+        if count == 1:
+            self.sent.popleft().end(ids=tuple(ids))
+        else:
+            for message_id in ids:
+                self.sent.popleft().end(ids=(message_id,))
+        return True
 
     def _write(self) -> None:
         """Write the publishes gathered in this iteration of the event loop."""

@@ -15,7 +15,7 @@ from aionsq.addresses import check_address
 from aionsq.errors import ConnectFailed, ConnectionLost, ProducerClosed, ProducerFull, PublishTimedOut
 from aionsq.options import ProducerOptions
 from aionsq.outlet import Outlet
-from aionsq.publish import Publish
+from aionsq.publish import Ids, Publish
 from nsqwire import encoding
 from nsqwire.errors import BadBody, BadMessage, BadTopic, Invalid, NSQError
 from nsqwire.names import is_valid_name
@@ -38,8 +38,9 @@ class Producer:
             await producer.pub("orders", b"hello")
 
     ``pub``, ``mpub`` and ``dpub`` return a future and do not block; the command is written in the event loop's next
-    iteration. Await the future, or collect several and await them together. Its result is None when nsqd has stored the
-    message. Its exception is one of
+    iteration. Await the future, or collect several and await them together. Its result comes when nsqd has stored the
+    messages: their ids, in order, if the option ``publish_ids`` is set and the node is a brokerd, else an empty tuple.
+    Its exception is one of
 
     - nsqwire's ``BadTopic``, ``BadMessage``, ``BadBody`` or ``Invalid``: the message was not sent; other publishes are
       not affected
@@ -136,7 +137,7 @@ class Producer:
         if self._timer is not None:
             self._timer.cancel()
 
-    def pub(self, topic: str, body: Body, *, timeout: timedelta | None = None) -> asyncio.Future[None]:
+    def pub(self, topic: str, body: Body, *, timeout: timedelta | None = None) -> asyncio.Future[Ids]:
         """Publish a message of 1 to ``max_msg_size`` bytes. Raises TypeError if the body is not bytes."""
         line = self._pub_lines.get(topic)
         if type(body) is not bytes:
@@ -150,7 +151,7 @@ class Producer:
                 return _failed(error)
         return self._publish(line, _length(size) + body, timeout)
 
-    def mpub(self, topic: str, bodies: Sequence[Body], *, timeout: timedelta | None = None) -> asyncio.Future[None]:
+    def mpub(self, topic: str, bodies: Sequence[Body], *, timeout: timedelta | None = None) -> asyncio.Future[Ids]:
         """Publish several messages atomically: all are stored, or none. Raises TypeError if a body is not bytes."""
         given = [body if type(body) is bytes else memoryview(body).tobytes() for body in bodies]
         sizes = list(map(len, given))
@@ -172,7 +173,7 @@ class Producer:
 
     def dpub(
         self, topic: str, delay: timedelta, body: Body, *, timeout: timedelta | None = None
-    ) -> asyncio.Future[None]:
+    ) -> asyncio.Future[Ids]:
         """Publish a message that is delivered after ``delay`` (0 to ``max_req_timeout``) at the earliest."""
         body = memoryview(body).tobytes()
         try:
@@ -232,7 +233,7 @@ class Producer:
         if size > self._max_msg_size:
             raise BadMessage(f"message of {size} bytes is larger than {self._options.max_msg_size}")
 
-    def _publish(self, line: bytes, data: bytes, timeout: timedelta | None) -> asyncio.Future[None]:
+    def _publish(self, line: bytes, data: bytes, timeout: timedelta | None) -> asyncio.Future[Ids]:
         if self._closed:
             return _failed(ProducerClosed("the producer was closed; not stored"))
         loop = asyncio.get_running_loop()
@@ -323,7 +324,7 @@ async def _failure_of(outlet: Outlet) -> ConnectFailed | None:
     return None
 
 
-def _failed(error: Exception) -> asyncio.Future[None]:
-    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+def _failed(error: Exception) -> asyncio.Future[Ids]:
+    future: asyncio.Future[Ids] = asyncio.get_running_loop().create_future()
     future.set_exception(error)
     return future

@@ -6,8 +6,11 @@ import asyncio
 
 from nsqwire.units import Seconds
 
+Ids = tuple[str, ...]
+"""The ids of published messages; empty if the node does not tell them."""
 
-class Publish(asyncio.Future[None]):
+
+class Publish(asyncio.Future[Ids]):
     """A publish command and the future of its answer. One object without ``__init__`` is the fastest to create."""
 
     __slots__ = ("data", "deadline", "line", "sent_to")
@@ -21,12 +24,12 @@ class Publish(asyncio.Future[None]):
     sent_to: str
     """Address of the nsqd that may have stored the message; empty if no nsqd has."""
 
-    def end(self, error: Exception | None = None) -> None:
-        """Set the result or the exception, unless the publish timed out or was cancelled."""
+    def end(self, error: Exception | None = None, ids: Ids = ()) -> None:
+        """Set the ids or the exception, unless the publish timed out or was cancelled."""
         self.data = b""
         if self.done():
             return
         if error is None:
-            self.set_result(None)
+            self.set_result(ids)
         else:
             self.set_exception(error)

@@ -12,7 +12,7 @@ from typing import Any
 
 import uvloop
 
-from aionsq import Consumer, ConsumerOptions, Message, Producer
+from aionsq import Consumer, ConsumerOptions, Ids, Message, Producer
 from bench.load import Clock, Load
 
 READY_COUNT = 2500
@@ -29,10 +29,10 @@ def publish(address: str, topic: str, bodies: list[bytes], seconds: float, windo
 
     async def work() -> Load:
         async with Producer(address) as producer:
-            send: Callable[[], asyncio.Future[None]] = (
+            send: Callable[[], asyncio.Future[Ids]] = (
                 (lambda: producer.pub(topic, bodies[0])) if len(bodies) == 1 else (lambda: producer.mpub(topic, bodies))
             )
-            under_way: deque[asyncio.Future[None]] = deque()
+            under_way: deque[asyncio.Future[Ids]] = deque()
             count = 0
             clock, until = Clock(), time.perf_counter() + seconds
             while time.perf_counter() < until:

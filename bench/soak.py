@@ -27,7 +27,7 @@ from typing import Any
 
 import uvloop
 
-from aionsq import ClientError, Consumer, ConsumerOptions, Message, Node, Producer, ProducerOptions
+from aionsq import ClientError, Consumer, ConsumerOptions, Ids, Message, Node, Producer, ProducerOptions
 from bench.errors import BenchError
 from bench.soak_cluster import Cluster
 
@@ -105,10 +105,10 @@ class Outcome:
 async def produce(stream: Stream, number: int, producer: Producer, ledger: Ledger, stop: asyncio.Event) -> None:
     """Publish numbered messages until ``stop``, then wait for the answers."""
     loop = asyncio.get_running_loop()
-    under_way: set[asyncio.Future[None]] = set()
+    under_way: set[asyncio.Future[Ids]] = set()
     began, count = loop.time(), 0
 
-    def note(body: bytes, done: asyncio.Future[None]) -> None:
+    def note(body: bytes, done: asyncio.Future[Ids]) -> None:
         under_way.discard(done)
         if done.cancelled() or (error := done.exception()) is not None:
             ledger.in_doubt += 1

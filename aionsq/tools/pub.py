@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
 from aionsq.errors import ClientError
 from aionsq.producer import Producer
+from aionsq.publish import Ids
 from aionsq.tools.flags import DEFAULT_NSQD, ProgressFlags, ToolFailed, producer_options
 from aionsq.tools.names import check_names
 from aionsq.tools.process import INTERRUPTED, Run, Tool
@@ -46,20 +47,28 @@ class PubFlags(ProgressFlags):
     defer: timedelta = setting("0s", "Delay before the messages are delivered.", min="0s")
     rate: int = setting(0, "Records per second; 0: unlimited.", min=0)
     batch_size: int = setting(200, "Most records in one MPUB.", min=1)
+    ids: bool = setting(False, "Print the id of each stored message, one a line; only brokerd tells them.")
     producer_opt: tuple[str, ...] = setting((), "Option of the client, name,value; docs/client.md.")
 
 
 class Publisher:
     """Publishes batches to every nsqd, UNDER_WAY at a time, and counts the messages that all nsqds have stored."""
 
-    def __init__(self, producers: Sequence[Producer], topic: str, defer: timedelta) -> None:
+    def __init__(
+        self,
+        producers: Sequence[Producer],
+        topic: str,
+        defer: timedelta,
+        print_ids: Callable[[Sequence[Ids]], object] | None = None,
+    ) -> None:
         self.stored = 0
         self.not_stored = 0
         """Number of messages not known to be stored by every nsqd."""
         self._producers = producers
         self._topic = topic
         self._defer = defer
-        self._under_way: deque[tuple[int, asyncio.Future[Any]]] = deque()
+        self._print_ids = print_ids
+        self._under_way: deque[tuple[int, asyncio.Future[list[Ids]]]] = deque()
 
     async def publish(self, batch: Sequence[bytes]) -> None:
         """Send a batch once fewer than UNDER_WAY are outstanding. Raises the error of an earlier batch."""
@@ -83,7 +92,7 @@ class Publisher:
         if failure is not None:
             raise failure
 
-    def _sent(self, producer: Producer, batch: Sequence[bytes]) -> list[asyncio.Future[None]]:
+    def _sent(self, producer: Producer, batch: Sequence[bytes]) -> list[asyncio.Future[Ids]]:
         if self._defer:  # NSQ has no command for several deferred messages
             return [producer.dpub(self._topic, self._defer, record) for record in batch]
         return [producer.pub(self._topic, batch[0]) if len(batch) == 1 else producer.mpub(self._topic, batch)]
@@ -91,11 +100,13 @@ class Publisher:
     async def _take_oldest(self) -> None:
         count, answer = self._under_way.popleft()
         try:
-            await answer
+            found = await answer
         except BaseException:
             self.not_stored += count
             raise
         self.stored += count
+        if self._print_ids is not None:
+            self._print_ids(found)
 
 
 async def pub(flags: PubFlags, run: Run) -> int:
@@ -110,6 +121,8 @@ async def pub(flags: PubFlags, run: Run) -> int:
     if not addresses:
         raise ToolFailed("--nsqd-tcp-address required")
     options = producer_options(flags.producer_opt, NAME)
+    if flags.ids:
+        options = replace(options, publish_ids=True)
     if flags.defer > options.max_req_timeout:
         raise ToolFailed(f"--defer is more than {options.max_req_timeout}; see --producer-opt max_req_timeout")
     if flags.rate:
@@ -122,7 +135,7 @@ async def pub(flags: PubFlags, run: Run) -> int:
             except ValueError as error:
                 raise ToolFailed(str(error)) from None
             producers.append(await stack.enter_async_context(producer))
-        publisher = Publisher(producers, flags.topic, flags.defer)
+        publisher = Publisher(producers, flags.topic, flags.defer, print_ids if flags.ids else None)
         await stack.enter_async_context(progress(flags.progress, lambda: publisher.stored))
         failure = await _publish_all(flags, run, publisher, delimiter)
     done = f"{publisher.stored} message{'' if publisher.stored == 1 else 's'} stored in {flags.topic}"
@@ -133,6 +146,13 @@ async def pub(flags: PubFlags, run: Run) -> int:
         return 0
     run.note(f"interrupted; {done}")
     return INTERRUPTED if run.is_subcommand else 0  # to_nsq is normally ended by a signal, which is not a failure
+
+
+def print_ids(found: Sequence[Ids]) -> None:
+    """Print the ids of a batch, one a line. Raises ToolFailed if a node did not tell them."""
+    if not all(found):
+        raise ToolFailed("this nsqd does not tell the ids of messages (Go's); the messages are stored")
+    print(*(message_id for ids in found for message_id in ids), sep="\n", flush=True)
 
 
 async def _publish_all(flags: PubFlags, run: Run, publisher: Publisher, delimiter: bytes) -> Exception | None:

@@ -20,6 +20,7 @@ from aionsq.errors import ConnectFailed
 from aionsq.message import Message
 from aionsq.options import ProducerOptions
 from aionsq.producer import Producer
+from aionsq.publish import Ids
 from aionsq.tools.delivery import DeliveryFlags, consume, delivery_options, mode_setting, warn_of_few
 from aionsq.tools.flags import Sources, ToolFailed, producer_options, sources
 from aionsq.tools.hostpool import pool_of
@@ -91,7 +92,7 @@ class Destinations:
             task.cancel()
         await asyncio.gather(*(each.close() for each in self._producers.values()))
 
-    def publish(self, topic: str, body: bytes) -> asyncio.Future[None]:
+    def publish(self, topic: str, body: bytes) -> asyncio.Future[Ids]:
         """Publish to the connected nsqd that the mode chooses. Returns Producer's future, or one with ConnectFailed."""
         now = time.monotonic()
         for _ in self._producers:
@@ -105,7 +106,7 @@ class Destinations:
         answer.add_done_callback(partial(self._answered, address, now))
         return answer
 
-    def _answered(self, address: str, began_at: Seconds, answer: asyncio.Future[None]) -> None:
+    def _answered(self, address: str, began_at: Seconds, answer: asyncio.Future[Ids]) -> None:
         now = time.monotonic()
         if answer.cancelled() or answer.exception() is not None:
             self._pool.failed(address, now)
@@ -130,8 +131,8 @@ async def _connect(producer: Producer) -> None:
     log.info("connected to nsqd %s", *producer.connections)
 
 
-def _failed(error: Exception) -> asyncio.Future[None]:
-    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+def _failed(error: Exception) -> asyncio.Future[Ids]:
+    future: asyncio.Future[Ids] = asyncio.get_running_loop().create_future()
     future.set_exception(error)
     return future
 
@@ -165,7 +166,7 @@ class Relay:
         else:
             self._destinations.publish(topic, body).add_done_callback(partial(self._published, message))
 
-    def _published(self, message: Message, answer: asyncio.Future[None]) -> None:
+    def _published(self, message: Message, answer: asyncio.Future[Ids]) -> None:
         if answer.cancelled():
             message.requeue()
         elif (error := answer.exception()) is not None:

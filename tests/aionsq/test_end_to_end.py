@@ -155,3 +155,19 @@ async def test_lookup_and_node_return_topics_channels_and_stats(broker, registry
         (known,) = (await lookup.nodes()).producers
         assert known.topics == ("t",)
         assert (await lookup.producers("unknown")).producers == ()
+
+
+async def test_publishes_have_the_ids_of_their_messages(broker):
+    """Alone, in an MPUB, deferred, and of many that went out together; nsqd's answer, without ids, gives none."""
+    async with Producer(broker.tcp_address, ProducerOptions(publish_ids=True)) as producer:
+        one = await producer.pub("t", b"one")
+        several = await producer.mpub("t", [b"two", b"three"])
+        later = await producer.dpub("t", timedelta(hours=1), b"later")
+        many = await asyncio.gather(*(producer.pub("t", b"%d" % number) for number in range(100)))
+    ids = [*one, *several, *later, *(message_id for ids in many for message_id in ids)]
+    assert [len(each) for each in (one, several, later)] == [1, 2, 1]
+    assert all(len(each) == 1 for each in many)
+    numbers = [int(each, 16) for each in ids]
+    assert numbers == list(range(numbers[0], numbers[0] + 104)), "in the order of publication"
+    async with Producer(broker.tcp_address) as producer:
+        assert await producer.pub("t", b"without") == ()

@@ -72,7 +72,7 @@ async def test_many_publishes_of_one_turn_go_out_together(nsqd):
         bodies = [b"%d" % number for number in range(1000)]
         answers = [producer.pub("t", body) for body in bodies]
         answers += [producer.pub("u", b"few"), producer.dpub("u", MS, b"later"), producer.mpub("u", [b"a", b"b"])]
-        assert await asyncio.gather(*answers) == [None] * 1003
+        assert await asyncio.gather(*answers) == [()] * 1003
     commands = nsqd.peers[0].commands[1:]
     assert len(commands) < 10
     assert [body for each in commands for body in bodies_of(each)] == [*bodies, b"few", b"later", b"a", b"b"]
@@ -97,7 +97,7 @@ async def test_a_publish_that_nsqd_refuses_does_not_fail_the_others_of_its_mpub(
     async with Producer(nsqd.address) as producer:
         answers = [producer.pub("t", b"%d" % n if n != 20 or code == "E_BAD_BODY" else b"large") for n in range(40)]
         ends = await asyncio.gather(*answers, return_exceptions=True)
-        failed = [number for number, end in enumerate(ends) if end is not None]
+        failed = [number for number, end in enumerate(ends) if end != ()]
         assert failed == ([20] if code == "E_BAD_MESSAGE" else [])
         assert all(isinstance(ends[number], Refused) for number in failed)
         await asyncio.gather(*(producer.pub("t", b"after") for _ in range(40)))

@@ -141,13 +141,30 @@ class BrokerMachine(Machine):
         verb=st.sampled_from(["cancel", "cancel", "defer"]),
         delay_s=st.sampled_from([0.0, *DELAYS_S]),
         share=st.sampled_from([0.1, 0.5]),
+        just_published=st.sampled_from([0, 0, 3]),
+        at_checkpoint=st.booleans(),
         killed=st.sampled_from([False, False, True]),
     )
-    def act_as_publisher(self, data: st.DataObject, verb: str, delay_s: float, share: float, killed: bool) -> None:
-        """A publisher cancels messages in all channels, or defers them; those in flight stay with their clients."""
+    def act_as_publisher(
+        self,
+        data: st.DataObject,
+        verb: str,
+        delay_s: float,
+        share: float,
+        just_published: int,
+        at_checkpoint: bool,
+        killed: bool,
+    ) -> None:
+        """A publisher cancels messages in all channels, or defers them; those in flight stay with their clients. It may
+        have published them just before, in one batch."""
+        before = set(self.published)
+        if just_published:
+            self.publish_deferred(count=just_published, delay_s=100.0)
         ids, due = self.ids(), self.node.now + delay_s
         channels = self.model.channels
         held = sorted({*self.model.waiting, *(body for each in channels.values() for body in each.messages)})
+        if just_published:
+            held = [body for body in held if body not in before]
         if not held:
             return
         taken = data.draw(st.permutations(held), label="bodies")[: int(len(held) * share) + 1]
@@ -170,6 +187,8 @@ class BrokerMachine(Machine):
                 assert publisher_actions.defer(self.topic, sent, due) == expected
         if verb == "cancel":
             self.emptied |= waiting - self.model.waiting.keys()
+        if at_checkpoint:
+            self.checkpoint()
         if killed:
             self.kill()
 

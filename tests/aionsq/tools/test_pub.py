@@ -122,3 +122,12 @@ async def test_deferred_messages_are_delivered_when_they_are_due(broker, start_t
     tail = await start_tool("tail", "--topic=t", "--channel=c", "-n=2", "--nsqd-tcp-address", broker.tcp_address)
     assert sorted((await tail.end()).out.splitlines()) == [b"a", b"b"]
     assert time.monotonic() - began_at > 1
+
+
+async def test_pub_prints_the_ids_of_what_it_has_stored(broker, start_tool):
+    """One a line, in the order of the records, and nothing else on standard output."""
+    tool = await start_tool("pub", "--topic=t", "--ids", "--nsqd-tcp-address", broker.tcp_address)
+    ended = await tool.end(b"".join(b"%d\n" % number for number in range(450)))
+    ids = [int(line, 16) for line in ended.out.splitlines()]
+    assert (len(ids), ids) == (450, sorted(set(ids)))
+    assert (ended.status, ended.err) == (0, "nsq pub: 450 messages stored in t\n")
