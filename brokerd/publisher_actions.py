@@ -62,7 +62,8 @@ def cancel(topic: Topic, ids: Iterable[bytes]) -> list[ActedOn]:
 
     found = _Found.of(topic, ids, {PeekState.READY, PeekState.DEFERRED, PeekState.DEAD})
     changes = [records.finished(0, [(0, 1)] * len(seqs)) for seqs in found.by_channel.values()]
-    topic.messages.require_room(room_for([*changes, records.topic_cancelled(0, [(0, 1)] * len(found.in_topic))]))
+    changes.append(records.topic_cancelled(0, [(0, 1)] * len(found.in_topic)))
+    topic.messages.require_room(room_for(changes), of_messages=True)
     if found.in_topic:
         topic.cancel(ranges_of(sorted(found.in_topic)))
     return found.act(act, Outcome.CANCELLED)
@@ -81,7 +82,8 @@ def defer(topic: Topic, ids: Iterable[bytes], due: Seconds) -> list[ActedOn]:
 
     found = _Found.of(topic, ids, {PeekState.READY, PeekState.DEFERRED})
     ranges = (bytes(WAITING_RANGE.size * len(seqs)) for seqs in found.by_channel.values())
-    topic.messages.require_room(room_for(record for each in ranges for record in records.waiting_ranges(0, each)))
+    changes = [record for each in ranges for record in records.waiting_ranges(0, each)]
+    topic.messages.require_room(room_for(changes), of_messages=True)
     return found.act(act, Outcome.WAITING)
 
 
