@@ -86,6 +86,8 @@ class Machine(RuleBasedStateMachine):
         self.published: set[bytes] = set()
         self.deferred: set[bytes] = set()
         self.emptied: set[bytes] = set()
+        self.removed: set[tuple[str, bytes]] = set()
+        """The channels and messages that an operator or a publisher has removed."""
         self.consumers: list[Consumer] = []
         self.deliveries: list[Delivery] = []
         self.background: list[tuple[Callable[[], None], Callable[[BaseException | None], None]]] = []
