@@ -184,6 +184,16 @@ class TopicStats(_TopicFigures, kw_only=True):
         return self.channels_or_null or []
 
 
+class Drain(Struct):
+    """The drain of a node. Times are in seconds; ``ends_within`` is None if its process ends only when it is empty.
+    ``messages`` wait, are in flight or are deferred."""
+
+    since: UnixSeconds
+    ends_within: Annotated[float, Meta(ge=0, le=2**53)] | None
+    takes_publishes: bool
+    messages: Count
+
+
 class NodeStats(_NodeFigures, kw_only=True, dict=True):
     """Response of one node. ``boot`` identifies the run of its process; counters start at 0 with it."""
 
@@ -199,6 +209,8 @@ class NodeStats(_NodeFigures, kw_only=True, dict=True):
     previous_boot: Raw = Raw(b"null")  # not Raw | None: msgspec decodes that only from null
     """Last figures of the previous process, undecoded; only with ``previous_boot=true``. ``null`` if there are none."""
     lost_message_count: Count = 0
+    drain: Drain | None = None
+    """Only with histograms; None if the node does not drain, and from a Go node."""
 
     @property
     def topics(self) -> list[TopicStats]:

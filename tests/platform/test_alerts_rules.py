@@ -111,7 +111,7 @@ def test_a_sum_with_a_missing_share_is_a_lower_bound(comparison, reading, beyond
 
 ALPHA, BETA = "10.0.0.1:4151", "10.0.0.2:4151"
 NODE = {"hostname": "", "state": "up", "error": None, "health": "OK", "start_time": 5, "publish_rate": 0.0}
-NODE |= {"down_since": None, "lost_message_count": 0}
+NODE |= {"down_since": None, "drain": None, "lost_message_count": 0}
 TOPIC = {
     "depth": 0,
     "channel_count": 1,
@@ -323,6 +323,17 @@ def test_a_missing_nodes_alert_has_its_error():
         (ALPHA, None, "connection refused"),
         (BETA, None, "NOK - no space left"),
     ]
+
+
+def test_a_node_that_drains_is_not_unhealthy():
+    """Its health says that it drains, which an operator knows."""
+    clock = Clock(Rule(pk=3, name="Disk", scope="node", metric="unhealthy", hold_s=0))
+    drain = {"since": 0, "ends_at": None, "takes_publishes": False, "messages": 3}
+    health = "NOK - the node is being drained: 3 messages are left"
+    clock.now += 1
+    nodes = {ALPHA: {"health": health, "drain": drain}, BETA: {"health": "NOK - no space left"}}
+    fired = [event for happened in clock.engine.evaluate(snapshot(nodes=nodes), now=clock.now) for event in happened]
+    assert [event.subject.node for event in fired if isinstance(event, Fired)] == [BETA]
 
 
 def test_a_node_that_lost_messages_fires_until_its_process_restarts():

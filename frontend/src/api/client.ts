@@ -28,6 +28,7 @@ import type {
   DefinitionReview,
   Delivery,
   Diagnosis,
+  DrainRequest,
   EventScope,
   FieldError,
   FoundClients,
@@ -213,6 +214,9 @@ export const act = (action: ActionRequest): Promise<ActionOutcome> => answered(a
 /** Tombstone a topic on one node. */
 export const tombstone = (topic: string, node: string): Promise<ActionOutcome> =>
   answered(api.POST('/api/v1/tombstones', { body: { topic, node } }));
+
+export const drain = (request: DrainRequest): Promise<ActionOutcome> => answered(api.POST('/api/v1/drains', { body: request }));
+export const cancelDrain = (node: string): Promise<ActionOutcome> => answered(api.POST('/api/v1/drains/cancel', { body: { node } }));
 
 /** Rewind a channel to a time. */
 export const rewind = (since: RewindRequest): Promise<ActionOutcome> => answered(api.POST('/api/v1/rewinds', { body: since }));

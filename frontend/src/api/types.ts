@@ -142,6 +142,7 @@ export type DeadAction = Schemas['DeadAction'];
 /** The dead messages of channels that an action would affect, by channel and node. */
 export type DeadCount = Schemas['DeadCountOut'];
 export type DeathReason = NonNullable<ChosenDead['reason']>;
+export type DrainRequest = Required<Schemas['DrainIn']>;
 export type RewindRequest = Schemas['RewindIn'];
 export type RewindPreview = Schemas['RewindPreviewOut'];
 export type Published = Schemas['PublishOut'];

@@ -22,6 +22,8 @@ const DRAWN: Record<ClusterEvent['kind'], [text: string, tone: Marker['tone']]> 
   rewound: ['Rewound orders by ana', 'warn'],
   deleted: ['Deleted orders by ana', 'bad'],
   tombstoned: ['Tombstoned orders by ana', 'bad'],
+  drain_begun: ['Began to drain orders by ana', 'warn'],
+  drain_cancelled: ['Cancelled the drain of orders by ana', 'quiet'],
   node_down: ['Node down: n:4151 (orders)', 'bad'],
   node_up: ['Node up: n:4151 (orders)', 'quiet'],
   node_restarted: ['Node restarted: n:4151 (orders)', 'warn'],

@@ -14,6 +14,8 @@ const KINDS: Readonly<Record<ClusterEvent['kind'], [title: string, tone: Tone]>>
   rewound: ['Rewound', 'warn'],
   deleted: ['Deleted', 'bad'],
   tombstoned: ['Tombstoned', 'bad'],
+  drain_begun: ['Began to drain', 'warn'],
+  drain_cancelled: ['Cancelled the drain of', 'quiet'],
   node_down: ['Node down', 'bad'],
   node_up: ['Node up', 'quiet'],
   node_restarted: ['Node restarted', 'warn'],

@@ -1,5 +1,6 @@
 /** The overview's rankings and warnings. */
 import { silence } from './down';
+import { leftText } from './drain';
 import { backlogOf, type ClusterSnapshot } from './snapshot';
 import type { Route } from '../navigation/routes';
 
@@ -62,13 +63,16 @@ export type Attention = {
 
 const waiting = (depth: number): string => `${depth.toLocaleString('en-US')} waiting`;
 
-/** Problems, worst first: nodes down or unhealthy, then topics and channels in order of their backlog. */
+/** Problems, worst first: nodes down or unhealthy, then nodes that drain, topics and channels in order of their backlog. */
 export function attentionOf(snapshot: ClusterSnapshot): Attention[] {
   const found: Attention[] = [];
   for (const node of snapshot.nodes.values()) {
     const route: Route = { page: 'node', node: node.id };
     if (node.state === 'down') {
       found.push({ key: `n ${node.id}`, tone: 'bad', what: 'down', name: node.id, detail: `${silence(node, snapshot.takenAt)}: ${node.error ?? ''}`, waiting: 0, route });
+    } else if (node.drain) {
+      const left = node.drain.messages;
+      found.push({ key: `n ${node.id}`, tone: 'warn', what: 'draining', name: node.id, detail: leftText(left), waiting: left, route });
     } else if (node.health !== 'OK') {
       found.push({ key: `n ${node.id}`, tone: 'bad', what: 'unhealthy', name: node.id, detail: node.health, waiting: 0, route });
     }

@@ -68,7 +68,7 @@ _FLAGS: Iterable[Metric] = (
         "Unhealthy",
         "",
         Kind.FLAG,
-        "The node answers and reports that it is unhealthy: it cannot write to its disk.",
+        "The node answers and reports that it is unhealthy: it cannot write to its disk. One that drains is not.",
     ),
 )
 

@@ -126,7 +126,9 @@ class MetricReader:
             return Reading(float(row["state"] == "down"))
         if row["id"] in (self.without_rates if metric.kind is Kind.RATE else self.silent):
             return UNKNOWN
-        return Reading(float(row["health"] != "OK") if metric.name == "unhealthy" else row[metric.field])
+        if metric.name == "unhealthy":  # a node that drains says so in its health
+            return Reading(float(row["health"] != "OK" and row["drain"] is None))
+        return Reading(row[metric.field])
 
     def _without_silent(self, metric: Metric, row: Row) -> Reading:
         """The reading of a topic or channel, without its silent nodes."""

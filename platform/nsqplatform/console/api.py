@@ -30,6 +30,7 @@ from nsqplatform.cluster.actions.topic_nodes import NodeFailed
 from nsqplatform.cluster.api.clients import router as clients_router
 from nsqplatform.cluster.api.cluster import router as cluster_router
 from nsqplatform.cluster.api.diagnosis import router as diagnosis_router
+from nsqplatform.cluster.api.drains import router as drains_router
 from nsqplatform.cluster.api.history import router as history_router
 from nsqplatform.cluster.api.masks import router as masks_router
 from nsqplatform.cluster.api.message_types import router as message_types_router
@@ -73,6 +74,7 @@ api.add_router("", messages_router)
 api.add_router("", masks_router)
 api.add_router("", message_types_router)
 api.add_router("", policies_router)
+api.add_router("", drains_router)
 api.add_router("", history_router)
 api.add_router("", diagnosis_router)
 api.add_router("", events_router)

@@ -23,6 +23,8 @@ Kind = Literal[
     "rewound",
     "deleted",
     "tombstoned",
+    "drain_begun",
+    "drain_cancelled",
     "node_down",
     "node_up",
     "node_restarted",
@@ -36,6 +38,8 @@ ACTIONS: dict[str, Kind] = {
     "rewind": "rewound",
     "delete": "deleted",
     "tombstone": "tombstoned",
+    "drain": "drain_begun",
+    "cancel drain": "drain_cancelled",
 }
 NODE_KINDS: dict[str, Kind] = {"down": "node_down", "up": "node_up", "restarted": "node_restarted"}
 MAX_EVENTS = 500

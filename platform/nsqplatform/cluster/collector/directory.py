@@ -49,6 +49,13 @@ class Directory:
         at = now - FORGET_AFTER_S + REGISTERS_WITHIN_S
         self._seen = {node.id: (at, node) for node in nodes} | self._seen
 
+    def keep(self, nodes: Iterable[str], *, now: Seconds) -> None:
+        """Do not forget these nodes, by id, although no registry lists them: a node that drains leaves all of them.
+        ``now``: monotonic, in seconds."""
+        for name in nodes:
+            if name in self._seen:
+                self._seen[name] = (now, self._seen[name][1])
+
     @property
     def nodes(self) -> list[Node]:
         """All known nodes; a configured address takes precedence over the node's own."""

@@ -137,6 +137,7 @@ class Collector:
             self._observed.pop(gone, None)
         watched, views = await store.watches(self.redis)
         self.views = await self.pollers.poll(self.client, with_clients=bool(watched), within_s=POLL_DEADLINE_S)
+        self.directory.keep([view.node.id for view in self.views if view.drain], now=time.monotonic())
         all_answered, has_all = self.pollers.all_answered, self.pollers.has_all
         for view in self.views:
             if view.error is not None:

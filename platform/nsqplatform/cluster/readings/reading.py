@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsqcluster import ChannelStats, ClientStats
+from nsqcluster.stats import Drain
 from nsqplatform.cluster.readings.matrix import FigureMatrix, Floats
 from nsqplatform.cluster.readings.node import Node
 from nsqplatform.cluster.readings.stats import PolledStats
@@ -105,6 +106,11 @@ class NodeView:
     """The reading before ``latest``."""
     previous_boot: Reading | None = None
     """The last figures of the process before that of ``latest``, if it was polled."""
+
+    @property
+    def drain(self) -> Drain | None:
+        """Its drain, as of its latest reading; None while it is down."""
+        return self.latest.stats.drain if self.latest is not None and self.error is None else None
 
     @property
     def base(self) -> Reading | None:

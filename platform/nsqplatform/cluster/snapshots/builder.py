@@ -22,7 +22,7 @@ from nsqplatform.cluster.snapshots.latency import LatencyWindow
 from nsqplatform.cluster.snapshots.layout import Layout, Source
 from nsqplatform.cluster.snapshots.percentile_ranges import ranges
 from nsqplatform.cluster.snapshots.rates import rounded
-from nsqplatform.cluster.snapshots.rows import Columns, NodeText
+from nsqplatform.cluster.snapshots.rows import Columns, DrainState, NodeText
 from nsqplatform.cluster.snapshots.snapshot import Snapshot
 from nsqplatform.cluster.snapshots.sums import Share, Sums, none_for_nan
 from nsqplatform.cluster.snapshots.table import Table, keys_of
@@ -262,6 +262,19 @@ def node_text(view: NodeView, read_at: Milliseconds | None) -> NodeText:
         "down_since": None if view.error is None else read_at,
         "health": stats.health if stats else "",
         "start_time": stats.start_time if stats else 0,
+        "drain": drain_state(view),
+    }
+
+
+def drain_state(view: NodeView) -> DrainState | None:
+    drain, latest = view.drain, view.latest
+    if drain is None or latest is None:
+        return None
+    return {
+        "since": drain.since * 1000,
+        "ends_at": None if drain.ends_within is None else round((latest.taken_at_s + drain.ends_within) * 1000),
+        "takes_publishes": drain.takes_publishes,
+        "messages": drain.messages,
     }
 
 

@@ -16,6 +16,17 @@ from nsqwire.figures import Figure, Kind, in_rows, in_shares
 from nsqwire.units import Milliseconds, WholeSeconds
 
 
+class DrainState(TypedDict):
+    """The drain of a node, as of its last reading. Times are in unix milliseconds."""
+
+    since: Milliseconds
+    ends_at: Milliseconds | None
+    """When its process ends although messages are left; None: only when it is empty."""
+    takes_publishes: bool
+    messages: int
+    """Those left: waiting, in flight or deferred."""
+
+
 class NodeText(TypedDict):
     """The fields of a node's row that are not figures."""
 
@@ -33,6 +44,8 @@ class NodeText(TypedDict):
     health: str
     start_time: WholeSeconds
     """Unix seconds; 0, as all of its figures, until this collector has read it."""
+    drain: DrainState | None
+    """None if it does not drain, while it is down, and of a Go node."""
 
 
 class TopicText(TypedDict):
