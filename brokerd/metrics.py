@@ -83,7 +83,7 @@ class BrokerMetrics:
         channels = sum(len(topic.channels) for topic in broker.topics.values())
         self.families += [
             GaugeMetricFamily(
-                "nsq_healthy", "1 while the disk accepts writes.", int(broker.storage.health_error is None)
+                "nsq_healthy", "1 while the disk accepts writes.", int(broker.storage.disk_error is None)
             ),
             CounterMetricFamily(
                 "nsq_lost_messages",

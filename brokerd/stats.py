@@ -161,11 +161,12 @@ class StatsQuery:
 
 
 def health_of(broker: Broker) -> str:
-    """``OK``, or ``NOK - `` and the last error of the disk, or that the node is being drained."""
-    error = broker.storage.health_error
+    """``OK``, or ``NOK - `` and the last error of the disk, and that the node is being drained."""
+    errors = [broker.storage.disk_error]
     if broker.drain.draining is not None:
-        error = f"{DRAINED}: {broker.drain.left} messages are left"
-    return "OK" if error is None else f"NOK - {error}"
+        errors.append(f"{DRAINED}: {broker.drain.left} messages are left")
+    found = "; ".join(error for error in errors if error is not None)
+    return f"NOK - {found}" if found else "OK"
 
 
 def chosen_topics(broker: Broker, query: StatsQuery) -> list[Topic] | None:

@@ -172,9 +172,9 @@ class Storage:
     # -- health ---------------------------------------------------------------------------------------------------
 
     @property
-    def health_error(self) -> str | None:
-        """Why messages or changes cannot be stored; None if they can."""
-        if self.refusal is not None:
+    def disk_error(self) -> str | None:
+        """Why the disk takes no messages or changes; None if it does."""
+        if self.refusal is not None and not isinstance(self.refusal, NodeDrained):
             return str(self.refusal)
         if self.refused_write is not None:
             return str(self.refused_write.error)

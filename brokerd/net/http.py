@@ -63,7 +63,7 @@ class StatusEndpoints:
 
     def ping(self, request: Request) -> Response:
         """``OK`` if messages and changes can be stored; otherwise, or if the node is being drained, status 500."""
-        if self._broker.storage.health_error is None and self._broker.drain.draining is None:
+        if self._broker.storage.disk_error is None and self._broker.drain.draining is None:
             return PING_OK
         return text_response(health_of(self._broker), 500, nsq=False)
 

@@ -80,6 +80,7 @@ def test_a_drained_node_leaves_the_registries_and_comes_back_when_it_is_cancelle
         broker = start_broker(f"--lookupd-tcp-address={lookup.tcp[0]}:{lookup.tcp[1]}")
         create_channel(broker)
         publish(broker, b"a")
+        wait_until(lambda: lookup.get("/topics")["topics"] == ["t"], "the topic is registered")
         producers = lambda: lookup.get("/lookup?topic=t")["producers"]  # noqa: E731
         wait_until(lambda: len(producers()) == 1, "it is registered")
         consumer = consumer_of(connect, broker, ready_count=1)

@@ -75,7 +75,7 @@ def fill_the_journal(node: Node, disk: Disk) -> list[Delivery]:
         node.pass_until(node.now)
         line = b"FIN %b\n" % got.pop().message_id
         assert not channel.finish(client, memoryview(line), 1, node.wall_ns())
-    assert node.broker.storage.health_error is not None
+    assert node.broker.storage.disk_error is not None
     return got
 
 
@@ -279,7 +279,7 @@ def test_a_full_journal_continues_by_itself_once_there_is_space(node: Node, disk
     assert not channel.finish(client, memoryview(b"FIN %b\n" % got[0].message_id), 1, node.wall_ns())
     disk.is_full = False
     node.pass_until(node.now + 2)
-    assert node.broker.storage.health_error is None
+    assert node.broker.storage.disk_error is None
     topic.publish([b"later"], defer_ms=60_000)
     node.kill()
     node.open()
@@ -401,6 +401,24 @@ def test_publishes_are_refused_below_the_reserve_and_accepted_above_it(
     node.connect().pub("t", b"x")
 
 
+def test_a_node_that_is_drained_still_reports_its_disk(small_disk: Path, start: Callable[..., Any]) -> None:
+    """Its health has both; the drain alone is not the disk's fault."""
+    data_path = small_disk / "data"
+    data_path.mkdir()
+    node = start(data_path=data_path)
+    node.connect().pub("t", b"0")
+    node.broker.post("/drain")
+    wait_until(lambda: node.broker.stats()["health"] == "NOK - the node is being drained: 1 messages are left")
+    assert "nsq_healthy 1" in node.broker.request("GET", "/metrics").text
+    node.broker.post("/drain/cancel")
+    fill(small_disk, 0)
+    assert failure(node.connect(), b"PUB new\n\0\0\0\1x")[0] == 1
+    node.broker.post("/drain")
+    health = node.broker.stats()["health"]
+    assert "No space left on device" in health
+    assert health.endswith("; the node is being drained: 1 messages are left")
+
+
 @pytest.mark.parametrize("free_kib", FREE_KIB)
 def test_a_node_starts_on_the_disk_that_it_filled(free_kib: int, small_disk: Path, start: Callable[..., Any]) -> None:
     """After a kill, with this much space left, or none."""
@@ -437,7 +455,7 @@ def test_the_last_space_is_used_in_smaller_segments(tmp_path: Path, monkeypatch:
         for _ in range(40):
             topic.publish([bytes(200_000)])
     assert {segment.capacity for segment in topic.log.segments[-4:]} == {256 * 1024}
-    assert node.broker.storage.health_error is None
+    assert node.broker.storage.disk_error is None
     free[0] = 100_000
     with pytest.raises(PublishFailed, match="No space left on device"):
         topic.publish([bytes(200_000)])

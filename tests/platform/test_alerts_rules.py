@@ -325,17 +325,6 @@ def test_a_missing_nodes_alert_has_its_error():
     ]
 
 
-def test_a_node_that_drains_is_not_unhealthy():
-    """Its health says that it drains, which an operator knows."""
-    clock = Clock(Rule(pk=3, name="Disk", scope="node", metric="unhealthy", hold_s=0))
-    drain = {"since": 0, "ends_at": None, "takes_publishes": False, "messages": 3}
-    health = "NOK - the node is being drained: 3 messages are left"
-    clock.now += 1
-    nodes = {ALPHA: {"health": health, "drain": drain}, BETA: {"health": "NOK - no space left"}}
-    fired = [event for happened in clock.engine.evaluate(snapshot(nodes=nodes), now=clock.now) for event in happened]
-    assert [event.subject.node for event in fired if isinstance(event, Fired)] == [BETA]
-
-
 def test_a_node_that_lost_messages_fires_until_its_process_restarts():
     """The count begins at the start of its process; the suggested rule has no hold time."""
     [suggested] = [each for each in SUGGESTED if each["metric"] == "lost_message_count"]

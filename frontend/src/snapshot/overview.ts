@@ -70,11 +70,11 @@ export function attentionOf(snapshot: ClusterSnapshot): Attention[] {
     const route: Route = { page: 'node', node: node.id };
     if (node.state === 'down') {
       found.push({ key: `n ${node.id}`, tone: 'bad', what: 'down', name: node.id, detail: `${silence(node, snapshot.takenAt)}: ${node.error ?? ''}`, waiting: 0, route });
+    } else if (node.health !== 'OK') {
+      found.push({ key: `n ${node.id}`, tone: 'bad', what: 'unhealthy', name: node.id, detail: node.health, waiting: 0, route });
     } else if (node.drain) {
       const left = node.drain.messages;
       found.push({ key: `n ${node.id}`, tone: 'warn', what: 'draining', name: node.id, detail: leftText(left), waiting: left, route });
-    } else if (node.health !== 'OK') {
-      found.push({ key: `n ${node.id}`, tone: 'bad', what: 'unhealthy', name: node.id, detail: node.health, waiting: 0, route });
     }
   }
   for (const topic of snapshot.topics.values()) {

@@ -126,8 +126,8 @@ class MetricReader:
             return Reading(float(row["state"] == "down"))
         if row["id"] in (self.without_rates if metric.kind is Kind.RATE else self.silent):
             return UNKNOWN
-        if metric.name == "unhealthy":  # a node that drains says so in its health
-            return Reading(float(row["health"] != "OK" and row["drain"] is None))
+        if metric.name == "unhealthy":
+            return Reading(float(row["health"] != "OK"))
         return Reading(row[metric.field])
 
     def _without_silent(self, metric: Metric, row: Row) -> Reading:

@@ -26,6 +26,7 @@ from nsqplatform.cluster.snapshots.rows import Columns, DrainState, NodeText
 from nsqplatform.cluster.snapshots.snapshot import Snapshot
 from nsqplatform.cluster.snapshots.sums import Share, Sums, none_for_nan
 from nsqplatform.cluster.snapshots.table import Table, keys_of
+from nsqwire.errors import DRAINED
 from nsqwire.figures import Figure, in_rows, in_shares, of_scope
 from nsqwire.units import Milliseconds
 
@@ -260,10 +261,15 @@ def node_text(view: NodeView, read_at: Milliseconds | None) -> NodeText:
         "state": "up" if view.error is None else "down",
         "error": view.error,
         "down_since": None if view.error is None else read_at,
-        "health": stats.health if stats else "",
+        "health": disk_health(stats.health) if stats else "",
         "start_time": stats.start_time if stats else 0,
         "drain": drain_state(view),
     }
+
+
+def disk_health(health: str) -> str:
+    """A node's health without that it is being drained, which has a column of its own."""
+    return "OK" if health.startswith(f"NOK - {DRAINED}") else health
 
 
 def drain_state(view: NodeView) -> DrainState | None:

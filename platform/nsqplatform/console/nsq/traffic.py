@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from aionsq import ClientError, Consumer, ConsumerOptions, Message, Producer
+from aionsq import ClientError, Consumer, ConsumerOptions, Ids, Message, Producer
 from nsqcluster import Client, RequestFailed
 from nsqcluster.policies import Patterns, delete_node_policy, set_node_policy
 from nsqwire.errors import NSQError
@@ -252,7 +252,7 @@ class Traffic:
             answer = producer.pub(topic.name, body)
         answer.add_done_callback(lambda done: self._note_published(topic, done, deferred=deferred))
 
-    def _note_published(self, topic: Topic, done: asyncio.Future[None], *, deferred: bool) -> None:
+    def _note_published(self, topic: Topic, done: asyncio.Future[Ids], *, deferred: bool) -> None:
         if done.cancelled():
             return
         error = done.exception()
