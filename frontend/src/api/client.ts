@@ -46,8 +46,6 @@ import type {
   Mask,
   MaskPreview,
   MaskRequest,
-  Mended,
-  MendRequest,
   Notifier,
   NotifierRequest,
   Objective,
@@ -450,8 +448,6 @@ export const policies = (): Promise<Policies> => answered(api.GET('/api/v1/polic
 export const setPolicy = (policy: PolicyRequest): Promise<ActionOutcome> => answered(api.POST('/api/v1/policies', { body: policy }));
 export const deletePolicy = ({ topic_pattern, channel_pattern }: Pick<PolicyRequest, 'topic_pattern' | 'channel_pattern'>): Promise<ActionOutcome> =>
   answered(api.DELETE('/api/v1/policies', { params: { query: { topic_pattern, channel_pattern } } }));
-/** Give all nodes the policy that one node has, or lacks. */
-export const mendPolicy = (policy: MendRequest): Promise<Mended> => answered(api.POST('/api/v1/policies/mend', { body: policy }));
 /** What applies to a channel on each node. */
 export const channelPolicies = async (topic: string, channel: string): Promise<ChannelPolicy[]> =>
   (await answered(api.GET('/api/v1/policies/applied', { params: { query: { topic, channel } } }))).nodes;
