@@ -3,8 +3,8 @@
 ``Cluster`` contains the addresses. ``survey()`` reads everything at once, ``Discovery`` finds nodes, and ``reads``
 requests one resource from one server or several. ``perform()``, ``rewind()``, ``tombstone()`` and ``drain()`` act and
 return the result of each server. ``policies`` reads and changes the policies of all nodes. ``messages`` are those of a
-channel of one node, and ``publishing`` adds some to a topic. ``Client`` is the HTTP client of all of them; nothing else
-in the project requests a path of nsqd or nsqlookupd.
+channel of one node, ``publishing`` adds some to a topic, and ``recalls`` calls published ones off or defers them.
+``Client`` is the HTTP client of all of them; nothing else in the project requests a path of nsqd or nsqlookupd.
 """
 
 from nsqcluster.actions import Action, Rewound, perform, preview_rewind, rewind, tombstone

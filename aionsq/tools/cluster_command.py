@@ -1,4 +1,4 @@
-"""The common parts of ``nsq topics``, ``nsq channels``, ``nsq policies`` and ``nsq nodes``: flags, the confirmation
+"""The common parts of ``nsq topics``, ``channels``, ``policies``, ``messages`` and ``nodes``: flags, the confirmation
 before something is deleted, and the report of an action's results."""
 
 from __future__ import annotations
@@ -76,6 +76,8 @@ class Options:
     """For policies: the pattern of channels."""
     source: str = ""
     """For mend: the node whose policies the others get."""
+    by: str = ""
+    """For defer: the duration after which messages are delivered."""
 
 
 def parse(
@@ -92,7 +94,7 @@ def parse(
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("verb", nargs="?", default="list", help=argparse.SUPPRESS)
+    parser.add_argument("verb", nargs="?", default="list" if "list" in verbs else "", help=argparse.SUPPRESS)
     parser.add_argument("names", nargs="*", help=argparse.SUPPRESS)
     parser.add_argument(
         "--lookupd-http-address",
@@ -125,10 +127,16 @@ def parse(
         parser.add_argument(
             f"--{declaration.flag_name}", dest=name, default=declaration.default, help=declaration.help, **shape
         )
+    if "defer" in verbs:
+        parser.add_argument("--by", metavar="DURATION", help="for defer: the delay from now on, as in 10m")
     given = parser.parse_intermixed_args(list(argv))
+    if not given.verb:
+        parser.error(f"a verb is required: {' or '.join(verbs)}")
     if given.verb not in verbs:
         near = get_close_matches(given.verb, verbs, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else f"to list one name: {prog} list {given.verb}"
+        hint = f"the verbs are: {', '.join(verbs)}"
+        if near or "list" in verbs:
+            hint = f"did you mean {near[0]!r}?" if near else f"to list one name: {prog} list {given.verb}"
         parser.error(f"no verb {given.verb!r}; {hint}")
     return Options(
         prog=prog,
@@ -136,10 +144,11 @@ def parse(
         names=given.names,
         cluster=_cluster(parser, given),
         json=given.json,
-        yes=given.yes,
+        yes=getattr(given, "yes", False),
         since=_since(parser, given.verb, given.since) if "rewind" in verbs else "",
         channel=_channel(parser, given.verb, given.channel) if "mend" in verbs else None,
         source=_source(parser, given.verb, given.source) if "mend" in verbs else "",
+        by=_by(parser, given.verb, given.by) if "defer" in verbs else "",
     )
 
 
@@ -155,6 +164,14 @@ def _source(parser: Parser, verb: str, source: str | None) -> str:
     if verb == "mend" and source is None:
         parser.error("mend requires --from=NODE, whose policies the other nodes get")
     return source or ""
+
+
+def _by(parser: Parser, verb: str, by: str | None) -> str:
+    if verb != "defer" and by is not None:
+        parser.error(f"--by is for defer, not for {verb}")
+    if verb == "defer" and by is None:
+        parser.error("defer requires --by, such as --by=10m")
+    return by or ""
 
 
 def _since(parser: Parser, verb: str, since: str | None) -> str:

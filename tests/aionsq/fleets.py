@@ -1,4 +1,4 @@
-"""Clusters for the tests of ``nsq topics``, ``channels``, ``policies`` and ``nodes``, which run as processes."""
+"""Clusters for the tests of ``nsq topics`` and the other commands on clusters, which run as processes."""
 
 from __future__ import annotations
 

@@ -256,6 +256,53 @@ async def test_a_node_is_drained_and_takes_messages_again(fleet: Fleet) -> None:
     assert (nobody.status, nobody.errors) == (2, "nsq nodes: drain requires one or more nodes\n")
 
 
+async def test_messages_are_called_off_and_deferred_wherever_they_are(fleet: Fleet) -> None:
+    """Nobody has to know the node; what became of each is printed, and what no node has is an error."""
+    other = fleet.brokers[1]
+    published = await fleet.nsq(
+        "pub", "--topic=orders", "--message=a", "--message=b", "--ids", f"--nsqd-tcp-address={other.tcp_address}",
+        lookupd=False,
+    )  # fmt: skip
+    first, second = published.output.split()
+    deferred = await fleet.nsq("messages", "defer", "orders", first, "--by=10m")
+    names = [each["channel_name"] for each in (await fleet.stats(1))["orders"]["channels"]]
+    shown = ", ".join(f"{name} deferred" for name in names)
+    assert (len(names), deferred.status, deferred.errors) == (2, 0, "")
+    assert deferred.output == f"{first} on {other.http_address}: {shown}\n"
+    called_off = await fleet.nsq("messages", "cancel", "orders", first, second, "--json")
+    assert (called_off.status, called_off.errors) == (0, "")
+    assert called_off.document == {
+        "messages": [
+            {"id": each, "node": other.http_address, "topic": None, "channels": dict.fromkeys(names, "cancelled")}
+            for each in (first, second)
+        ],
+        "not_found": [],
+        "errors": [],
+    }
+    again = await fleet.nsq("messages", "cancel", "orders", first)
+    assert (again.status, again.output) == (1, "")
+    assert again.errors == f"nsq messages: on no node, or finished in all channels: {first}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["cancel"], "cancel requires a topic and one or more ids"),
+        (["cancel", "orders"], "cancel requires a topic and one or more ids"),
+        (["cancel", "a b", "1"], "'a b' is not a valid topic name: "),
+        ([], "a verb is required: cancel or defer"),
+        (["defer", "orders", "1"], "defer requires --by, such as --by=10m"),
+        (["defer", "orders", "1", "--by=soon"], "--by: "),
+        (["cancel", "orders", "1", "--by=1s"], "--by is for defer, not for cancel"),
+    ],
+)
+async def test_a_wrong_command_line_about_messages_is_refused(fleet: Fleet, words: list[str], error: str) -> None:
+    """In one line, with status 2."""
+    ended = await fleet.nsq("messages", *words)
+    assert (ended.status, ended.output, ended.errors.count("\n")) == (2, "", 1)
+    assert ended.errors.startswith(f"nsq messages: {error}")
+
+
 async def test_a_misspelt_name_is_answered_with_the_nearest(fleet: Fleet) -> None:
     """The error suggests the nearest name, or lists the existing ones; an invalid name is explained."""
     misspelt = await fleet.nsq("topics", "delete", "order", "--yes")

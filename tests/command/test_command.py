@@ -9,7 +9,7 @@ import pytest
 SUBCOMMANDS = [
     *("up", "demo", "doctor", "brokerd", "lookup", "web", "collector", "worker", "dispatcher", "beat"),
     *("pub", "tail", "to-file", "to-http", "to-nsq", "pubsub"),
-    *("stat", "topics", "channels", "policies", "nodes", "repair", "signin-link", "definitions"),
+    *("stat", "topics", "channels", "policies", "messages", "nodes", "repair", "signin-link", "definitions"),
 ]
 
 

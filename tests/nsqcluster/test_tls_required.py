@@ -8,6 +8,7 @@ import pkgutil
 from base64 import b64decode
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -37,6 +38,7 @@ from nsqcluster import (
     posts,
     publishing,
     reads,
+    recalls,
     survey,
     targets,
     tls_context,
@@ -312,6 +314,14 @@ CASES: dict[Callable[..., Any], Case] = {
     drain: brokerds(lambda at: (at.cluster, at.nsqd), drains),
     cancel_drain: brokerds(
         lambda at: (at.cluster, at.nsqd), lambda at, results: outcomes(results) == {("nsqd", "failed")}
+    ),
+    recalls.cancel_messages: brokerds(
+        lambda at: (at.cluster, at.topic, [at.message_id]),
+        lambda at, done: [each.channels for each in done.messages] == [{CHANNEL: "cancelled"}],
+    ),
+    recalls.defer_messages: brokerds(
+        lambda at: (at.cluster, at.topic, [at.message_id], timedelta(minutes=1)),
+        lambda at, done: [each.channels for each in done.messages] == [{CHANNEL: "deferred"}],
     ),
     messages.peek: brokerds(
         of_topic, lambda at, page: page.total == 1 and is_first(page.messages[0]), lambda at: {"limit": 1}

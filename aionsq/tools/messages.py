@@ -1,0 +1,96 @@
+"""``nsq messages``: call published messages off, or defer them, by their ids."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import timedelta
+
+from aionsq.tools import cluster_command as command
+from aionsq.tools import process
+from aionsq.tools.cluster_command import Options
+from aionsq.tools.flags import ToolFailed
+from nsqcluster import ClusterUnreachable, NotInCluster
+from nsqcluster.recalls import Recalled, RecalledMessage, cancel_messages, defer_messages
+from nsqwire.durations import parse_duration
+
+PROG = "nsq messages"
+
+VERBS = {
+    "cancel": "deliver messages no more, in all channels where no consumer has them",
+    "defer": "deliver messages that wait or are deferred after another delay",
+}
+WANTED = {"cancel": "cancelled", "defer": "deferred"}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; returns its exit status."""
+    options = command.parse(
+        argv,
+        prog=PROG,
+        description="Call published messages off, or defer them, by the ids that `nsq pub --ids` prints.",
+        verbs=VERBS,
+        names="TOPIC ID ...",
+        epilog="Every node that has the topic is asked; the outcome in each channel is printed.\n\n"
+        "Exit status: 0 if it was done in every channel, 1 if a consumer has had one of the messages already,\n"
+        "if a message is on no node, or if a node or nsqlookupd failed, 2 for an invalid command line.",
+    )
+    try:
+        topic, *ids = options.names or ("",)
+        if not ids:
+            raise ToolFailed(f"{options.verb} requires a topic and one or more ids", status=command.USAGE)
+        command.checked_name("topic", topic)
+        delay = checked_delay(options.by)
+    except ToolFailed as error:
+        process.note(PROG, str(error))
+        return error.status
+    return command.run(PROG, recall(options, topic, ids, delay))
+
+
+def checked_delay(text: str) -> timedelta:
+    """Return the duration, 0 if ``text`` is empty. Raises ToolFailed."""
+    try:
+        delay = parse_duration(text or "0s")
+    except ValueError as error:
+        raise ToolFailed(f"--by: {error}", status=command.USAGE) from None
+    if delay < timedelta(0):
+        raise ToolFailed(f"--by: {text} is negative", status=command.USAGE)
+    return delay
+
+
+async def recall(options: Options, topic: str, ids: Sequence[str], delay: timedelta) -> int:
+    """Act on the messages and print what became of each. Returns the exit status. Raises ToolFailed."""
+    try:
+        if options.verb == "cancel":
+            done = await cancel_messages(options.cluster, topic, ids)
+        else:
+            done = await defer_messages(options.cluster, topic, ids, delay)
+    except (NotInCluster, ClusterUnreachable) as error:
+        raise ToolFailed(str(error)) from None
+    if options.json:
+        messages = [
+            {"id": each.id, "node": each.node, "topic": each.topic, "channels": each.channels} for each in done.messages
+        ]
+        print(json.dumps({"messages": messages, "not_found": done.not_found, "errors": done.failures}, indent=2))
+    else:
+        for each in done.messages:
+            print(f"{each.id} on {each.node}: {outcomes(each)}")
+    return report(options, done)
+
+
+def outcomes(message: RecalledMessage) -> str:
+    """Such as ``billing cancelled, mail in flight``."""
+    if message.topic is not None:
+        return f"{message.topic} in the topic"
+    return ", ".join(f"{channel} {outcome.replace('_', ' ')}" for channel, outcome in message.channels.items())
+
+
+def report(options: Options, done: Recalled) -> int:
+    """Print what failed on standard error. Returns the exit status."""
+    status = command.report_failures(options, done.failures)
+    if done.not_found:
+        unasked = f" ({', '.join(done.without)} cannot: Go's nsqd)" if done.without else ""
+        process.note(PROG, f"on no node, or finished in all channels{unasked}: {', '.join(done.not_found)}")
+    wanted = WANTED[options.verb]
+    complete = all({each.topic or wanted, *each.channels.values()} == {wanted} for each in done.messages)
+    return int(status or not complete or bool(done.not_found))
