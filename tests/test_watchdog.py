@@ -8,11 +8,16 @@ import sys
 from pathlib import Path
 
 CONFTEST = """
+from tests.harness.scheduling import FileScheduling
 from tests.harness.watchdog import Watchdog
 
 
 def pytest_configure(config):
     config.pluginmanager.register(Watchdog(grace_s=1))
+
+
+def pytest_xdist_make_scheduler(config, log):
+    return FileScheduling(config, log)
 """
 STUBBORN = """
 import time
@@ -50,7 +55,7 @@ def test_a_test_that_does_not_end_fails_by_name_and_the_others_run(tmp_path: Pat
     (tmp_path / "test_stubborn.py").write_text(STUBBORN)
     (tmp_path / "conftest.py").write_text(CONFTEST)
     root = Path(__file__).parent.parent
-    command = [sys.executable, "-m", "pytest", "--rootdir", str(tmp_path), "-c", "/dev/null", "--numprocesses", "1"]
+    command = [sys.executable, "-m", "pytest", "--rootdir", str(tmp_path), "-c", "/dev/null", "--numprocesses", "2"]
     ran = subprocess.run(
         [*command, str(tmp_path)],
         cwd=root,

@@ -79,7 +79,7 @@ def longest_first(items: list[pytest.Item]) -> None:
 
 
 class FileScheduling(LoadScopeScheduling):  # type: ignore[misc]
-    """Hands out whole files, in the order in which they were collected."""
+    """Hands out whole files, in the order in which they were collected, and no test twice."""
 
     def __init__(self, config: pytest.Config, log: Any) -> None:
         config.option.loadscopereorder = False
@@ -87,6 +87,18 @@ class FileScheduling(LoadScopeScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         return scope_of(nodeid)
+
+    def remove_node(self, node: Any) -> str | None:
+        """Give the tests of a process that has ended to others, but not the one in which it ended: pytest-xdist would
+        run it again and again. Returns that test."""
+        units = self.assigned_work[node].values()
+        ended_in = next(((unit, test) for unit in units for test, is_done in unit.items() if not is_done), None)
+        if ended_in is None:
+            return super().remove_node(node)  # type: ignore[no-any-return]
+        unit, test = ended_in
+        unit[test] = True
+        super().remove_node(node)
+        return test
 
 
 class SecondsRecorder:
