@@ -93,12 +93,11 @@ class FileScheduling(LoadScopeScheduling):  # type: ignore[misc]
         run it again and again. Returns that test."""
         units = self.assigned_work[node].values()
         ended_in = next(((unit, test) for unit in units for test, is_done in unit.items() if not is_done), None)
-        if ended_in is None:
-            return super().remove_node(node)  # type: ignore[no-any-return]
-        unit, test = ended_in
-        unit[test] = True
+        if ended_in is not None:
+            unit, test = ended_in
+            unit[test] = True
         super().remove_node(node)
-        return test
+        return None if ended_in is None else str(test)
 
 
 class SecondsRecorder:
