@@ -165,7 +165,8 @@ def on_malformed_request(request: HttpRequest, error: ValidationError) -> HttpRe
         source, *where = problem["loc"]
         # The first part of a path in the body is the name of the endpoint's parameter, not of a field.
         field = ".".join(str(part) for part in (where[1:] if source == "body" else where))
-        errors.append((field, problem["msg"]) if field else ("", f"{source}: {problem['msg']}"))
+        text = problem["msg"].removeprefix("Value error, ")  # pydantic's words before ours
+        errors.append((field, text) if field else ("", f"{source}: {text}"))
     return refuse_fields(request, errors)
 
 

@@ -232,5 +232,5 @@ async def _once(whole_body: bytes) -> AsyncIterator[bytes]:
 def failed(error: RequestFailed, message_id: str) -> NotInCluster | NodeFailed:
     """The exception for a node's error about one message."""
     if isinstance(error, Refused) and error.is_unknown_message:
-        return NotInCluster(f"message {message_id} is no longer there: it was finished")
+        return NotInCluster(f"message {message_id} is no longer there: it was finished, or there was none with this id")
     return NodeFailed(reason_of(error) or error.reason)
