@@ -92,8 +92,11 @@ CAPACITY = [
 ]
 DEAD = [
     *_key("topic", "channel"),
-    *_of("integer", "messages", "in_count", "out_count", "died_count", "dropped_count", "dead_last"),
-    *_of("number", "%", "died_percent", "dropped_percent"),
+    Figure("died_count", "integer", "messages"),
+    Figure("died_percent", "number", "%"),
+    Figure("dropped_count", "integer", "messages"),
+    Figure("dropped_percent", "number", "%"),
+    *_of("integer", "messages", "dead_last", "in_count", "out_count"),
     *COVERED,
 ]
 COMPARE = [
