@@ -173,6 +173,7 @@ RUNS = (
     Shot("run-throughput", "/reports/runs/{throughput}"),
     Shot("run-objectives", "/reports/runs/{objectives}"),
     Shot("run-capacity", "/reports/runs/{capacity}"),
+    Shot("run-dead", "/reports/runs/{dead}"),
     Shot("run-compare", "/reports/runs/{compare}"),
     Shot("run-failed", "/reports/runs/{failed}"),
 )
@@ -199,6 +200,7 @@ REPORTS: dict[str, dict[str, Any]] = {
     "throughput": {"window": "1h", "period": "2d"},
     "objectives": {"window": "1h", "period": "2d", "latency_ms": 2000, "backlog": 500},
     "capacity": {"period": "2d"},
+    "dead": {"period": "2d"},
     "compare": {"period": "1d", "before": "1d"},
 }
 CALL = """async ([method, path, body]) => {

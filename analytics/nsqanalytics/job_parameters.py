@@ -157,6 +157,11 @@ class CapacityParameters(Scope):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DeadParameters(Scope):
+    """Parameters of the report on dead messages."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class CompareParameters(Scope):
     """Parameters of the comparison of two periods."""
 

@@ -14,6 +14,7 @@ from nsqanalytics.job_parameters import (
     CapacityParameters,
     CompactParameters,
     CompareParameters,
+    DeadParameters,
     LatencyParameters,
     ObjectivesParameters,
     RetainParameters,
@@ -121,6 +122,20 @@ def run_capacity(
     hours = activity_of(spark, place, args, rollups, span, HOUR, progress)
     rows = covered(capacity(hours, span, horizon=args.horizon, utilisation_percent=args.utilisation_percent), span)
     return _written(spark, place, rows, tables.CAPACITY, ["-busiest_in_rate", "topic", "channel"], span, progress)
+
+
+def run_dead(spark: SparkSession, place: Locations, args: DeadParameters, now: datetime, progress: Progress) -> int:
+    """Write how many messages of each channel died or were dropped. Returns the number of rows."""
+    from nsqanalytics.transforms.activity import as_one_window
+    from nsqanalytics.transforms.dead import dead
+    from nsqanalytics.transforms.windows import covered
+
+    rollups, span = _listed(place, args.span(now), progress)
+    hours = activity_of(spark, place, args, rollups, span, HOUR, progress)
+    rows = covered(dead(as_one_window(hours, span.since)), span)
+    return _written(
+        spark, place, rows, tables.DEAD, ["-died_count", "-dropped_count", "topic", "channel"], span, progress
+    )
 
 
 def run_compare(
@@ -379,6 +394,15 @@ JOBS: dict[str, Job] = {
             CapacityParameters,
             tables.CAPACITY,
             run_capacity,
+        ),
+        Job(
+            "dead",
+            "Dead messages",
+            "Where messages die or are dropped, their share, and how many are dead at the end.",
+            "report",
+            DeadParameters,
+            tables.DEAD,
+            run_dead,
         ),
         Job(
             "compare",

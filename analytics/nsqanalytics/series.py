@@ -24,8 +24,9 @@ AGGREGATES: dict[str, Aggregate] = {
     **dict.fromkeys(("count", "carried_count", "unplaced_count", "sample_count", "samples_left_out"), "sum"),
     "uncertain_count": "sum",
     **dict.fromkeys(("in_count", "out_count", "requeue_count", "timeout_count", "depth_area", "observed_s"), "sum"),
+    **dict.fromkeys(("died_count", "dropped_count"), "sum"),
     **dict.fromkeys(("in_rate", "out_rate", "byte_rate", "depth_mean"), "mean"),
-    "depth_last": "last",
+    **dict.fromkeys(("depth_last", "dead_last"), "last"),
 }
 """``mean`` is weighted by the observed time (``observed_s``), like the figures themselves."""
 STEPS_S = (300, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 7 * 86_400, 28 * 86_400, 364 * 86_400)

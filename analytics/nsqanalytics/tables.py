@@ -56,6 +56,7 @@ THROUGHPUT = [
     Figure("drain_s", "number", "s"),
     *_of("integer", "messages", "requeue_count", "timeout_count"),
     *_of("number", "%", "requeue_percent", "timeout_percent"),
+    *_of("integer", "messages", "died_count", "dropped_count", "dead_last"),
     Figure("oldest_max_ms", "number", "ms"),
     Figure("observed_s", "number", "s"),
     Figure("node_count", "integer", "nodes"),
@@ -87,6 +88,15 @@ CAPACITY = [
     *_of("number", "consumers", "consumers_mean"),
     *_of("integer", "consumers", "consumers_needed", "consumers_needed_at_horizon"),
     Figure("in_rate_at_horizon", "number", "messages/s"),
+    *COVERED,
+]
+DEAD = [
+    *_key("topic", "channel"),
+    Figure("died_count", "integer", "messages"),
+    Figure("died_percent", "number", "%"),
+    Figure("dropped_count", "integer", "messages"),
+    Figure("dropped_percent", "number", "%"),
+    *_of("integer", "messages", "dead_last", "in_count", "out_count"),
     *COVERED,
 ]
 COMPARE = [

@@ -1,11 +1,14 @@
-"""Pushes the broker's figures to a statsd daemon, under nsqd's names."""
+"""Pushes the broker's figures to a statsd daemon, under nsqd's names.
+
+nsqd's lines come first. Channels with dead or dropped messages have three more (:class:`Removed`).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from brokerd.memory import CollectorPauses, memory_stats
 from brokerd.net.portions import in_portions
@@ -15,8 +18,10 @@ from nsqwire.names import is_ephemeral
 
 if TYPE_CHECKING:
     from brokerd.broker import Broker
+    from brokerd.channel import Channel
     from brokerd.latency import LatencyStats, RecentLatencies
     from brokerd.settings import BrokerSettings
+    from brokerd.topic import Topic
 
 log = logging.getLogger("brokerd")
 
@@ -34,6 +39,14 @@ def statsd_prefix(settings: BrokerSettings, http_port: int) -> str:
     return prefix if not prefix or prefix.endswith(".") else prefix + "."
 
 
+class Removed(NamedTuple):
+    """A channel's dead messages now, and the numbers that died or were dropped since process start."""
+
+    dead_count: int = 0
+    died_count: int = 0
+    dropped_count: int = 0
+
+
 class Statsd:
     """Pushes once per interval. Counters are sent as their increase since the last push, other figures as they are."""
 
@@ -45,6 +58,8 @@ class Statsd:
         self._settings = broker.settings
         self._prefix = statsd_prefix(broker.settings, http_port)
         self._last: dict[str, TopicStats] = {}
+        self._last_removed: dict[str, Removed] = {}
+        """By the key of the channel; those that have had dead or dropped messages."""
         self._last_gc_runs = 0
 
     async def run(self) -> None:
@@ -75,6 +90,7 @@ class Statsd:
 
     async def _lines(self) -> list[bytes]:
         rows: dict[str, TopicStats] = {}
+        removed: dict[str, Removed] = {}
         lines: list[bytes] = []
         async for portion in in_portions(sorted(self._broker.topics), _TOPICS_AT_ONCE):
             for name in portion:
@@ -83,8 +99,8 @@ class Statsd:
                     continue
                 row = rows[name] = topic_stats(topic, _QUERY, self._latencies)
                 if not self._left_out(name):
-                    lines += self._topic_lines(row, self._last.get(name))
-        self._last = rows
+                    lines += self._topic_lines(topic, row, removed)
+        self._last, self._last_removed = rows, removed
         if self._settings.statsd_mem_stats:
             lines += self._memory_lines()
         return lines
@@ -92,18 +108,21 @@ class Statsd:
     def _left_out(self, name: str) -> bool:
         return self._settings.statsd_exclude_ephemeral and is_ephemeral(name)
 
-    def _topic_lines(self, topic: TopicStats, last: TopicStats | None) -> Iterator[bytes]:
-        key = f"topic.{topic['topic_name']}."
-        yield self._count(f"{key}message_count", topic["message_count"] - (last["message_count"] if last else 0))
-        yield self._count(f"{key}message_bytes", topic["message_bytes"] - (last["message_bytes"] if last else 0))
-        yield self._gauge(f"{key}depth", topic["depth"])
-        yield self._gauge(f"{key}backend_depth", topic["backend_depth"])
-        yield from self._latency_lines(key, topic["e2e_processing_latency"])
+    def _topic_lines(self, topic: Topic, row: TopicStats, removed: dict[str, Removed]) -> Iterator[bytes]:
+        """``removed`` receives the figures that were sent of dead and dropped messages."""
+        key, last = f"topic.{topic.name}.", self._last.get(topic.name)
+        yield self._count(f"{key}message_count", row["message_count"] - (last["message_count"] if last else 0))
+        yield self._count(f"{key}message_bytes", row["message_bytes"] - (last["message_bytes"] if last else 0))
+        yield self._gauge(f"{key}depth", row["depth"])
+        yield self._gauge(f"{key}backend_depth", row["backend_depth"])
+        yield from self._latency_lines(key, row["e2e_processing_latency"])
         before = {channel["channel_name"]: channel for channel in last["channels"]} if last else {}
-        for channel in topic["channels"]:
+        for channel in row["channels"]:
             name = channel["channel_name"]
             if not self._left_out(name):
-                yield from self._channel_lines(f"{key}channel.{name}.", channel, before.get(name))
+                channel_key = f"{key}channel.{name}."
+                yield from self._channel_lines(channel_key, channel, before.get(name))
+                yield from self._removed_lines(channel_key, topic.channels[name], removed)
 
     def _channel_lines(self, key: str, channel: ChannelStats, last: ChannelStats | None) -> Iterator[bytes]:
         yield self._count(f"{key}message_count", channel["message_count"] - (last["message_count"] if last else 0))
@@ -115,6 +134,18 @@ class Statsd:
         yield self._count(f"{key}timeout_count", channel["timeout_count"] - (last["timeout_count"] if last else 0))
         yield self._gauge(f"{key}clients", channel["client_count"])
         yield from self._latency_lines(key, channel["e2e_processing_latency"])
+
+    def _removed_lines(self, key: str, channel: Channel, removed: dict[str, Removed]) -> Iterator[bytes]:
+        """The lines of a channel that has or had dead or dropped messages; nsqd has no such lines."""
+        now = Removed(len(channel.dead), channel.redelivery.died.total(), channel.limits.dropped.total())
+        last = self._last_removed.get(key)
+        if last is None and not any(now):
+            return
+        # They continue at 0, because a statsd daemon repeats the last value of a gauge.
+        removed[key], last = now, last or Removed()
+        yield self._gauge(f"{key}dead_count", now.dead_count)
+        yield self._count(f"{key}died_count", now.died_count - last.died_count)
+        yield self._count(f"{key}dropped_count", now.dropped_count - last.dropped_count)
 
     def _latency_lines(self, key: str, latency: LatencyStats) -> Iterator[bytes]:
         for each in latency["percentiles"] or ():

@@ -2,7 +2,8 @@
 
 Restarts, gaps, silent hours, readings there twice, late and shuffled ones, topics and channels deleted and created
 again, a collector's clock set back, two collectors, times on a window's boundary, counts up to 10^17, Go nodes, and
-archives from before readings had an uptime. All times are multiples of 1/64 s, so that sums of seconds are exact.
+archives from before readings had an uptime, or dead and dropped
+messages, which may begin within a process. All times are multiples of 1/64 s, so that sums of seconds are exact.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from nsqanalytics.schema import Sample
@@ -31,6 +32,8 @@ class Figures:
     message_bytes: int = 0
     requeue_count: int = 0
     timeout_count: int = 0
+    died_count: int = 0
+    dropped_count: int = 0
     buckets: Counter[int] = field(default_factory=Counter)
     zeros: int = 0
 
@@ -55,6 +58,8 @@ class Figures:
                 self.buckets[rng.randrange(600, 640)] += finished
         self.requeue_count += rng.choice((0, 0, 1))
         self.timeout_count += rng.choice((0, 0, 0, 2))
+        self.died_count += rng.choice((0, 0, 3))
+        self.dropped_count += rng.choice((0, 0, 0, 5))
 
 
 class Node:
@@ -99,9 +104,11 @@ class Node:
             if self.rng.random() >= self.idleness:
                 figures.work(self.rng, self.rng.randrange(scale) * factor)
 
-    def read(self, now: datetime, taken_at: datetime) -> list[Sample]:
+    def read(self, now: datetime, taken_at: datetime, *, counts_dead: bool) -> list[Sample]:
         uptime = (now - self.started_at) // timedelta(microseconds=1) * 1000 if self.kind == "ours" else None
-        return [self._sample(figures, taken_at, uptime) for figures in self.figures.values()]
+        read = [self._sample(figures, taken_at, uptime) for figures in self.figures.values()]
+        lacking = dict.fromkeys(("dead_count", "died_count", "dropped_count"))
+        return read if counts_dead else [replace(sample, **lacking) for sample in read]
 
     def _sample(self, figures: Figures, taken_at: datetime, uptime_ns: int | None) -> Sample:
         has_histogram = figures.channel is not None and self.kind != "go"
@@ -124,6 +131,9 @@ class Node:
             message_bytes=figures.message_bytes,
             requeue_count=figures.requeue_count,
             timeout_count=figures.timeout_count,
+            dead_count=figures.died_count % 5,
+            died_count=figures.died_count,
+            dropped_count=figures.dropped_count,
             oldest_unfinished_age_ns=left or None,
             finish_count=figures.finish_count if has_histogram else None,
             hist_zero_count=figures.zeros if has_histogram else None,
@@ -148,6 +158,7 @@ def _samples_of(rng: random.Random, name: str, now: datetime) -> Iterator[Sample
     missed, deletes = rng.choice((0.0, 0.1, 0.5)), rng.choice((0.0, 0.05))
     set_back_at, set_back = rng.randrange(120), rng.choice((1, 1, 5, 20)) * MINUTE
     error = timedelta(0)
+    upgraded_at, is_mixed = rng.choice((0, 5, 15, 99)), rng.random() < 0.1
     skew = rng.choice((0, 0, 0, 7, 130)) * SECOND
     for step in range(rng.randrange(10, 60)):
         now += every + rng.randrange(64) * TICK
@@ -164,4 +175,5 @@ def _samples_of(rng: random.Random, name: str, now: datetime) -> Iterator[Sample
         if step == set_back_at // 3:
             error = set_back if rng.random() < 0.5 else timedelta(0)
         if rng.random() >= missed:
-            yield from node.read(now, now - error - (skew if step % 2 else timedelta(0)))
+            counts_dead = step >= upgraded_at and not (is_mixed and step % 2)
+            yield from node.read(now, now - error - (skew if step % 2 else timedelta(0)), counts_dead=counts_dead)

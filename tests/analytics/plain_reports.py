@@ -20,7 +20,8 @@ from nsqwire.histogram import midpoint
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 PERMILLES = {"p50_ms": 500, "p90_ms": 900, "p95_ms": 950, "p99_ms": 990, "p999_ms": 999}
-SUMS = ("in_count", "in_bytes", "out_count", "requeue_count", "timeout_count", "carried_count", "unplaced_count")
+COUNTERS = ("in_count", "in_bytes", "out_count", "requeue_count", "timeout_count", "died_count", "dropped_count")
+SUMS = (*COUNTERS, "carried_count", "unplaced_count")
 
 
 def floor(moment: datetime, window: timedelta) -> datetime:
@@ -38,7 +39,8 @@ class Part:
     depth_area: float = 0.0
     client_area: float = 0.0
     depth_max: int = 0
-    last: tuple[datetime, int] = (EPOCH, 0)
+    last: tuple[datetime, int, int] = (EPOCH, 0, 0)
+    """The time of the last reading, its depth, and its dead messages."""
     oldest_ns: int | None = None
 
 
@@ -96,7 +98,7 @@ def took_part(part: Part, reading: Sample, last: Sample | None) -> None:
     part.depth_area += held_s * reading.depth
     part.client_area += held_s * reading.client_count
     part.depth_max = max(part.depth_max, reading.depth)
-    part.last = max(part.last, (reading.taken_at, reading.depth))
+    part.last = max(part.last, (reading.taken_at, reading.depth, reading.dead_count or 0))
     if reading.oldest_unfinished_age_ns is not None:
         part.oldest_ns = max(part.oldest_ns or 0, reading.oldest_unfinished_age_ns)
     part.sums["sample_count"] += 1
@@ -106,7 +108,7 @@ def took_part(part: Part, reading: Sample, last: Sample | None) -> None:
 def changed(part: Part, reading: Sample, base: Sample | None) -> None:
     """The counters' growth since ``base``, or since zero."""
     names = {"in_count": "message_count", "in_bytes": "message_bytes", "out_count": "finish_count"}
-    for name in ("in_count", "in_bytes", "out_count", "requeue_count", "timeout_count"):
+    for name in COUNTERS:
         of = names.get(name, name)
         part.sums[name] += (getattr(reading, of) or 0) - ((getattr(base, of) or 0) if base else 0)
     if reading.finish_count is not None:
@@ -140,7 +142,7 @@ def figures(nodes: list[Part], channel: str, minimum_count: int) -> dict[str, An
     observed_s = max(part.observed_s for part in nodes)
     found: dict[str, Any] = {name: sums[name] for name in (*SUMS, "sample_count")}
     if not channel:
-        found["out_count"] = None
+        found |= dict.fromkeys(("out_count", "died_count", "dropped_count"))
     ended = (found["out_count"] or 0) + sums["requeue_count"] + sums["timeout_count"]
     found |= {
         "observed_s": observed_s,
@@ -150,6 +152,7 @@ def figures(nodes: list[Part], channel: str, minimum_count: int) -> dict[str, An
         "consumers": sum(part.client_area / part.observed_s for part in looked) if looked else None,
         "depth_max": sum(part.depth_max for part in nodes),
         "depth_last": sum(part.last[1] for part in nodes),
+        "dead_last": sum(part.last[2] for part in nodes) if channel else None,
         "requeue_percent": 100 * sums["requeue_count"] / ended if ended and channel else None,
         "timeout_percent": 100 * sums["timeout_count"] / ended if ended and channel else None,
         "count": merged.total(),

@@ -49,9 +49,10 @@ def by_hand(samples: list[Sample], window: timedelta) -> dict[RowKey, dict[str, 
 
 def expected_row(key: RowKey, row: Row) -> dict[str, Any]:
     figures: dict[str, Any] = {name: row.sums[name] for name in SUMS}
+    figures |= {name: row.sums.get(name) for name in ("died_count", "dropped_count")}
     if not key[3]:
         figures["out_count"] = None
-    names = ("observed_s", "depth_area", "client_area", "depth_max", "depth_last", "oldest_max_ns")
+    names = ("observed_s", "depth_area", "client_area", "depth_max", "depth_last", "dead_last", "oldest_max_ns")
     names += ("last_at", "carried_since")
     figures |= {name: getattr(row, name) for name in names}
     figures["buckets"] = None if row.buckets is None else {bucket: n for bucket, n in row.buckets.items() if n}

@@ -49,7 +49,8 @@ class Channel:
 
     def begin_again(self, **fields: Any) -> None:
         self.histogram = Histogram()
-        zero = {"message_count": 0, "requeue_count": 0, "timeout_count": 0, "finish_count": 0}
+        counters = ("message_count", "requeue_count", "timeout_count", "finish_count", "died_count", "dropped_count")
+        zero = dict.fromkeys(counters, 0)
         self.sample = replace(self.sample, **(zero | fields))
 
     def next(self, at: datetime, busy: int = 1) -> Sample:
@@ -68,6 +69,9 @@ class Channel:
             finish_count=self.histogram.count,
             requeue_count=last.requeue_count + rng.randrange(2),
             timeout_count=last.timeout_count + (rng.random() < 0.1),
+            dead_count=rng.randrange(9),
+            died_count=(last.died_count or 0) + rng.randrange(3),
+            dropped_count=(last.dropped_count or 0) + rng.randrange(2),
             oldest_unfinished_age_ns=rng.choice([None, rng.randrange(10**10)]),
             hist_zero_count=dense["zero_count"],
             hist_offset=dense["offset"],
@@ -286,6 +290,7 @@ LATENCY = (
 THROUGHPUT = (
     *("in_count", "out_count", "in_rate", "out_rate", "depth_mean", "depth_max", "depth_last"),
     *("requeue_count", "timeout_count", "requeue_percent", "timeout_percent", "node_count", "sample_count"),
+    *("died_count", "dropped_count", "dead_last"),
 )
 
 

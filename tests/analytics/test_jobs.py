@@ -362,7 +362,7 @@ def test_requeues_weigh_the_messages_that_came_back(compared, write, reading, mi
     assert (row["score"], row["message_count"], row["before"]) == (10, 10, 0)
 
 
-@pytest.mark.parametrize("name", ["throughput", "objectives", "capacity", "compare"])
+@pytest.mark.parametrize("name", ["throughput", "objectives", "capacity", "dead", "compare"])
 def test_each_job_writes_the_columns_it_declares(spark, archive, write, make_broker, midnight, tmp_path, name):
     """Names, types and units of the result are the declared ones, and so the API's."""
     import io

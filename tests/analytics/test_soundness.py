@@ -54,6 +54,7 @@ def test_an_archive_without_the_column_finish_count_is_read_right(files, latency
         ({"node": [None, None]}, "node is missing"),
         ({"message_count": [0, -5]}, "message_count is -5"),
         ({"message_count": [0, 10**18 + 1]}, "message_count is 1000000000000000001, not between 0 and"),
+        ({"died_count": [0, -1]}, "died_count is -1, not between 0 and"),
         ({"hist_zero_count": None}, "hist_zero_count is missing"),
         ({"hist_counts": None}, "hist_offset and hist_counts are not buckets of 0 to"),
         ({"hist_counts": None, "hist_offset": None}, "hist_offset is missing"),

@@ -57,18 +57,21 @@ def done_count(reading: Sample) -> int:
     return max(0, reading.message_count - held)
 
 
-COUNTERS: dict[str, Callable[[Sample], int]] = {
+COUNTERS: dict[str, Callable[[Sample], int | None]] = {
     "in_count": lambda r: r.message_count,
     "in_bytes": lambda r: r.message_bytes,
     "out_count": done_count,
     "requeue_count": lambda r: r.requeue_count,
     "timeout_count": lambda r: r.timeout_count,
+    "died_count": lambda r: r.died_count if r.channel else None,
+    "dropped_count": lambda r: r.dropped_count if r.channel else None,
 }
 
 
 @dataclass
 class Row:
-    """One row of ACTIVITY. ``out_count`` of a topic is None in the report and 0 here."""
+    """One row of ACTIVITY. ``out_count`` of a topic is None in the report and 0 here. A counter that no reading has is
+    not in ``sums``."""
 
     sums: Counter[str] = field(default_factory=Counter)
     observed_s: float = 0.0
@@ -76,6 +79,7 @@ class Row:
     client_area: float = 0.0
     depth_max: int = -(2**63)
     depth_last: int = 0
+    dead_last: int | None = None
     oldest_max_ns: int | None = None
     last_at: datetime = datetime(1, 1, 1, tzinfo=UTC)
     carried_since: datetime | None = None
@@ -233,6 +237,7 @@ class Walker:
                     row.oldest_max_ns = max(row.oldest_max_ns or 0, reading.oldest_unfinished_age_ns)
             if last.reading.taken_at > row.last_at:
                 row.last_at, row.depth_last = last.reading.taken_at, last.reading.depth
+                row.dead_last = last.reading.dead_count if channel else None
             base = span
 
     def _add_counts(self, row: Row, span: list[Step], base: list[Step] | None) -> None:
@@ -254,16 +259,21 @@ class Walker:
             counted_from, lowest = span, min
         else:
             counted_from, lowest = base or [], max
-            known = [moment for moment in (started, previous_sampled_at) if moment is not None]
-            since = base[-1].reading.taken_at if base is not None else max(known, default=None)
+            began = [moment for moment in (started, previous_sampled_at) if moment is not None]
+            since = base[-1].reading.taken_at if base is not None else max(began, default=None)
             if since is not None and since < first.window_start:
                 row.carried_since = min(since, row.carried_since or since)
                 before = max((step.reading.finish_count or 0 for step in base or ()), default=0)
                 now = min(step.reading.finish_count or 0 for step in span)
                 row.sums["carried_count"] += max(now - before, 0)
         for name, count in COUNTERS.items():
-            now = max(count(step.reading) for step in span)
-            then = lowest((count(step.reading) for step in counted_from), default=0)
+            known = [value for step in span if (value := count(step.reading)) is not None]
+            if not known:
+                continue
+            now = max(known)
+            counted = [value for step in counted_from if (value := count(step.reading)) is not None]
+            # A base without the counter is of an older archive: what was counted before is in no window.
+            then = lowest(counted) if counted else min(known) if counted_from else 0
             row.sums[name] += now - then if now >= then else now
         now_buckets = buckets_of(last.reading)
         if now_buckets is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from types import SimpleNamespace
@@ -14,6 +15,8 @@ import pytest
 from brokerd.memory import CollectorPauses
 from brokerd.net.statsd import Statsd
 from brokerd.settings import BrokerSettings
+from tests.brokerd.test_policies import set_policy
+from tests.brokerd.test_publish_ids import published
 from tests.harness.waiting import DEADLINE_S, wait_until
 
 MEMORY = [
@@ -77,6 +80,9 @@ def pushing(start_broker, daemon) -> Callable[..., object]:
         return start_broker(f"--statsd-address={daemon.address}", *settings, *flags)
 
     return start
+
+
+OURS = "topic.t.channel.c"
 
 
 def lines_of(datagrams: list[bytes]) -> dict[str, int]:
@@ -154,6 +160,41 @@ def test_counters_are_the_increase_since_the_last_push(pushing, daemon):
     again = lines_of(daemon.push("topic.t.backend_depth"))
     assert (again["topic.t.message_count|c"], again["topic.t.depth|g"]) == (0, 2)
     assert not [name for name in again if name.startswith("mem.")]
+
+
+def test_dead_and_dropped_messages_are_pushed_of_the_channels_that_have_them(pushing, daemon):
+    """After nsqd's lines of the channel: the dead ones now, and the increase of those that died and were dropped. They
+    go on when none is left, or the daemon would repeat the last number."""
+    broker = pushing("--statsd-mem-stats=false")
+    broker.request("POST", "/topic/create?topic=t")
+    for channel in ("c", "quiet"):
+        broker.request("POST", f"/channel/create?topic=t&channel={channel}")
+    set_policy(broker, "t", "c", max_depth=1, overflow="drop-oldest")
+    [first] = published(broker, b"1")
+    broker.post("/channel/bury", first.encode(), topic="t", channel="c")
+    publish(broker, "t", b"2", b"3", b"4")
+    totals = Counter[str]()
+
+    def pushed_until(dead: int) -> dict[str, int]:
+        while True:
+            lines = lines_of(daemon.push("topic.t.channel.quiet.clients"))
+            totals.update({name: value for name, value in lines.items() if name.endswith("|c")})
+            if lines.get(f"{OURS}.dead_count|g") == dead and totals[f"{OURS}.dropped_count|c"] == 2:
+                return lines
+
+    lines = pushed_until(dead=1)
+    names = [name.removeprefix(f"{OURS}.") for name in lines if name.startswith(OURS)]
+    assert names[-4:] == ["clients|g", "dead_count|g", "died_count|c", "dropped_count|c"]
+    assert [name for name in lines if ".quiet." in name][-1] == "topic.t.channel.quiet.clients|g"
+    assert totals[f"{OURS}.died_count|c"] == 1
+    broker.post("/channel/empty", topic="t", channel="c", state="dead")
+    pushed_until(dead=0)
+    again = lines_of(daemon.push("topic.t.channel.quiet.clients"))
+    assert {name.rpartition(".")[2]: again[name] for name in again if name.startswith(OURS)}.items() >= {
+        ("dead_count|g", 0),
+        ("died_count|c", 0),
+        ("dropped_count|c", 0),
+    }
 
 
 def test_a_topic_that_was_created_again_has_one_negative_increase(pushing, daemon):

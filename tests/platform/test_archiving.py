@@ -131,6 +131,7 @@ def test_a_node_of_ours_is_archived_with_its_histograms():
     channels = [
         {"channel_name": "busy", "depth": 4, "backend_depth": 1, "in_flight_count": 2, "deferred_count": 3}
         | {"message_count": 90, "requeue_count": 5, "timeout_count": 6, "client_count": 7, "emptied_count": 10}
+        | {"dead_count": 11, "died_count": 12, "dropped_count": 13, "dead_by_reason": {"attempts": 11}}
         | {"oldest_unfinished_age_ns": 8, "latency_histogram": histogram(3, 0, 70, zero_count=2)},
         {"channel_name": "new", "depth": 0, "message_count": 0, "client_count": 1, "latency_histogram": histogram()},
     ]
@@ -146,14 +147,15 @@ def test_a_node_of_ours_is_archived_with_its_histograms():
     )
     zero = dict.fromkeys(
         ("depth", "backend_depth", "in_flight_count", "deferred_count", "client_count", "message_count")
-        + ("message_bytes", "requeue_count", "timeout_count", "emptied_count", "rewound_count"),
+        + ("message_bytes", "requeue_count", "timeout_count", "emptied_count", "rewound_count")
+        + ("dead_count", "died_count", "dropped_count"),
         0,
     )
     figures = {"depth": 9, "backend_depth": 8, "message_count": 99, "message_bytes": 999, "client_count": 8}
     assert of_topic == same | zero | nothing | {"channel": None} | figures
     figures = {"depth": 4, "backend_depth": 1, "in_flight_count": 2, "deferred_count": 3, "client_count": 7}
     figures |= {"message_count": 90, "requeue_count": 5, "timeout_count": 6, "oldest_unfinished_age_ns": 8}
-    figures |= {"emptied_count": 10}
+    figures |= {"emptied_count": 10, "dead_count": 11, "died_count": 12, "dropped_count": 13}
     counted = {"hist_zero_count": 2, "hist_offset": 640, "hist_counts": [3, 0, 70], "finish_count": 75}
     assert busy == same | zero | {"channel": "busy"} | figures | counted
     counted = {"hist_zero_count": 0, "hist_offset": 640, "hist_counts": [], "finish_count": 0}

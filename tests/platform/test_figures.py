@@ -26,7 +26,7 @@ from nsqplatform.cluster.snapshots.table import FIGURES, KEYS, SHARES, TEXTS, Ta
 from nsqwire.figures import RATE, of_scope
 
 LINE = (
-    '    Figure("channel", "poison_count", COUNTER, "messages", "given up", in_share=True, archived_since=4, '
+    '    Figure("channel", "poison_count", COUNTER, "messages", "given up", in_share=True, archived_since=5, '
     'history="poison", alert=Alert("Poison", "Messages given up.")),\n'
 )
 ONE_MORE = {'    Figure("topic", "depth"': LINE + '    Figure("topic", "depth"'}
@@ -92,7 +92,7 @@ def test_an_added_figure_is_recorded_and_archived(added):
     """In the history under its name, and in a column of the archive that older files may lack."""
     assert added["history"] == 77.0
     assert added["archived"] == [0, 7]
-    assert added["version"] == 4
+    assert added["version"] == 5
     assert added["column"] == {"unit": "messages", "meaning": "counter: given up", "nullable": True}
 
 

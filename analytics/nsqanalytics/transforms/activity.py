@@ -13,13 +13,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType, TimestampType
 
 from nsqanalytics.transforms.histograms import HISTOGRAM, difference, merged
-from nsqanalytics.transforms.readings import AREAS, CONTEXT, HOUR, SERIES
+from nsqanalytics.transforms.readings import AREAS, CONTEXT, HOUR, LATER_COUNTERS, SERIES
 from nsqanalytics.transforms.validation import checked_histogram, file_of
 from nsqanalytics.transforms.windows import covering, window_start
 
 _SUMS = (
     *("sample_count", "left_out_count", "carried_count", "unplaced_count", "uncertain_count"),
-    *("in_count", "in_bytes", "out_count", "requeue_count", "timeout_count"),
+    *("in_count", "in_bytes", "out_count", "requeue_count", "timeout_count", *LATER_COUNTERS),
 )
 BUCKET_S = 10
 MAX_RANGES = 100
@@ -32,13 +32,14 @@ ACTIVITY = StructType(
         *(StructField(name, StringType()) for name in ("node", "topic", "channel")),
         *(StructField(name, LongType()) for name in _SUMS),
         *(StructField(name, DoubleType()) for name in AREAS),
-        *(StructField(name, LongType()) for name in ("depth_max", "depth_last", "oldest_max_ns")),
+        *(StructField(name, LongType()) for name in ("depth_max", "depth_last", "dead_last", "oldest_max_ns")),
         *(StructField(name, TimestampType()) for name in ("last_at", "carried_since")),
         StructField("histogram", StructType.fromDDL(HISTOGRAM.removeprefix("struct<").removesuffix(">"))),
     ]
 )
 """``channel`` is empty for a topic's own row. ``observed_s``, ``depth_area`` (message-seconds) and ``client_area``
-(consumer-seconds) are integrals over the observed time; ``histogram`` is null if no sample had one."""
+(consumer-seconds) are integrals over the observed time; ``histogram`` is null if no sample had one. ``dead_last`` and
+LATER_COUNTERS are null for topics, and if no sample had them."""
 
 
 def rolled_up(rows: DataFrame, window: timedelta, since: datetime) -> DataFrame:
@@ -73,6 +74,7 @@ def over_nodes(rows: DataFrame) -> DataFrame:
         ("window_start", "topic", "channel"),
         depth_max=F.sum("depth_max"),
         depth_last=F.sum("depth_last"),
+        dead_last=F.sum("dead_last"),
         observed_s=F.max("observed_s"),
         client_area=F.sum(F.col("client_area") / F.nullif("observed_s", F.lit(0.0))) * F.max("observed_s"),
         depth_area=F.sum(F.col("depth_area") / F.nullif("observed_s", F.lit(0.0))) * F.max("observed_s"),
@@ -87,6 +89,7 @@ def _merged(rows: DataFrame, key: tuple[str, ...], **others: Column) -> DataFram
         **{name: F.sum(name) for name in (*_SUMS, *AREAS)},
         "depth_max": F.max("depth_max"),
         "depth_last": F.max_by("depth_last", "last_at"),
+        "dead_last": F.max_by("dead_last", "last_at"),
         "oldest_max_ns": F.max("oldest_max_ns"),
         "last_at": F.max("last_at"),
         "carried_since": F.min("carried_since"),
@@ -213,7 +216,8 @@ def by_node(ends: DataFrame) -> DataFrame:
         F.col("d_done_count").alias("out_count"),
         F.col("d_requeue_count").alias("requeue_count"),
         F.col("d_timeout_count").alias("timeout_count"),
+        *(F.col(f"d_{name}").alias(name) for name in LATER_COUNTERS),
         *AREAS,
-        *("depth_max", "depth_last", "oldest_max_ns", "last_at", "carried_since", "histogram"),
+        *("depth_max", "depth_last", "dead_last", "oldest_max_ns", "last_at", "carried_since", "histogram"),
     )
     return _merged(rows, KEY).select(ACTIVITY.fieldNames())

@@ -47,13 +47,18 @@ HOUR = timedelta(hours=1)
 START_GRACE = timedelta(seconds=60)
 MAX_HOLD_S = 60.0
 """A reading's depth counts for the time since the reading before it, but for at most this long."""
-COUNTERS = ("message_count", "message_bytes", "done_count", "finish_count", "requeue_count", "timeout_count")
+LATER_COUNTERS = ("died_count", "dropped_count")
+"""Counters that older archives lack: null there, and for topics."""
+COUNTERS = (
+    *("message_count", "message_bytes", "done_count", "finish_count", "requeue_count", "timeout_count"),
+    *LATER_COUNTERS,
+)
 SERIES = counter_falls.SERIES
 AREAS = ("observed_s", "depth_area", "client_area")
 SPAN = (
     *("epoch", "window_start", "seen_since", "started_at", "first_at", "last_at"),
     *("sample_count", "merged_count", "uncertain_count"),
-    *("depth_max", "depth_last", "oldest_max_ns"),
+    *("depth_max", "depth_last", "dead_last", "oldest_max_ns"),
     *AREAS,
     *(f"{end}_{name}" for name in COUNTERS for end in ("first", "last")),
 )
@@ -66,7 +71,7 @@ before it only, so that its result is independent of the run; an hour may belong
 def plain(samples: DataFrame) -> DataFrame:
     """SAMPLE rows -> the columns for all figures but histograms; a topic's ``channel`` is empty.
 
-    ``progress`` is the sum of the counters, which grows with each of them.
+    ``progress`` is the sum of the counters that all archives have. It grows with each of them.
     """
     left = F.col("message_count") - F.col("depth") - F.col("in_flight_count") - F.col("deferred_count")
     return samples.select(
@@ -76,7 +81,8 @@ def plain(samples: DataFrame) -> DataFrame:
         F.coalesce("channel", F.lit("")).alias("channel"),
         *("started_at", "taken_at", "uptime_ns", "depth", "client_count", "oldest_unfinished_age_ns"),
         window_start("taken_at", HOUR).alias("hour"),
-        *(name for name in COUNTERS if name != "done_count"),
+        *(name for name in COUNTERS if name not in ("done_count", *LATER_COUNTERS)),
+        *(F.when(F.col("channel").isNotNull(), F.col(name)).alias(name) for name in ("dead_count", *LATER_COUNTERS)),
         # A Go node's counters are not read at one instant, so this may seem to fall by a message or two.
         F.coalesce("finish_count", F.when(F.col("channel").isNotNull(), F.greatest(left, F.lit(0)))).alias(
             "done_count"
@@ -319,6 +325,7 @@ def _extremes() -> list[Column]:
         F.max("taken_at").alias("last_at"),
         F.max("depth").alias("depth_max"),
         F.max_by("depth", "taken_at").alias("depth_last"),
+        F.max_by("dead_count", "taken_at").alias("dead_last"),
         F.max("oldest_unfinished_age_ns").alias("oldest_max_ns"),
         *(F.min(name).alias(f"first_{name}") for name in COUNTERS),
         *(F.max(name).alias(f"last_{name}") for name in COUNTERS),
@@ -371,7 +378,9 @@ def _counted_s(earlier: str | Column, later: str | Column) -> Column:
 
 
 def _before(name: str) -> Column:
-    return F.when(F.col("same"), F.coalesce(F.col(f"before.last_{name}"), F.lit(0))).otherwise(F.lit(0))
+    """Return the counter's value at the base. If the base is of an older archive that lacks it, this is the first value
+    after it: what was counted before is not of this window."""
+    return F.when(F.col("same"), F.coalesce(f"before.last_{name}", f"first_{name}")).otherwise(F.lit(0))
 
 
 def _change(name: str) -> Column:

@@ -1,4 +1,4 @@
-"""Rates in and out, depths, ages, requeues and timeouts: per window, topic and channel, and per topic."""
+"""Rates, depths, ages, requeues, timeouts, deaths and drops: per window, topic and channel, and per topic."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ def throughput(rows: DataFrame, window: timedelta) -> DataFrame:
     """ACTIVITY -> one THROUGHPUT row per window, topic and channel, and per topic (``channel`` null).
 
     Rates are over the observed time (``observed_s``), not over the window. Percentages are shares of all messages
-    finished, requeued or timed out. A topic row has no ``out`` figures: only channels finish messages.
+    finished, requeued or timed out. A topic row has no ``out`` figures, and none of dead and dropped
+    messages: only channels finish them or let them die.
     """
     seconds = int(window.total_seconds())
     return (
@@ -35,6 +36,7 @@ def throughput(rows: DataFrame, window: timedelta) -> DataFrame:
             "depth_area",
             _drain_s().alias("drain_s"),
             *("requeue_count", "timeout_count", "requeue_percent", "timeout_percent"),
+            *("died_count", "dropped_count", "dead_last"),
             (F.col("oldest_max_ns") / 1e6).alias("oldest_max_ms"),
             F.least("observed_s", F.lit(float(seconds + 60))).alias("observed_s"),
             "node_count",

@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from nsqanalytics.hourly_files import FILE
+from nsqanalytics.transforms.readings import LATER_COUNTERS
 from nsqwire.histogram import MAX_BUCKETS
 
 HIGHEST_COUNT = 10**18
@@ -27,7 +28,7 @@ def checked(samples: DataFrame) -> DataFrame:
     """
     problems = [
         *(F.when(F.col(name).isNull(), F.lit(f"{name} is missing")) for name in (*_NAMES, *_COUNTERS, *_GAUGES)),
-        *(_unless_count(name) for name in (*_COUNTERS, "finish_count", "hist_zero_count")),
+        *(_unless_count(name) for name in (*_COUNTERS, *LATER_COUNTERS, "finish_count", "hist_zero_count")),
         *(
             F.when(
                 F.col(name).isNull() & (F.col("finish_count").isNotNull() | F.col(other).isNotNull()),

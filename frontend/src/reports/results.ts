@@ -10,6 +10,7 @@ const WORST: Readonly<Record<string, string>> = {
   throughput: 'depth_max',
   objectives: 'budget_burnt_percent',
   capacity: 'consumers_needed',
+  dead: 'died_count',
   compare: 'score',
 };
 
