@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from brokerd.channel import Channel
     from brokerd.topic import Topic
 
-IDS_AT_ONCE = 100
-"""Messages that are acted on together; the broker does other work after them."""
+STEPS_AT_ONCE = 5000
+"""Number of messages that are acted on together, times the topic's channels; the broker does other work after them."""
 
 
 class Outcome(StrEnum):

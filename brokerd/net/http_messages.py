@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from brokerd.net.http_publish import defer_ms_of
 from brokerd.net.http_topics import ids_of
-from brokerd.publisher_actions import IDS_AT_ONCE, ActedOn, cancel, defer
+from brokerd.publisher_actions import STEPS_AT_ONCE, ActedOn, cancel, defer
 from nsqdaemon.http import Handler, HTTPError, Request, Response
 from nsqdaemon.http.messages import JSON_HEADER, NSQ_HEADER
 from nsqwire.gojson import encode_without_floats
@@ -47,10 +47,13 @@ class MessageVerbs:
         ids = list(dict.fromkeys(ids_of(request)))
         topic = self._broker.find_topic(name)
         found: list[ActedOn] = []
-        for start in range(0, len(ids), IDS_AT_ONCE):
+        start = 0
+        while start < len(ids):
             if start:
                 await asyncio.sleep(0)
-            found += act(topic, ids[start : start + IDS_AT_ONCE])
+            end = start + max(1, STEPS_AT_ONCE // max(1, len(topic.channels)))
+            found += act(topic, ids[start:end])
+            start = end
         known = {message.message_id for message in found}
         answer = {
             "messages": [_row(message) for message in found],
