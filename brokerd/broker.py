@@ -28,7 +28,7 @@ from brokerd.removal import Removal
 from brokerd.retention import Retention
 from brokerd.runtime import Runtime
 from brokerd.settings import BrokerSettings
-from brokerd.storage import Storage
+from brokerd.storage import NodeDrained, Storage
 from brokerd.timers import CallAt
 from brokerd.topic import Topic
 from brokerd.topic_directories import TOPIC_NUMBERS, TopicDirectories, log_foreign
@@ -149,6 +149,12 @@ class Broker:
                 raise BadTopic(f"topic name {go_quote(name.encode('utf-8', 'surrogateescape'))} is not valid")
             topic = self._create_topic(name)
         return topic
+
+    def topic_to_publish_to(self, name: str) -> Topic:
+        """As ``topic``. Raises Drained, too, if the topic would be created on a node that is being drained."""
+        if name not in self.topics and isinstance(self.storage.refusal, NodeDrained):
+            self.storage.require_publishing()
+        return self.topic(name)
 
     def _create_topic(self, name: str) -> Topic:
         if not is_ephemeral(name):

@@ -14,7 +14,7 @@ MOST_IDS: Final = 100_000
 """A topic remembers as many ids at most. Beyond them it forgets the oldest before the end of the window."""
 DIGEST_BYTES: Final = 16
 ENTRY: Final = struct.Struct(">16sQIQ")
-"""A Publish in a checkpoint."""
+"""A Publish in a checkpoint: ``digest 16 bytes | first_seq u64 | length u32 | timestamp_ns u64``, big-endian."""
 
 
 class Publish(NamedTuple):
@@ -48,7 +48,8 @@ class SeenIds:
         return iter(self._publishes.values())
 
     def find(self, digest: bytes, now_ns: Nanoseconds) -> Publish | None:
-        """The publish with this id within the window that ends at ``now_ns``."""
+        """The publish with the id of this digest, within the window that ends at ``now_ns``. After a step back of the
+        clock the window is longer, after one forward shorter."""
         found = self._publishes.get(digest)
         return found if found is not None and now_ns - found.timestamp_ns < self._window_ns else None
 
@@ -57,7 +58,7 @@ class SeenIds:
         publishes = self._publishes
         publishes.pop(publish.digest, None)
         publishes[publish.digest] = publish
-        while True:
+        while publishes:
             oldest = next(iter(publishes.values()))
             if len(publishes) <= MOST_IDS and publish.timestamp_ns - oldest.timestamp_ns < self._window_ns:
                 return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -12,6 +13,9 @@ from nsqwire.units import Seconds
 
 if TYPE_CHECKING:
     from brokerd.storage import Storage
+
+
+logger = logging.getLogger("brokerd")
 
 
 class DrainedTopic(Protocol):
@@ -65,6 +69,11 @@ class Drain:
         deadline = self._now() + timeout_s if timeout_s else None
         self.draining = Draining(time.time() if before is None else before.since, deadline, takes_publishes)
         self._storage.set_drained(None if takes_publishes else NodeDrained(DRAINED))
+        publishes = "taken" if takes_publishes else "refused"
+        logger.info(
+            "the node is being drained for %s: %d messages are left, publishes are %s",
+            f"at most {timeout_s:g} s" if timeout_s else "as long as it takes", self.left, publishes,
+        )  # fmt: skip
         if before is None:
             self._notify()
 
@@ -74,6 +83,7 @@ class Drain:
             return False
         self.draining = None
         self._storage.set_drained(None)
+        logger.info("the drain is cancelled")
         self._notify()
         return True
 

@@ -295,6 +295,8 @@ class Topic:
             except OSError as error:
                 if storage.make_room(error):
                     continue
+                if publish is not None:
+                    self._journal_failed_publish(publish)
                 storage.write_failed(error)
                 raise PublishFailed(str(error)) from error
         storage.wrote(segment, count)
@@ -317,14 +319,19 @@ class Topic:
             raise PublishFailed(str(error)) from error
         self._journal(record)
 
+    def _journal_failed_publish(self, publish: Publish) -> None:
+        """Journal that a publish was not stored: once its numbers are gone from the log, nothing else tells."""
+        self._journal(records.publish_begun(self.number, publish._replace(length=0)))
+
     def recover_publishes(self, publishes: Iterable[Publish]) -> None:
         """After a restart, remember the publishes whose messages were stored."""
-        log = self.log
-        self.seen_ids.restore(
-            each
-            for each in publishes
-            if each.first_seq < log.first_seq or log.timestamp_of(each.first_seq) == each.timestamp_ns
-        )
+        stored, log = [], self.log
+        for each in publishes:
+            if each.first_seq < log.first_seq or log.timestamp_of(each.first_seq) == each.timestamp_ns:
+                stored.append(each)
+            else:
+                self._journal_failed_publish(each)
+        self.seen_ids.restore(stored)
 
     def _published(self) -> None:
         """Journal the routing of new messages if needed, and notify the channels."""

@@ -209,8 +209,10 @@ class TopicLog:
     # -- reading --------------------------------------------------------------------------------------------------
 
     def ids(self, published: range) -> list[bytes]:
-        """The ids of messages that this process has published, by their numbers."""
+        """The ids of the messages of one publish, by their numbers."""
         id_head = self.id_head
+        if published and (frame := self.log.frame(published.start)) is not None:
+            id_head = bytes(frame[ID][: len(id_head)])  # another one if the node had another id then
         return [b"%b%010x" % (id_head, seq & SEQ_MASK) for seq in published]
 
     def is_former_id_head(self, message_id: bytes, head: int) -> bool:

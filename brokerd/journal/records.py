@@ -94,7 +94,8 @@ def topic_cancelled(number: int, ranges: Sequence[tuple[int, int]]) -> bytes:
 
 
 def publish_begun(number: int, publish: Publish) -> bytes:
-    """A publish with a deduplication id begins. Its messages are stored if a batch with its timestamp has them."""
+    """A publish with a deduplication id begins. Its messages are stored if a batch with its timestamp has them. With
+    length 0: it has failed."""
     return PUBLISH.pack(PUBLISH_BEGUN, number, *publish[1:], publish.digest)
 
 

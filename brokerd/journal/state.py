@@ -378,7 +378,11 @@ class NodeState:
                     topic.holes.append((first, first + count))
         elif kind == records.PUBLISH_BEGUN:
             _, number, first, count, timestamp_ns, digest = records.PUBLISH.unpack(record)
-            self.topics[number].publishes[digest] = Publish(digest, first, count, timestamp_ns)
+            publishes = self.topics[number].publishes
+            if count:
+                publishes[digest] = Publish(digest, first, count, timestamp_ns)
+            else:
+                publishes.pop(digest, None)
         elif kind == records.CHANNEL_CREATED:
             _, of, number, head = records.CHANNEL_HEAD.unpack_from(record)
             self._create_channel(ChannelState(number, of, record[records.CHANNEL_HEAD.size :].decode(), head))

@@ -94,15 +94,15 @@ def pub(connection: Connection, command: Pub) -> None:
     """Execute a PUB or DPUB. Raises PubFailed or DpubFailed."""
     deferred = command.defer_ms is not None
     try:
-        topic = connection.broker.topic(command.topic)
+        topic = connection.broker.topic_to_publish_to(command.topic)
         published = topic.publish([command.body], defer_ms=command.defer_ms or 0)
     except PublishFailed as error:
         raise (DpubFailed if deferred else PubFailed)(f"{'DPUB' if deferred else 'PUB'} failed {error}") from None
     connection.client.published(command.topic, 1)
-    _respond_each(connection, topic, 1, published)
+    _respond_each(connection, topic, published, 1)
 
 
-def _respond_each(connection: Connection, topic: Topic, count: int, published: range) -> None:
+def _respond_each(connection: Connection, topic: Topic, published: range, count: int) -> None:
     """Respond to ``count`` commands of one message each, with the ids if the client asked for them."""
     session = connection.session
     if not session.terms.publish_ids or not published:  # an ephemeral topic has dropped them
@@ -116,18 +116,30 @@ def _with_ids(topic: Topic, published: range) -> bytes:
     return encode_frame(RESPONSE, b" ".join([b"OK", *topic.messages.ids(published)]))
 
 
+def _publish_together(
+    connection: Connection, name: str, count: int, publish: Callable[[Topic], range]
+) -> tuple[Topic, range] | None:
+    """Publish ``count`` messages together. None, with nothing stored, if they have to be published one by one: to a new
+    topic, or if some of the messages may be accepted."""
+    topic = connection.broker.topics.get(name)
+    if topic is None or topic.drops_of(count):
+        return None
+    try:
+        published = publish(topic)
+    except PublishFailed:
+        return None
+    connection.client.published(name, count)
+    return topic, published
+
+
 def pub_run(connection: Connection, command: PubRun) -> None:
     """Execute PUBs to one topic together, or one by one if they cannot be stored together."""
-    topic, count = connection.broker.topic(command.topic), command.count
-    together = not topic.drops_of(count)
-    if together:
-        try:
-            published = topic.publish_messages(command.commands, count, gap=command.line_bytes)
-        except PublishFailed:
-            together = False  # nothing was stored; if published one by one, some of the messages may be accepted
-    if together:
-        connection.client.published(command.topic, count)
-        _respond_each(connection, topic, count, published)
+    count, gap = command.count, command.line_bytes
+    done = _publish_together(
+        connection, command.topic, count, lambda topic: topic.publish_messages(command.commands, count, gap=gap)
+    )
+    if done is not None:
+        _respond_each(connection, *done, count)
     else:
         for body in command.bodies():
             pub(connection, Pub(command.topic, body, None))
@@ -135,16 +147,12 @@ def pub_run(connection: Connection, command: PubRun) -> None:
 
 def dpub_run(connection: Connection, command: DpubRun) -> None:
     """Execute DPUBs to one topic together, or one by one if they cannot be stored together."""
-    topic, count = connection.broker.topic(command.topic), command.count
-    together = not topic.drops_of(count)
-    if together:
-        try:
-            published = topic.publish_deferred(command.commands, count, command.body_bytes)
-        except PublishFailed:
-            together = False  # as in pub_run
-    if together:
-        connection.client.published(command.topic, count)
-        _respond_each(connection, topic, count, published)
+    count, nbytes = command.count, command.body_bytes
+    done = _publish_together(
+        connection, command.topic, count, lambda topic: topic.publish_deferred(command.commands, count, nbytes)
+    )
+    if done is not None:
+        _respond_each(connection, *done, count)
     else:
         for each in command.each():
             pub(connection, each)
@@ -153,7 +161,7 @@ def dpub_run(connection: Connection, command: DpubRun) -> None:
 def mpub(connection: Connection, command: Mpub) -> None:
     """Execute an MPUB. Raises MpubFailed; no message of it is stored then."""
     try:
-        topic = connection.broker.topic(command.topic)
+        topic = connection.broker.topic_to_publish_to(command.topic)
         published = topic.publish_messages(command.messages, command.count)
     except PublishFailed as error:
         raise MpubFailed(f"MPUB failed {error}") from None
@@ -162,19 +170,14 @@ def mpub(connection: Connection, command: Mpub) -> None:
 
 
 def mpub_run(connection: Connection, command: MpubRun) -> None:
-    """Execute MPUBs to one topic together, or one by one if they cannot be stored together."""
-    topic = connection.broker.topic(command.topic)
-    together = not topic.drops_of(command.messages) and not connection.session.terms.publish_ids
-    if together:
-        try:
-            topic.publish_batches(
-                command.commands, command.count, command.messages, gap=command.line_bytes + SIZE_BYTES
-            )
-        except PublishFailed:
-            together = False  # as in pub_run
-    if together:
-        connection.client.published(command.topic, command.messages)
-        connection.session.respond(OK * command.count)
+    """Execute MPUBs to one topic together, or one by one if they cannot be stored together or have to be answered with
+    ids."""
+    commands, count, messages = command.commands, command.count, command.messages
+    gap = command.line_bytes + SIZE_BYTES
+    if not connection.session.terms.publish_ids and _publish_together(
+        connection, command.topic, messages, lambda topic: topic.publish_batches(commands, count, messages, gap=gap)
+    ):
+        connection.session.respond(OK * count)
     else:
         for each in command.each():
             mpub(connection, each)

@@ -43,8 +43,7 @@ GATHERED_AT_MOST: Final = 1000
 """A topic without room for as many more takes each message alone, so that only those without room are refused."""
 
 _FLAG_WORDS: Final = {"true": True, "1": True, "false": False, "0": False}
-_OF_ALONE: Final = frozenset(("ids", "dedup_id"))
-"""The parameters of a publish that is not stored together with those of other requests."""
+_OF_WISHES: Final = frozenset(("ids", "dedup_id"))
 _GO_INT: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _LENGTH: Final = struct.Struct(">i")
 
@@ -55,6 +54,14 @@ class Gathered(NamedTuple):
     bodies: list[bytes]
     answer: PendingResponse
     request: Request
+
+
+class Wishes(NamedTuple):
+    """What a publish asks for that is not stored together with those of other requests: the ids of its messages, and to
+    be stored once. ``dedup_digest`` is None if it has no deduplication id."""
+
+    asks_ids: bool
+    dedup_digest: bytes | None
 
 
 class Publishing:
@@ -78,11 +85,12 @@ class Publishing:
         if not body:
             raise HTTPError(400, "MSG_EMPTY")
         params = request.params
+        wishes = self._wishes(params)
         topic = self._topic(params)
         defer = params.get("defer")
         defer_ms = 0 if defer is None else defer_ms_of(defer, self._broker.settings)
-        if not _OF_ALONE.isdisjoint(params):
-            return self._alone(params, topic, partial(topic.publish, (body,), defer_ms=defer_ms))
+        if wishes is not None:
+            return self._publish_as_wished(wishes, topic, partial(topic.publish, (body,), defer_ms=defer_ms))
         if defer is not None:
             topic.publish((body,), defer_ms=defer_ms)
         elif len(body) > GATHERED_BYTES or not self._admits_more(topic):
@@ -98,7 +106,7 @@ class Publishing:
         return topic.admits(count, count * GATHERED_BYTES)
 
     def _gather(self, request: Request, topic: str) -> PendingResponse:
-        """Publish the message together with those of other requests for the topic in this turn of the event loop.
+        """Publish the message together with those of other requests for the topic in this iteration of the event loop.
 
         All these requests are answered together. A batch costs the log little more than one message.
         """
@@ -121,13 +129,19 @@ class Publishing:
             else:
                 self._resolve_once_stored(answer)
 
-    def _alone(self, params: Mapping[str, str], topic: Topic, publish: Callable[..., range]) -> Answer:
-        """Publish with ``publish(dedup_digest=)``, and answer with the ids of the messages if ``ids`` asks for them."""
+    def _wishes(self, params: Mapping[str, str]) -> Wishes | None:
+        """What the parameters ``ids`` and ``dedup_id`` ask for; None without them."""
+        if _OF_WISHES.isdisjoint(params):
+            return None
         asks_ids = _FLAG_WORDS.get(params.get("ids", "false"))
         if asks_ids is None:
             raise HTTPError(400, "INVALID_ARG_IDS")
-        seqs = publish(dedup_digest=self._dedup_digest(params))
-        if not asks_ids:
+        return Wishes(asks_ids, self._dedup_digest(params))
+
+    def _publish_as_wished(self, wishes: Wishes, topic: Topic, publish: Callable[..., range]) -> Answer:
+        """Call ``publish`` with the keyword ``dedup_digest``, and answer with the ids of the messages if asked."""
+        seqs = publish(dedup_digest=wishes.dedup_digest)
+        if not wishes.asks_ids:
             return self._stored_response()
         ids = [each.decode() for each in topic.messages.ids(seqs)]
         return self._stored_response(json_response({"ids": ids}))
@@ -161,6 +175,7 @@ class Publishing:
         """``/mpub``: the body has several messages, as lines, or with ``binary`` as the body of an MPUB."""
         if len(request.body) > self._max_body_size:
             raise HTTPError(413, "BODY_TOO_BIG")
+        wishes = self._wishes(request.params)
         topic = self._topic(request.params)
         if self._is_binary(request.params):
             limits = {"max_msg_size": self._max_msg_size, "max_body_size": self._max_body_size}
@@ -168,9 +183,9 @@ class Publishing:
         else:
             lines, count = parse_lines(request.body, max_msg_size=self._max_msg_size)
             messages = memoryview(lines)
-        if not _OF_ALONE.isdisjoint(request.params):
+        if wishes is not None:
             publish = partial(topic.publish_messages, messages, count) if count else _publish_nothing
-            return self._alone(request.params, topic, publish)
+            return self._publish_as_wished(wishes, topic, publish)
         if count:
             topic.publish_messages(messages, count)
         return self._stored_response()
@@ -188,7 +203,7 @@ class Publishing:
 
     def _create_topic(self, name: str) -> Topic:
         try:
-            return self._broker.topic(name)
+            return self._broker.topic_to_publish_to(name)
         except OSError as error:
             raise PublishFailed(str(error)) from error
 

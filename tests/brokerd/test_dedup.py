@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 
+from brokerd.dedup import digest_of
+from nsqwire.errors import PublishFailed
+from tests.brokerd.clockwork import Node
 from tests.brokerd.conftest import create_channel
 from tests.brokerd.test_message_actions import channel_of, consumer_of, ids_of
-from tests.brokerd.test_publish_ids import published
+from tests.brokerd.test_publish_ids import act, done, published
 from tests.harness.waiting import wait_until
 
 Connect = Callable[..., Any]
 Start = Callable[..., Any]
+
+
+def fails_with(error: OSError) -> Callable[..., NoReturn]:
+    def fail(*args: object) -> NoReturn:
+        raise error
+
+    return fail
 
 
 @pytest.fixture
@@ -96,8 +108,52 @@ def test_a_refused_publish_is_not_remembered(broker: Any) -> None:
     ],
 )
 def test_a_wrong_id_is_refused_by_name(start_broker: Start, flags: list[str], query: str, message: str) -> None:
-    """Empty, too long, or on a broker that remembers none; nothing is stored."""
+    """Empty, too long, or on a broker that remembers none; no topic is created."""
     broker = start_broker(*flags)
     answer = broker.request("POST", f"/pub?topic=t&{query}", b"x")
     assert (answer.status, json.loads(answer.text)) == (400, {"message": message})
-    assert broker.topics()["t"]["message_count"] == 0
+    assert broker.topics() == {}
+
+
+def test_a_broker_starts_with_a_shorter_window(tmp_path: Path, start_broker: Start) -> None:
+    """Of any length, also with none; what is older is forgotten."""
+    broker = start_broker(data_path=tmp_path)
+    create_channel(broker)
+    published(broker, b"a", dedup_id="1")
+    broker.stop()
+    shorter = start_broker("--dedup-window=1ms", data_path=tmp_path)
+    published(shorter, b"a", dedup_id="1")
+    shorter.stop()
+    none = start_broker("--dedup-window=0s", data_path=tmp_path)
+    assert none.topics()["t"]["channels"][0]["depth"] == 2
+
+
+def test_a_repetition_after_a_change_of_the_node_id_gets_the_same_ids(tmp_path: Path, start_broker: Start) -> None:
+    """They are in the messages, and can be cancelled."""
+    broker = start_broker("--node-id=1", data_path=tmp_path)
+    create_channel(broker)
+    first = published(broker, b"a", dedup_id="1")
+    broker.stop()
+    renamed = start_broker("--node-id=2", data_path=tmp_path)
+    assert published(renamed, b"a", dedup_id="1") == first
+    assert act(renamed, "cancel", first) == done(first[0], c="cancelled")
+
+
+def test_a_publish_that_failed_is_stored_when_it_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a full disk; after a restart too, when other messages have taken its numbers and are gone from the log."""
+    node = Node(tmp_path)
+    topic, digest = node.broker.topic("t"), digest_of(b"1")
+    channel = topic.channel("c")
+    with monkeypatch.context() as full:
+        full.setattr(topic.log, "append", fails_with(OSError(errno.ENOSPC, "No space left on device")))
+        with pytest.raises(PublishFailed):
+            topic.publish([b"a"], dedup_digest=digest)
+    for _ in range(3):
+        topic.publish([bytes(200_000)])
+    channel.remove([0, 1, 2])
+    topic.unmap_if_idle()
+    topic.unmap_if_idle()  # idle for a while: the log is shrunk
+    assert topic.log.first_seq == 3
+    node.kill()
+    node.open()
+    assert node.broker.topic("t").publish([b"a"], dedup_digest=digest) == range(3, 4)

@@ -115,6 +115,18 @@ def test_with_publishes_taken_the_node_ends_when_it_is_empty(start_broker: Start
     assert broker.wait_for_exit() == 0
 
 
+def test_a_refused_publish_creates_no_topic(broker: Any, connect: Connect) -> None:
+    """Of a node that is being drained, over HTTP and TCP; it would be registered after the drain."""
+    publish(broker, b"a")
+    drain(broker)
+    assert broker.request("POST", "/pub?topic=new", b"x").status == 503
+    client = connect(broker)
+    refused = client.command(b"PUB new\n" + sized(b"x"))
+    assert refused == (1, b"E_PUB_FAILED PUB failed the node is being drained")
+    drain(broker, "/drain/cancel")
+    assert list(broker.topics()) == ["t"]
+
+
 def test_sigusr1_drains_the_node(broker: Any, connect: Connect) -> None:
     """As ``POST /drain`` without parameters; a node without messages ends at once."""
     publish(broker, b"a")
