@@ -155,7 +155,7 @@ class ProducerOptions(ConnectionOptions, env="AIONSQ_"):
         "An nsqd that has not answered for this long is skipped if another works.",
         min="100ms",
     )
-    publish_ids: bool = setting(False, "Ask nsqd for the ids of published messages; only brokerd tells them.")
+    publish_ids: bool = setting(False, "Ask nsqd for the ids of published messages; only brokerd reports them.")
     resend: bool = setting(False, "After a lost connection, publish unanswered messages again; may duplicate them.")
     gather: bool = setting(True, "Combine publishes to one topic in one iteration of the event loop into MPUBs.")
     max_waiting_bytes: int = setting(64 * 1024 * 1024, "Most bytes that may wait for a connection.", min=1)

@@ -7,7 +7,7 @@ import asyncio
 from nsqwire.units import Seconds
 
 Ids = tuple[str, ...]
-"""The ids of published messages; empty if the node does not tell them."""
+"""The ids of published messages; empty if the node does not report them."""
 
 
 class Publish(asyncio.Future[Ids]):

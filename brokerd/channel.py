@@ -99,7 +99,8 @@ class Channel:
         self.requeue_count = 0
         self.timeout_count = 0
         self.emptied_count = 0
-        """Messages that operators removed since the process started: by emptying the channel, or single ones."""
+        """Messages that operators and publishers removed since the process started: by emptying the channel, or single
+        ones."""
         self.rewound_count = 0
         """Messages that were finished or emptied, and that a rewind returned, since the process started."""
         self.counted_from = head
@@ -282,7 +283,7 @@ class Channel:
         return [at for at in self.messages.deferred_between(seq, self.messages.routed_end) if at not in aside]
 
     def removed_from(self, seq: int) -> list[int]:
-        """The messages ahead of the cursor, from ``seq`` on, that an operator has finished."""
+        """The messages ahead of the cursor, from ``seq`` on, that an operator or a publisher has removed."""
         aside = self.in_flight.aside
         return [at for start, end in self.cursor.removed for at in range(max(start, seq), end) if at not in aside]
 
@@ -346,7 +347,7 @@ class Channel:
         self._runtime.wake(self)
 
     def defer(self, seqs: Sequence[int], due: Seconds) -> None:
-        """Deliver messages at ``due`` that are ready or deferred; ``seqs`` is ascending.
+        """Defer messages that are ready or deferred until ``due``; ``seqs`` is ascending.
 
         Raises OSError, with nothing changed.
         """

@@ -50,8 +50,8 @@ class ActedOn(NamedTuple):
 
 
 def cancel(topic: Topic, ids: Iterable[bytes]) -> list[ActedOn]:
-    """Let messages be delivered no more: all channels that have them finish them, except those where they are in
-    flight. Unknown ids are left out.
+    """Cancel messages: all channels that have them finish them, except those where they are in flight. Unknown ids are
+    left out.
 
     Raises OSError, with nothing changed.
     """
@@ -70,8 +70,7 @@ def cancel(topic: Topic, ids: Iterable[bytes]) -> list[ActedOn]:
 
 
 def defer(topic: Topic, ids: Iterable[bytes], due: Seconds) -> list[ActedOn]:
-    """Let messages be delivered at ``due``, monotonic seconds: those that are ready or deferred. Unknown ids are left
-    out.
+    """Defer the ready and the deferred messages until ``due``, monotonic seconds. Unknown ids are left out.
 
     Raises OSError, with nothing changed.
     """

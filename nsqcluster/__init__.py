@@ -3,7 +3,7 @@
 ``Cluster`` contains the addresses. ``survey()`` reads everything at once, ``Discovery`` finds nodes, and ``reads``
 requests one resource from one server or several. ``perform()``, ``rewind()``, ``tombstone()`` and ``drain()`` act and
 return the result of each server. ``policies`` reads and changes the policies of all nodes. ``messages`` are those of a
-channel of one node, ``publishing`` adds some to a topic, and ``recalls`` calls published ones off or defers them.
+channel of one node, ``publishing`` adds some to a topic, and ``recalls`` cancels or defers published ones.
 ``Client`` is the HTTP client of all of them; nothing else in the project requests a path of nsqd or nsqlookupd.
 """
 

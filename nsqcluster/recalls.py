@@ -1,4 +1,4 @@
-"""Calling off and deferring published messages, by their ids, on whichever node has them.
+"""Cancelling and deferring published messages, by their ids, on whichever node has them.
 
 Only brokerd supports these requests.
 """
@@ -48,7 +48,7 @@ class Recalled:
 
 
 async def cancel_messages(cluster: Cluster, topic: str, ids: Sequence[str]) -> Recalled:
-    """Call messages off on every node that has the topic. Raises NotInCluster and ClusterUnreachable."""
+    """Cancel messages on every node that has the topic. Raises NotInCluster and ClusterUnreachable."""
     return await _recall(cluster, topic, ids, "/message/cancel", {})
 
 

@@ -83,9 +83,7 @@ GROUPS: dict[str, dict[str, Subcommand]] = {
         "policies": Subcommand(
             "aionsq.tools.policies:main", "list the policies of topics and channels; set, delete or mend them"
         ),
-        "messages": Subcommand(
-            "aionsq.tools.messages:main", "call published messages off, or defer them, by their ids"
-        ),
+        "messages": Subcommand("aionsq.tools.messages:main", "cancel or defer published messages, by their ids"),
         "nodes": Subcommand("aionsq.tools.nodes:main", "list a cluster's nodes; tombstone a topic on one"),
         "repair": Subcommand("brokerd.repair:main", "report and repair damage in a stopped broker's data path"),
         "signin-link": Subcommand(

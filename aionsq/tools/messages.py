@@ -1,4 +1,4 @@
-"""``nsq messages``: call published messages off, or defer them, by their ids."""
+"""``nsq messages``: cancel or defer published messages, by their ids."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def main(argv: Sequence[str]) -> int:
     options = command.parse(
         argv,
         prog=PROG,
-        description="Call published messages off, or defer them, by the ids that `nsq pub --ids` prints.",
+        description="Cancel or defer published messages, by the ids that `nsq pub --ids` prints.",
         verbs=VERBS,
         names="TOPIC ID ...",
         epilog="Every node that has the topic is asked; the outcome in each channel is printed.\n\n"

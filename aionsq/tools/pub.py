@@ -47,7 +47,7 @@ class PubFlags(ProgressFlags):
     defer: timedelta = setting("0s", "Delay before the messages are delivered.", min="0s")
     rate: int = setting(0, "Records per second; 0: unlimited.", min=0)
     batch_size: int = setting(200, "Most records in one MPUB.", min=1)
-    ids: bool = setting(False, "Print the id of each stored message, one a line; only brokerd tells them.")
+    ids: bool = setting(False, "Print the id of each stored message, one a line; only brokerd reports them.")
     producer_opt: tuple[str, ...] = setting((), "Option of the client, name,value; docs/client.md.")
 
 
@@ -149,9 +149,9 @@ async def pub(flags: PubFlags, run: Run) -> int:
 
 
 def print_ids(found: Sequence[Ids]) -> None:
-    """Print the ids of a batch, one a line. Raises ToolFailed if a node did not tell them."""
+    """Print the ids of a batch, one a line. Raises ToolFailed if a node did not report them."""
     if not all(found):
-        raise ToolFailed("this nsqd does not tell the ids of messages (Go's); the messages are stored")
+        raise ToolFailed("this nsqd does not report the ids of messages (Go's); the messages are stored")
     print(*(message_id for ids in found for message_id in ids), sep="\n", flush=True)
 
 

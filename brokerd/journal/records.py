@@ -89,7 +89,7 @@ def topic_emptied(number: int, start: int, end: int) -> bytes:
 
 
 def topic_cancelled(number: int, ranges: Sequence[tuple[int, int]]) -> bytes:
-    """Messages that were not routed yet were called off: the ``(first seq, count)`` ranges."""
+    """Messages that were not routed yet were cancelled: the ``(first seq, count)`` ranges."""
     return TOPIC.pack(TOPIC_CANCELLED, number) + b"".join(RANGE.pack(first, count) for first, count in ranges)
 
 

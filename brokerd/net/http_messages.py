@@ -31,11 +31,11 @@ class MessageVerbs:
         return {"cancel": self.cancel, "defer": self.defer}
 
     async def cancel(self, request: Request) -> Response:
-        """Deliver messages no more, by their ids, in all channels where they are not in flight."""
+        """Cancel messages, by their ids, in all channels where they are not in flight."""
         return await self._act(request, cancel)
 
     async def defer(self, request: Request) -> Response:
-        """Deliver messages after a delay, by their ids, in all channels where they are ready or deferred."""
+        """Defer messages, by their ids, in all channels where they are ready or deferred."""
         text = request.required("defer", "MISSING_ARG_DEFER")
         delay_s = defer_ms_of(text, self._broker.settings) / 1000
         return await self._act(request, partial(defer, due=self._broker.runtime.now() + delay_s))

@@ -153,7 +153,7 @@ class Machine(RuleBasedStateMachine):
     def _open(self) -> None:
         FUSE.put_out()
         warnings = recover(self.path).warnings
-        assert not warnings, "a kill leaves no journal that recovery wonders about"
+        assert not warnings, "a kill leaves no journal that recovery warns about"
         self.node.open()
         self._opened()
 

@@ -19,7 +19,7 @@ GRACE_S: Final = 300.0
 
 
 class Watchdog:
-    """A pytest plugin. It prints where each thread is and ends the process; pytest-xdist then names the test, and a new
+    """A pytest plugin. It prints the stack of each thread and ends the process; pytest-xdist then names the test, and a new
     process runs the rest."""
 
     def __init__(self, grace_s: float = GRACE_S) -> None:
@@ -34,7 +34,7 @@ class Watchdog:
 
     @pytest.hookimpl(trylast=True)
     def pytest_exception_interact(self) -> None:
-        """Continue: pytest and pytest-timeout stop all timers when a test fails, but its fixtures end after that."""
+        """Restart the timer, which a failure stops: the test's fixtures are still to end."""
         if self._limit_s:
             self._start()
 
