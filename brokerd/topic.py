@@ -94,8 +94,8 @@ class Topic:
         self.message_bytes = 0
         """The sum of their body sizes."""
         self.emptied_count = 0
-        """Messages that were emptied or cancelled while they waited in the topic, since the process started; those of its
-        channels are not included."""
+        """Messages that were emptied or cancelled while they waited in the topic, since the process started, without
+        those of its channels."""
         self.seen_ids = SeenIds(runtime.dedup_window_ns)
         self._node = node
         self._runtime = runtime

@@ -19,8 +19,8 @@ GRACE_S: Final = 300.0
 
 
 class Watchdog:
-    """A pytest plugin. It prints the stack of each thread and ends the process; pytest-xdist then names the test, and a new
-    process runs the rest."""
+    """A pytest plugin. It prints the stack of each thread and ends the process. pytest-xdist then names the test, and
+    runs the rest in a new process."""
 
     def __init__(self, grace_s: float = GRACE_S) -> None:
         self._grace_s = grace_s
