@@ -14,12 +14,12 @@ PARCELS, BILLS = ("parcels", "depot"), ("bills", "ledger")
 
 
 class DeadLetters:
-    """Two channels of the stack's broker, whose messages die."""
+    """Channels of the stack's broker, each with its topic, whose messages die."""
 
-    def __init__(self, stack: Any) -> None:
+    def __init__(self, stack: Any, *channels: tuple[str, str]) -> None:
         self._stack = stack
         self._url = f"http://{stack.addresses['--nsqd-http-address']}"
-        for topic, channel in (PARCELS, BILLS):
+        for topic, channel in channels:
             stack.command("/topic/create", topic=topic)
             stack.command("/channel/create", topic=topic, channel=channel)
 
@@ -45,7 +45,7 @@ class DeadLetters:
 
 @pytest.fixture
 def letters(stack):
-    made = DeadLetters(stack)
+    made = DeadLetters(stack, PARCELS, BILLS)
     yield made
     for topic, _ in (PARCELS, BILLS):
         stack.command("/topic/delete", topic=topic)

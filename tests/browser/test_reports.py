@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.clicks import Clicks
-from tests.browser.test_dead_letters import BILLS, PARCELS, DeadLetters
+from tests.browser.test_dead_letters import DeadLetters
 from tests.browser.widths import WIDTHS, pixels_beyond
 from tests.harness.waiting import wait_until
 
@@ -78,26 +78,26 @@ def test_a_report_runs_while_one_watches_and_is_downloaded(live, stack, tmp_path
 @pytest.mark.timeout(400)
 def test_the_report_on_dead_messages_names_their_channel(live, stack, axe):
     """Of three messages, all died: the row has their number, their share, and how many are dead at the end."""
-    letters = DeadLetters(stack)
+    topic, channel = reported = "reported.dead", "undertaker"
+    letters = DeadLetters(stack, reported)
 
     def archived() -> bool:
         files = list(stack.archive.glob("samples/[!_]*/**/*.parquet"))
         rows = [row for file in files for row in pq.read_table(file, columns=["channel", "dead_count"]).to_pylist()]
-        return {"channel": PARCELS[1], "dead_count": 3} in rows
+        return {"channel": channel, "dead_count": 3} in rows
 
     try:
-        letters.bury(*PARCELS, 3)
+        letters.bury(*reported, 3)
         wait_until(archived, "the collector has written the dead messages to the archive")
     finally:
-        for topic, _ in (PARCELS, BILLS):
-            stack.command("/topic/delete", topic=topic)
+        stack.command("/topic/delete", topic=topic)
     page = live("/reports?job=dead&p.period=1h")
     page.get_by_role("button", name="Run now", exact=True).click()
     expect(page.get_by_text("succeeded", exact=True)).to_be_visible(timeout=SPARK_MS)
     table = page.get_by_role("table", name="Result")
-    row = table.get_by_role("row").filter(has_text=PARCELS[1])
+    row = table.get_by_role("row").filter(has_text=channel)
     expect(row).to_be_visible()
-    assert row.get_by_role("cell").all_inner_texts()[:8] == [*PARCELS, "3", "100 %", "0", "0 %", "3", "3"]
+    assert row.get_by_role("cell").all_inner_texts()[:8] == [*reported, "3", "100 %", "0", "0 %", "3", "3"]
     for size in WIDTHS.values():
         page.set_viewport_size(size)
         assert pixels_beyond(page) <= 0
