@@ -157,6 +157,7 @@ def test_zoom_and_hover_stay_while_figures_arrive(kept, stack):
     page.mouse.move(*place(page, 0.2))
     expect(chart(page).locator(".u-cursor-x:not(.u-off)")).to_be_attached()
     hovered = legend(page, "Time")
+    expect(hovered).not_to_have_text("–")
     time, before = hovered.inner_text(), stat.inner_text()
     stack.publish("kept")
     expect(stat).not_to_have_text(before)

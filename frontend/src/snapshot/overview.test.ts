@@ -127,8 +127,10 @@ test('channels are ranked by the sum of timeouts and requeues', () => {
 test('a node that drains needs attention as what it is, not as an unhealthy one', () => {
   const drain = { since: 0, ends_at: null, takes_publishes: false, messages: 1234 };
   const broken = node('b:1', { drain, health: 'NOK - no space left on device; the node is being drained: 1234 messages are left' });
-  expect(attentionOf(snapshot([node('a:1', { drain }), broken], [], []))).toMatchObject([
+  const paused = topic('orders', { paused: true, depth: 5000 });
+  expect(attentionOf(snapshot([node('a:1', { drain }), broken], [paused], []))).toMatchObject([
     { tone: 'bad', what: 'unhealthy', name: 'b:1' },
     { tone: 'warn', what: 'draining', name: 'a:1', detail: '1,234 messages are left' },
+    { tone: 'warn', what: 'paused', name: 'orders' },
   ]);
 });

@@ -99,5 +99,7 @@ export function attentionOf(snapshot: ClusterSnapshot): Attention[] {
     else if (channel.client_count === 0 && channel.depth > 0) add('no clients', 'warn', waiting(channel.depth));
     if ((channel.timeout_rate ?? 0) >= 0.05) add('timing out', 'warn', `${channel.timeout_rate?.toFixed(1)} a second`);
   }
-  return found.sort((a, b) => Number(b.tone === 'bad') - Number(a.tone === 'bad') || b.waiting - a.waiting);
+  const isBad = ({ tone }: Attention): number => Number(tone === 'bad');
+  const isNode = ({ route }: Attention): number => Number(route.page === 'node');
+  return found.sort((a, b) => isBad(b) - isBad(a) || isNode(b) - isNode(a) || b.waiting - a.waiting);
 }
