@@ -337,7 +337,6 @@ class Broker:
             state.holes,
             deferred_end=state.deferred_end,
             routed_end=state.routed_end,
-            retains_all=self.storage.retention is not None,
         )
         topic.messages.recover_losses(is_complete=is_complete)
         topic.recover_publishes(state.publishes.values())

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
 
 class Ranges:
@@ -31,6 +32,18 @@ class Ranges:
         for begin, stop in zip(self._starts[first:], self._ends[first:], strict=True):
             self._before.append(covered)
             covered += stop - begin
+
+    def add_all(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Add ranges in any order. Many between others cost as much as one."""
+        merged: list[tuple[int, int]] = []
+        for start, end in sorted([*self, *ranges]):
+            if merged and start <= merged[-1][1]:
+                merged[-1] = merged[-1][0], max(end, merged[-1][1])
+            else:
+                merged.append((start, end))
+        self._starts, self._ends = [start for start, _ in merged], [end for _, end in merged]
+        sizes = (end - start for start, end in merged)
+        self._before = list(accumulate(sizes, initial=0))[:-1]
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         """The ranges, in order."""

@@ -378,25 +378,19 @@ class Topic:
                 channel.in_flight.defer(first_seq, delays.tobytes(), now)
                 channel.keep_dead(first_seq, count)
 
-    def recover_skipped(
-        self, holes: list[tuple[int, int]], *, deferred_end: int, routed_end: int, retains_all: bool
-    ) -> None:
+    def recover_skipped(self, holes: list[tuple[int, int]], *, deferred_end: int, routed_end: int) -> None:
         """After a restart, rebuild the ranges that cursors skip: ``holes``, and the deferred publishes in the log.
 
         Deferred publishes from ``deferred_end`` on were not routed yet, and are routed now. If the commit record of a
         batch is damaged, its deferral is lost; messages of it that a channel has set aside without attempts, at or
         above its cursor, are skipped like deferred ones. Set-aside messages with attempts above the cursor, of which
-        records were lost, become part of the backlog again. With ``retains_all``, deferred publishes that all channels
-        have finished are included, because a rewind may need them.
+        records were lost, become part of the backlog again. Deferred publishes that all channels have finished are
+        included, because a rewind may need them.
         """
         messages = self.messages
-        for start, stop in holes:
-            messages.holes.add(start, stop)
-            messages.skipped.add(start, stop)
-        known_from = self.log.first_seq if retains_all else min(messages.low_water, deferred_end)
-        deferred = list(self.log.deferred_from(known_from))
-        for commit in deferred:
-            messages.skipped.add(commit.first_seq, commit.next_seq)
+        deferred = list(self.log.deferred_from(self.log.first_seq))
+        messages.holes.add_all(holes)
+        messages.skipped.add_all([*holes, *((commit.first_seq, commit.next_seq) for commit in deferred)])
         for channel in self.channels.values():
             for seq, attempts in channel.in_flight.ahead():
                 if not attempts and seq not in messages.skipped and seq not in channel.cursor.removed:

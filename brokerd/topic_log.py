@@ -167,8 +167,9 @@ class TopicLog:
         """Age of the oldest message that waits in the topic; None if there is none."""
         if not self.depth:
             return None
-        if self._oldest[0] != self.routed_end:  # cached, because the log may have unmapped its files
-            self._oldest = self.routed_end, self.log.timestamp_of(self.routed_end)
+        oldest, _ = next(self.holes.outside(self.routed_end, self.log.next_seq))
+        if self._oldest[0] != oldest:  # cached, because the log may have unmapped its files
+            self._oldest = oldest, self.log.timestamp_of(oldest)
         timestamp = self._oldest[1]
         return None if timestamp is None else max(0, now_ns - timestamp)
 
@@ -195,7 +196,12 @@ class TopicLog:
         if not self.ephemeral:
             self.require_room(room_for([record]))
         for first, count in ranges:
-            self._make_hole(first, first + count)
+            self.unrouted.leave_out(first, first + count)
+        cancelled = [(first, first + count) for first, count in ranges]
+        self.holes.add_all(cancelled)
+        self.skipped.add_all(cancelled)
+        for reader in self._readers.values():
+            reader.skipped_grew()
         self.journal(record)
 
     def deferred_between(self, start: int, end: int) -> Iterator[int]:
@@ -335,16 +341,19 @@ class TopicLog:
         slowest = self._slowest
         if slowest is not None and not slowest.gone and slowest.low_water < self.log.first_end:
             return  # the slowest channel still needs the first segment, so the others need not be checked
-        if len(self.log.segments) > 1 or self.skipped:
+        if len(self.log.segments) > 1:
             self._slowest = min(self._readers.values(), key=lambda reader: reader.low_water, default=None)
-            low = self._first_needed()
             try:
-                self.log.drop_below(low)
+                self.log.drop_below(self._first_needed())
             except OSError as error:  # the files stay until the next start; the client's FIN still succeeds
                 self._storage.write_failed(error)
-            self.skipped.drop_below(low)
-            self.holes.drop_below(low)
-            self._losses.drop_below(low)
+            self._forget_below(self.log.first_seq)
+
+    def _forget_below(self, seq: int) -> None:
+        """Forget the ranges below ``seq``. A rewind needs those of messages that are still in the log."""
+        self.skipped.drop_below(seq)
+        self.holes.drop_below(seq)
+        self._losses.drop_below(seq)
 
     def copy_old(self) -> None:
         """Copy the unfinished messages in old segments of an ephemeral topic, then remove these segments."""
@@ -385,7 +394,7 @@ class TopicLog:
         with suppress(OSError):  # no space or no descriptors; retried when the topic is idle again
             self.log.shrink()
         if self.log.segments[-1:] != before:
-            self.skipped.drop_below(self.log.next_seq)
+            self._forget_below(self.log.next_seq)
             self.journal(records.topic_routed(self.number, self.log.next_seq))
 
 

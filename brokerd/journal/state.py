@@ -373,9 +373,8 @@ class NodeState:
         elif kind == records.TOPIC_CANCELLED:
             number = records.TOPIC.unpack_from(record)[1]
             topic = self.topics[number]
-            for first, count in RANGE.iter_unpack(record[records.TOPIC.size :]):
-                if (first, first + count) not in topic.holes:
-                    topic.holes.append((first, first + count))
+            ranges = RANGE.iter_unpack(record[records.TOPIC.size :])
+            topic.holes += [(first, first + count) for first, count in ranges]
         elif kind == records.PUBLISH_BEGUN:
             _, number, first, count, timestamp_ns, digest = records.PUBLISH.unpack(record)
             publishes = self.topics[number].publishes

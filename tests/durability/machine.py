@@ -139,7 +139,7 @@ class Machine(RuleBasedStateMachine):
         self.has_ttl = msg_ttl_s is not None
         ChannelModel.published_at.clear()
         ChannelModel.policy = self.node.broker.runtime.policies.default
-        self.retains = retains
+        self.may_rewind = True
         self._clock[:] = [self.node]
         self.topic = self.node.broker.topic("t")
         self._opened()

@@ -469,7 +469,7 @@ class BrokerMachine(Machine):
     def dead_of(channel: Channel) -> list[Any]:
         return list(peek(channel, PeekState.DEAD, offset=0, limit=10_000, max_body_bytes=10_000)["messages"])
 
-    @precondition(lambda self: self.retains and self.model.channels and DISK.has_descriptors)
+    @precondition(lambda self: self.may_rewind and self.model.channels and DISK.has_descriptors)
     @rule(
         data=st.data(),
         while_in_flight=st.sampled_from([True, True, False]),
@@ -748,7 +748,7 @@ class BrokerMachine(Machine):
         self.model = found = self.found()
         if pattern.startswith("checkpoint") and is_complete:
             check_same(found, expected)
-        elif not (pattern.startswith("journal") and self.retains):
+        elif not (pattern.startswith("journal") and self.may_rewind):
             if pattern.startswith("journal"):
                 expected.channels = {name: each for name, each in expected.channels.items() if name in found.channels}
                 for name in found.channels.keys() - expected.channels.keys():  # it came back, and has what waited
@@ -758,7 +758,7 @@ class BrokerMachine(Machine):
                 found.channels = {name: each for name, each in found.channels.items() if name in expected.channels}
             check_redelivered(found, expected, self.published, self.removed)
             assert goes_unnoticed or not self.node.broker.storage.lost_message_count
-        self.retains = self.retains and pattern.startswith("checkpoint")  # emptied messages may be redelivered
+        self.may_rewind = self.may_rewind and pattern.startswith("checkpoint")  # emptied messages may be redelivered
         with self.step():
             pass
 
