@@ -340,6 +340,9 @@ class Broker:
         )
         topic.messages.recover_losses(is_complete=is_complete)
         topic.recover_publishes(state.publishes.values())
+        cancelled = topic.messages.holes.count_between(topic.messages.routed_end, log.next_seq)
+        for each in topic.channels.values():
+            each.counted_from += cancelled
         log.unmap()  # most of thousands of topics are quiet
 
     def _restore_channel(self, topic: Topic, state: ChannelState, *, is_complete: bool) -> None:

@@ -64,6 +64,11 @@ class Cursor:
         for first, count in self._messages.skipped.outside(start, self._messages.routed_end):
             yield from self.removed.outside(first, first + count)
 
+    def gaps(self) -> list[tuple[int, int]]:
+        """The ranges ``[start, end)`` ahead that are not in the backlog, in order."""
+        start, end = self._window.head, self._messages.routed_end
+        return sorted([*self._messages.skipped.inside(start, end), *self.removed.inside(start, end)])
+
     def is_ahead(self, seq: int) -> bool:
         """Return whether message ``seq`` is in the backlog."""
         is_routed = self._window.head <= seq < self._messages.routed_end

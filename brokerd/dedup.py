@@ -7,24 +7,26 @@ from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-from nsqwire.units import Nanoseconds
+from nsqwire.units import Nanoseconds, Seconds
 
 MAX_ID_BYTES: Final = 256
 MOST_IDS: Final = 100_000
 """A topic remembers as many ids at most. Beyond them it forgets the oldest before the end of the window."""
 DIGEST_BYTES: Final = 16
-ENTRY: Final = struct.Struct(">16sQIQ")
-"""A Publish in a checkpoint: ``digest 16 bytes | first_seq u64 | length u32 | timestamp_ns u64``, big-endian."""
+ENTRY: Final = struct.Struct(">16sQIQQ")
+"""A Publish in a checkpoint: ``digest 16 bytes | first_seq u64 | length u32 | timestamp_ns u64 | until_ns u64``,
+big-endian."""
 
 
 class Publish(NamedTuple):
     """A stored publish: the digest of its deduplication id, its first message, their number, and when they were
-    accepted, Unix nanoseconds."""
+    accepted, Unix nanoseconds. It is remembered until ``until_ns`` of the kept clock (:mod:`brokerd.clock`)."""
 
     digest: bytes
     first_seq: int
     length: int
     timestamp_ns: Nanoseconds
+    until_ns: int
 
     @property
     def seqs(self) -> range:
@@ -38,33 +40,31 @@ def digest_of(dedup_id: bytes) -> bytes:
 
 
 class SeenIds:
-    """The publishes of one topic within the last ``window_ns``, by the digests of their ids."""
+    """The publishes of one topic that are remembered, by the digests of their ids. Times are monotonic seconds."""
 
-    def __init__(self, window_ns: Nanoseconds) -> None:
-        self._window_ns = window_ns
-        self._publishes: dict[bytes, Publish] = {}  # in the order of their timestamps
+    def __init__(self) -> None:
+        self._publishes: dict[bytes, tuple[Publish, Seconds]] = {}  # each with its end, in their order
 
     def __iter__(self) -> Iterator[Publish]:
-        return iter(self._publishes.values())
+        return (publish for publish, _ in self._publishes.values())
 
-    def find(self, digest: bytes, now_ns: Nanoseconds) -> Publish | None:
-        """The publish with the id of this digest, within the window that ends at ``now_ns``. After a step back of the
-        clock the window is longer, after one forward shorter."""
-        found = self._publishes.get(digest)
-        return found if found is not None and now_ns - found.timestamp_ns < self._window_ns else None
+    def find(self, digest: bytes, now: Seconds) -> Publish | None:
+        """The publish with the id of this digest, if it is still remembered."""
+        publish, until = self._publishes.get(digest, (None, 0.0))
+        return publish if now < until else None
 
-    def add(self, publish: Publish) -> None:
-        """Remember a stored publish, and forget those before the window that ends with it."""
+    def add(self, publish: Publish, until: Seconds, now: Seconds) -> None:
+        """Remember a publish, which ends after all others, and forget those that have ended."""
         publishes = self._publishes
         publishes.pop(publish.digest, None)
-        publishes[publish.digest] = publish
+        publishes[publish.digest] = publish, until
         while publishes:
-            oldest = next(iter(publishes.values()))
-            if len(publishes) <= MOST_IDS and publish.timestamp_ns - oldest.timestamp_ns < self._window_ns:
+            oldest, ends = next(iter(publishes.values()))
+            if len(publishes) <= MOST_IDS and now < ends:
                 return
             del publishes[oldest.digest]
 
-    def restore(self, publishes: Iterable[Publish]) -> None:
-        """Remember publishes again after a restart."""
-        for publish in sorted(publishes, key=lambda each: each.timestamp_ns):
-            self.add(publish)
+    def restore(self, publishes: Iterable[tuple[Publish, Seconds]], now: Seconds) -> None:
+        """Remember publishes again after a restart, each until its time."""
+        for publish, until in sorted(publishes, key=lambda each: each[1]):
+            self.add(publish, until, now)

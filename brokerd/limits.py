@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import islice
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Final
 
 from brokerd.channel_journal import ChannelJournal, ranges_of
@@ -14,6 +14,7 @@ from brokerd.dead import Reason
 from brokerd.in_flight import InFlight
 from brokerd.policy import DEAD
 from brokerd.redelivery import Redelivery
+from nsqwire.frame import MESSAGE_HEAD_BYTES
 from nsqwire.units import Nanoseconds, Seconds
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ class Limits:
                 return True
             next_requeued = next(iter(self._aside.lowest_requeued(log_end, 1)), self._messages.routed_end)
             excess = min(excess, self._cursor.count_below(min(next_requeued, self._messages.routed_end)))
-        if policy.max_bytes and self.bytes_ahead > policy.max_bytes:
+        if policy.max_bytes:
             excess = max(excess, self._ahead_of_the_last(policy.max_bytes))
         if excess <= 0 or not backlog:
             return False
@@ -192,19 +193,36 @@ class Limits:
 
     @property
     def bytes_ahead(self) -> int:
-        """Bytes of the bodies from the first message of the backlog on. Requeued ones are not included.
+        """Bytes of the bodies of the backlog. Requeued messages are not included.
 
         Raises OSError if a segment cannot be mapped.
         """
-        end = self._messages.routed_end
-        return self._messages.body_bytes(next(self._cursor.ahead(), end), end)
+        return self._bytes_from()(self._in_flight.window.head)
 
     def _ahead_of_the_last(self, nbytes: int) -> int:
         """The number of messages ahead of the cursor before the last ones that have at most ``nbytes`` together."""
-        end = self._messages.routed_end
-        numbers = range(self._in_flight.window.head, end)
-        kept = bisect_left(numbers, -nbytes, key=lambda seq: -self._messages.body_bytes(seq, end))
+        numbers = range(self._in_flight.window.head, self._messages.routed_end)
+        if self._messages.frame_bytes(numbers.start, numbers.stop) <= nbytes:  # with all that is not in the backlog
+            return 0
+        bytes_from = self._bytes_from()
+        kept = bisect_left(numbers, -nbytes, key=lambda seq: -bytes_from(seq))
         return self._cursor.count_below(numbers.start + kept)
+
+    def _bytes_from(self) -> Callable[[int], int]:
+        """Return a function that returns the bytes of the bodies of the backlog from a number on."""
+        frame_bytes, end, gaps = self._messages.frame_bytes, self._messages.routed_end, self._cursor.gaps()
+        starts = [start for start, _ in gaps]
+        skipped = [*accumulate((frame_bytes(*gap) for gap in reversed(gaps)), initial=0)][::-1]
+        """The bytes of the frames in the gaps from each one on."""
+        backlog = self._cursor.backlog
+
+        def bytes_from(seq: int) -> int:
+            following = bisect_right(starts, seq)
+            in_gap = frame_bytes(seq, gaps[following - 1][1]) if following else 0
+            heads = MESSAGE_HEAD_BYTES * (backlog - self._cursor.count_below(seq))
+            return frame_bytes(seq, end) - in_gap - skipped[following] - heads
+
+        return bytes_from
 
     # -- removal --------------------------------------------------------------------------------------------------
 

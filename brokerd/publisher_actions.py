@@ -135,10 +135,13 @@ _UNCHANGED = {
 def _seq_in(topic: Topic, message_id: bytes) -> int | None:
     """The number of the message with this id, if the topic waits with it or some channel has not finished it."""
     messages, end = topic.messages, topic.log.next_seq
-    id_head = message_id[:6]
-    if id_head == messages.id_head or messages.is_former_id_head(message_id, end):
-        seq = seq_of(message_id, id_head, end)
-        if seq is not None and messages.waits(seq):
-            frame = topic.log.frame(seq)
-            return seq if frame is not None and frame[ID] == message_id else None
-    return next((seq for each in topic.channels.values() if (seq := find(each, message_id)) is not None), None)
+    seq = seq_of(message_id, message_id[:6], end)
+    if seq is None or seq >= end:
+        return None
+    if topic.log.contains(seq):
+        frame = topic.log.frame(seq)
+        if frame is None or frame[ID] != message_id:
+            return None
+        has_it = messages.waits(seq) or any(state_of(each, seq) is not None for each in topic.channels.values())
+        return seq if has_it else None
+    return next((seq for each in topic.channels.values() if find(each, message_id) is not None), None)

@@ -69,6 +69,13 @@ class Ranges:
                 yield start, min(skip_start, end) - start
             start = skip_end
 
+    def inside(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Yield the parts of the ranges that are in ``[start, end)``."""
+        for position in range(bisect_right(self._ends, start), len(self._starts)):
+            if self._starts[position] >= end:
+                return
+            yield max(self._starts[position], start), min(self._ends[position], end)
+
     def covered_below(self, seq: int) -> int:
         """The count of numbers below ``seq`` that are in a range. Ranges that were dropped do not count."""
         position = bisect_left(self._starts, seq)

@@ -14,7 +14,6 @@ from brokerd.supervisor import Supervised, Supervisor
 from brokerd.syncer import Done
 from brokerd.timers import CallAt, Timers
 from brokerd.topology import Topology
-from nsqwire.durations import nanoseconds
 from nsqwire.units import Seconds
 
 
@@ -35,7 +34,7 @@ class Runtime:
         self.topology = Topology.of(settings)
         self.max_msg_timeout_s = settings.max_msg_timeout.total_seconds()
         self.mem_queue_size = settings.mem_queue_size
-        self.dedup_window_ns = nanoseconds(settings.dedup_window)
+        self.dedup_window_s = settings.dedup_window.total_seconds()
         self.policies = Policies(Policy.of(settings), {})
         self.publish: Callable[[str, Sequence[bytes]], object]
         """Publishes bodies to a topic, which is created if needed. Raises NSQError and OSError. The broker sets it."""

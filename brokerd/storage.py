@@ -60,6 +60,8 @@ class Storage:
         self.refusal: OSError | None = None
         """Why publishes are refused: a failed fsync, which is final, a moved data path, a drain, too little free space.
         None: they are accepted."""
+        self._drained: NodeDrained | None = None
+        """What publishes are refused with if nothing else refuses them; None unless the node is being drained."""
         self.refused_write: RefusedWrite | None = None
         """The last write of messages that failed; None if one succeeded since."""
         self.lost_message_count = 0
@@ -220,7 +222,7 @@ class Storage:
                 self.refusal = error
         else:
             if isinstance(self.refusal, DataPathMoved):
-                self.refusal = None
+                self.refusal = self._drained
                 logger.info("the data path is the directory that was opened again")
 
     def require_publishing(self) -> None:
@@ -231,6 +233,7 @@ class Storage:
 
     def set_drained(self, refusal: NodeDrained | None) -> None:
         """Refuse publishes because the node is being drained; None: no longer. A refusal for ever goes before."""
+        self._drained = refusal
         if self._is_refusal_passing:
             self.refusal = refusal
             self.check_reserve()

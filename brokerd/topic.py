@@ -21,7 +21,6 @@ from brokerd.topic_log import TopicLog
 from nsqwire.errors import ChannelNotFound, PublishFailed
 from nsqwire.names import is_ephemeral
 from nsqwire.scan import Input
-from nsqwire.units import Nanoseconds
 
 if TYPE_CHECKING:
     from brokerd.log.segment import Segment
@@ -39,6 +38,7 @@ class StoredBatch(Protocol):
 
     count: int
     body_bytes: int
+    nbytes: int
     timestamp_ns: int
 
 
@@ -96,7 +96,7 @@ class Topic:
         self.emptied_count = 0
         """Messages that were emptied or cancelled while they waited in the topic, since the process started, without
         those of its channels."""
-        self.seen_ids = SeenIds(runtime.dedup_window_ns)
+        self.seen_ids = SeenIds()
         self._node = node
         self._runtime = runtime
         self._storage = storage
@@ -227,7 +227,7 @@ class Topic:
         return count, messages
 
     def _publish(self, batch: Batch, dedup_digest: bytes | None = None) -> range:
-        if (known := self._seen(dedup_digest, batch.timestamp_ns)) is not None:
+        if (known := self._seen(dedup_digest)) is not None:
             return known
         if not self._accepts(batch.count, batch.body_bytes):
             return range(0)
@@ -244,7 +244,7 @@ class Topic:
         dedup_digest: bytes | None = None,
     ) -> range:
         """Publish ``batch``. ``delays`` is an upper bound on the number of its runs of messages with equal delays."""
-        if (known := self._seen(dedup_digest, batch.timestamp_ns)) is not None:
+        if (known := self._seen(dedup_digest)) is not None:
             return known
         if not self._accepts(batch.count, batch.body_bytes):
             return range(0)
@@ -260,9 +260,9 @@ class Topic:
         self._published()
         return seqs
 
-    def _seen(self, dedup_digest: bytes | None, now_ns: Nanoseconds) -> range | None:
+    def _seen(self, dedup_digest: bytes | None) -> range | None:
         """The messages of an earlier publish with the same digest; None if none is remembered."""
-        found = None if dedup_digest is None else self.seen_ids.find(dedup_digest, now_ns)
+        found = None if dedup_digest is None else self.seen_ids.find(dedup_digest, self._runtime.now())
         return None if found is None or self.messages.is_lost(found.first_seq) else found.seqs
 
     def _accepts(self, count: int, body_bytes: int) -> bool:
@@ -284,12 +284,14 @@ class Topic:
     ) -> range:
         """Append the messages of ``batch`` with ``append()``. Returns their numbers. Raises PublishFailed."""
         storage, count = self._storage, batch.count
-        publish = None
-        if dedup_digest is not None:
-            publish = Publish(dedup_digest, self.log.next_seq, count, batch.timestamp_ns)
-            self._journal_publish(publish)
+        publish, until = None, self._runtime.now() + self._runtime.dedup_window_s
         while True:
             try:
+                if dedup_digest is not None and publish is None:
+                    self.log.reserve(batch.nbytes)  # a full disk is noticed before anything is journalled
+                    until_ns = self._runtime.clock.keep(until)
+                    publish = Publish(dedup_digest, self.log.next_seq, count, batch.timestamp_ns, until_ns)
+                    self._journal_publish(publish)
                 first_seq, segment = append()
                 break
             except OSError as error:
@@ -307,7 +309,7 @@ class Topic:
         self.message_count += count
         self.message_bytes += batch.body_bytes
         if publish is not None:
-            self.seen_ids.add(publish)
+            self.seen_ids.add(publish, until, self._runtime.now())
         return range(first_seq, first_seq + count)
 
     def _journal_publish(self, publish: Publish) -> None:
@@ -331,7 +333,9 @@ class Topic:
                 stored.append(each)
             else:
                 self._journal_failed_publish(each)
-        self.seen_ids.restore(stored)
+        now, clock = self._runtime.now(), self._runtime.clock
+        ends = ((each, min(clock.recover(each.until_ns), now + self._runtime.dedup_window_s)) for each in stored)
+        self.seen_ids.restore(((each._replace(until_ns=clock.keep(until)), until) for each, until in ends), now)
 
     def _published(self) -> None:
         """Journal the routing of new messages if needed, and notify the channels."""

@@ -153,15 +153,16 @@ class TopicLog:
     @property
     def waiting_bytes(self) -> int:
         """Bytes of the bodies of the messages that wait in the topic."""
-        return self.body_bytes(self.routed_end, self.log.next_seq)
+        start, end = self.routed_end, self.log.next_seq
+        holes = sum(self.frame_bytes(*hole) for hole in self.holes.inside(start, end))
+        return self.frame_bytes(start, end) - holes - MESSAGE_HEAD_BYTES * self.depth
 
-    def body_bytes(self, start: int, end: int) -> int:
-        """Bytes of the bodies of the messages in ``[start, end)``, those to be skipped included.
+    def frame_bytes(self, start: int, end: int) -> int:
+        """Bytes of the frames of the messages in ``[start, end)``, those to be skipped included, without missing ones.
 
         Raises OSError if a segment cannot be mapped.
         """
-        nbytes = self.log.bytes_from(start) - self.log.bytes_from(end) if start < end else 0
-        return max(0, nbytes - MESSAGE_HEAD_BYTES * (end - start))  # less than 0 if some are missing
+        return self.log.bytes_from(start) - self.log.bytes_from(end) if start < end else 0
 
     def oldest_age_ns(self, now_ns: int) -> int | None:
         """Age of the oldest message that waits in the topic; None if there is none."""

@@ -65,7 +65,7 @@ DEATH: Final = struct.Struct(">QHHBQQB")
 FAILURES_IN_A_RECORD: Final = 100
 BEGUN = struct.Struct(">BQBQ")
 OFFSET = struct.Struct(">Bq")
-PUBLISH = struct.Struct(">BHQIQ16s")
+PUBLISH = struct.Struct(">BHQIQQ16s")
 
 
 def topic_created(number: int, routed_end: int, name: str) -> bytes:

@@ -376,10 +376,10 @@ class NodeState:
             ranges = RANGE.iter_unpack(record[records.TOPIC.size :])
             topic.holes += [(first, first + count) for first, count in ranges]
         elif kind == records.PUBLISH_BEGUN:
-            _, number, first, count, timestamp_ns, digest = records.PUBLISH.unpack(record)
+            _, number, first, count, timestamp_ns, until_ns, digest = records.PUBLISH.unpack(record)
             publishes = self.topics[number].publishes
             if count:
-                publishes[digest] = Publish(digest, first, count, timestamp_ns)
+                publishes[digest] = Publish(digest, first, count, timestamp_ns, until_ns)
             else:
                 publishes.pop(digest, None)
         elif kind == records.CHANNEL_CREATED:

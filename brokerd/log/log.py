@@ -98,6 +98,10 @@ class Log:
         self.next_seq = segment.next_seq
         return first_seq, segment
 
+    def reserve(self, nbytes: int) -> None:
+        """Make sure that the newest segment has room for frames of ``nbytes``. Raises OSError."""
+        self._segment_for(nbytes)
+
     def append_deferred(self, batch: DpubBatch) -> tuple[int, Segment]:
         """As ``append``, for messages that each have their own delay."""
         segment = self._segment_for(batch.nbytes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -137,6 +138,35 @@ def test_a_repetition_after_a_change_of_the_node_id_gets_the_same_ids(tmp_path: 
     renamed = start_broker("--node-id=2", data_path=tmp_path)
     assert published(renamed, b"a", dedup_id="1") == first
     assert act(renamed, "cancel", first) == done(first[0], c="cancelled")
+
+
+@pytest.mark.parametrize("step_s", [-3600.0, 3600.0])
+def test_the_window_does_not_change_with_the_wall_clock(tmp_path: Path, step_s: float) -> None:
+    """A step forward forgets nothing early, one back keeps nothing longer; a restart changes nothing."""
+    node = Node(tmp_path)
+    topic, digest = node.broker.topic("t"), digest_of(b"1")
+    topic.publish([b"a"], dedup_digest=digest)
+    node.wall += step_s
+    node.now += 60
+    assert topic.publish([b"a"], dedup_digest=digest) == range(1)
+    node.kill()
+    node.open()
+    topic = node.broker.topic("t")
+    assert topic.publish([b"a"], dedup_digest=digest) == range(1)
+    node.now += 61
+    assert topic.publish([b"a"], dedup_digest=digest) == range(1, 2)
+
+
+def test_refused_publishes_do_not_fill_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a full disk: changes of messages still have its room."""
+    node = Node(tmp_path)
+    topic = node.broker.topic("t")
+    monkeypatch.setattr(os, "posix_fallocate", fails_with(OSError(errno.ENOSPC, "No space left on device")))
+    before = node.broker.storage.journal_bytes
+    for number in range(100):
+        with pytest.raises(PublishFailed):
+            topic.publish([b"a"], dedup_digest=digest_of(b"%d" % number))
+    assert node.broker.storage.journal_bytes == before
 
 
 def test_a_publish_that_failed_is_stored_when_it_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

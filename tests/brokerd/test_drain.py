@@ -115,6 +115,24 @@ def test_with_publishes_taken_the_node_ends_when_it_is_empty(start_broker: Start
     assert broker.wait_for_exit() == 0
 
 
+def test_a_drained_node_refuses_publishes_after_its_data_path_was_away(broker: Any) -> None:
+    """Also if the drain began while it was away."""
+    publish(broker, b"a")
+    away = broker.data_path.with_name("away")
+    for began_before in (True, False):
+        if began_before:
+            drain(broker)
+        broker.data_path.rename(away)
+        wait_until(lambda: "moved" in broker.stats()["health"] or "not the directory" in broker.stats()["health"])
+        if not began_before:
+            drain(broker)
+        away.rename(broker.data_path)
+        wait_until(lambda: broker.stats()["health"].startswith("NOK - the node is being drained"))
+        assert broker.request("POST", "/pub?topic=t", b"x").status == 503
+        drain(broker, "/drain/cancel")
+        publish(broker, b"b")
+
+
 def test_a_refused_publish_creates_no_topic(broker: Any, connect: Connect) -> None:
     """Of a node that is being drained, over HTTP and TCP; it would be registered after the drain."""
     publish(broker, b"a")

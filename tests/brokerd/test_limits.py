@@ -288,6 +288,20 @@ def test_messages_that_do_not_wait_do_not_fill_a_topic(broker: Any) -> None:
     publish(broker, b"dddddd")
 
 
+def test_cancelled_messages_do_not_count_towards_a_bound_of_bytes(broker: Any) -> None:
+    """Of a channel, which drops no message for them, and of a topic without channels, which takes others."""
+    set_policy(broker, "t", overflow="drop-oldest", max_bytes=1000)
+    publish(broker, b"k" * 400)
+    cancelled = broker.post("/pub", b"a" * 500, topic="t", ids="true")
+    broker.request("POST", "/message/cancel?topic=t", json.loads(cancelled)["ids"][0].encode())
+    publish(broker, b"b" * 500)
+    assert counts(broker)[0] == 2
+    set_policy(broker, "alone", overflow="reject", max_bytes=1000)
+    for _ in range(3):
+        answer = json.loads(broker.post("/pub", b"c" * 900, topic="alone", ids="true"))
+        broker.request("POST", "/message/cancel?topic=alone", answer["ids"][0].encode())
+
+
 def test_a_bound_of_bytes_holds_after_the_topics_files_were_lost(broker: Any) -> None:
     """The messages are lost, and the topic is empty."""
     publish(broker, b"a", b"b")

@@ -210,6 +210,29 @@ def test_a_rewind_returns_a_cancelled_message(broker: Any, connect: Connect) -> 
     assert consumer_of(connect, broker).message()[2] == b"a"
 
 
+def test_a_rewind_never_returns_what_was_cancelled_in_the_topic(start_broker: Start, connect: Connect) -> None:
+    """Without ``--retention``, too, when every channel has passed it; a deferred message comes again."""
+    broker = start_broker()
+    create_channel(broker)
+    broker.post("/topic/pause", topic="t")
+    ids = published(broker, b"a\nb\nc", path="/mpub")
+    publish(broker, b"later", defer="1")
+    act(broker, "cancel", [ids[1]])
+    broker.post("/topic/unpause", topic="t")
+    for is_restarted in (False, True):
+        consumer = consumer_of(connect, broker)
+        messages = [consumer.message() for _ in range(3)]
+        assert sorted(body for _, _, body in messages) == [b"a", b"c", b"later"]
+        consumer.finish(*(message_id for message_id, _, _ in messages))
+        wait_until(lambda: counts(broker)[1] == 0, "they are finished")
+        consumer.socket.close()
+        broker.post("/channel/rewind", topic="t", channel="c", since="1h")
+        if not is_restarted:
+            broker.stop()
+            broker.start().wait_until_ready()
+            assert sum(counts(broker)) == 3
+
+
 @pytest.mark.parametrize(
     ("target", "status", "message"),
     [

@@ -97,10 +97,10 @@ class Machine(RuleBasedStateMachine):
         self.awaited: list[Topic] = []
         """Topics whose channels lookup is asked for."""
         self.is_drained = False
-        self.seen: dict[str, tuple[int, range]] = {}
-        """The wall time, ns, and the numbers of each publish with a deduplication id."""
+        self.seen: dict[str, tuple[float, range]] = {}
+        """Until when each publish with a deduplication id is remembered, and its numbers."""
         self.knows_seen = True
-        """False once the wall clock was stepped, a file damaged, or the topic deleted."""
+        """False once a file was damaged, or the topic deleted."""
 
     @initialize(
         in_background=st.booleans(),
