@@ -60,7 +60,7 @@ def test_space_for_less_than_was_refused_is_not_enough(node: Node, disk: Disk) -
     refused = refused_write(node)
     refused.retry()
     node.broker.storage.write_succeeds(refused)
-    assert node.broker.storage.health_error is None
+    assert node.broker.storage.disk_error is None
     topic.publish([bytes(2 * SEGMENT_BYTES - 1000)])
 
 
@@ -77,7 +77,7 @@ def test_a_write_that_is_refused_during_a_retry_remains_an_error(node: Node) -> 
     refused = refused_write(node)
     node.broker.storage.write_failed(FULL)
     node.broker.storage.write_succeeds(refused)
-    assert node.broker.storage.health_error == str(FULL)
+    assert node.broker.storage.disk_error == str(FULL)
 
 
 def test_a_failed_sync_remains_an_error(node: Node) -> None:
@@ -85,4 +85,4 @@ def test_a_failed_sync_remains_an_error(node: Node) -> None:
     node.broker.storage.write_failed(FULL)
     node.broker.storage.sync_failed(OSError(errno.EIO, os.strerror(errno.EIO)))
     node.broker.storage.write_succeeds(refused_write(node))
-    assert node.broker.storage.health_error == "[Errno 5] Input/output error"
+    assert node.broker.storage.disk_error == "[Errno 5] Input/output error"

@@ -292,12 +292,12 @@ def test_a_full_disk_removes_retained_messages_first(
     monkeypatch.setattr(os, "posix_fallocate", full)
     while topic.log.first_seq == 0:
         topic.publish([bytes(1_000_000)])
-    assert node.broker.storage.health_error is None
+    assert node.broker.storage.disk_error is None
     assert 0 < topic.log.first_seq < 30
     refusals = [str(error) for _ in range(50) if (error := refusal(topic, bytes(1_000_000))) is not None]
     assert refusals
     assert {"No space left on device" in each for each in refusals} == {True}
-    assert node.broker.storage.health_error is not None
+    assert node.broker.storage.disk_error is not None
     assert topic.log.first_seq <= 30
     assert topic.channel("c").depth == topic.message_count - 30
 
