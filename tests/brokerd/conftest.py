@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,9 +17,13 @@ StartBroker = Callable[..., Broker]
 
 def _starter(directory: Callable[[], Path]) -> Iterator[StartBroker]:
     started: list[Broker] = []
+    made: list[Path] = []
 
     def start(*flags: str, data_path: Path | None = None, ready: bool = True) -> Broker:
-        started.append(Broker(data_path or directory(), *flags).start())
+        if data_path is None:
+            data_path = directory()
+            made.append(data_path)
+        started.append(Broker(data_path, *flags).start())
         if ready:
             started[-1].wait_until_ready()
         return started[-1]
@@ -26,6 +31,8 @@ def _starter(directory: Callable[[], Path]) -> Iterator[StartBroker]:
     yield start
     for broker in started:
         broker.close()
+    for path in made:  # thousands of them would fill the disk
+        shutil.rmtree(path, ignore_errors=True)
 
 
 @pytest.fixture
