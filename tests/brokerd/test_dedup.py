@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -28,6 +28,14 @@ def fails_with(error: OSError) -> Callable[..., NoReturn]:
         raise error
 
     return fail
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    """A broker in this process, whose clock the test controls."""
+    made = Node(tmp_path)
+    yield made
+    made.broker.close()
 
 
 @pytest.fixture
@@ -141,9 +149,8 @@ def test_a_repetition_after_a_change_of_the_node_id_gets_the_same_ids(tmp_path: 
 
 
 @pytest.mark.parametrize("step_s", [-3600.0, 3600.0])
-def test_the_window_does_not_change_with_the_wall_clock(tmp_path: Path, step_s: float) -> None:
+def test_the_window_does_not_change_with_the_wall_clock(node: Node, step_s: float) -> None:
     """A step forward forgets nothing early, one back keeps nothing longer; a restart changes nothing."""
-    node = Node(tmp_path)
     topic, digest = node.broker.topic("t"), digest_of(b"1")
     topic.publish([b"a"], dedup_digest=digest)
     node.wall += step_s
@@ -157,9 +164,8 @@ def test_the_window_does_not_change_with_the_wall_clock(tmp_path: Path, step_s: 
     assert topic.publish([b"a"], dedup_digest=digest) == range(1, 2)
 
 
-def test_refused_publishes_do_not_fill_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_publishes_do_not_fill_the_journal(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a full disk: changes of messages still have its room."""
-    node = Node(tmp_path)
     topic = node.broker.topic("t")
     monkeypatch.setattr(os, "posix_fallocate", fails_with(OSError(errno.ENOSPC, "No space left on device")))
     before = node.broker.storage.journal_bytes
@@ -169,9 +175,8 @@ def test_refused_publishes_do_not_fill_the_journal(tmp_path: Path, monkeypatch: 
     assert node.broker.storage.journal_bytes == before
 
 
-def test_a_publish_that_failed_is_stored_when_it_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_publish_that_failed_is_stored_when_it_is_repeated(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a full disk; after a restart too, when other messages have taken its numbers and are gone from the log."""
-    node = Node(tmp_path)
     topic, digest = node.broker.topic("t"), digest_of(b"1")
     channel = topic.channel("c")
     with monkeypatch.context() as full:
