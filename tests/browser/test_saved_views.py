@@ -9,11 +9,11 @@ from playwright.sync_api import expect
 from tests.browser.clicks import Clicks
 
 
-def test_a_view_is_saved_shared_and_opened_by_another_person(visit, stack, axe):
+def test_a_view_is_saved_shared_and_opened_by_another_person(live, stack, axe):
     """Three clicks to save and share what the page shows; two to open it."""
     stack.command("/topic/create", topic="viewed.eu")
     stack.command("/topic/create", topic="other")
-    page = visit("/topics?q=viewed&sort=-depth").page
+    page = live("/topics?q=viewed&sort=-depth")
     clicks = Clicks(page)
     page.get_by_role("button", name="Views").click()
     page.get_by_label("Save this page as a view").fill("Viewed by depth")
@@ -23,7 +23,7 @@ def test_a_view_is_saved_shared_and_opened_by_another_person(visit, stack, axe):
     expect(page.get_by_text("Saved the view “Viewed by depth”.")).to_be_visible()
     assert clicks.count == 3
 
-    viktor = visit("/", user="viktor").page
+    viktor = live("/", user="viktor")
     clicks = Clicks(viktor)
     viktor.get_by_role("button", name="Views").click()
     viktor.get_by_role("link", name="Viewed by depth").click()
@@ -34,9 +34,9 @@ def test_a_view_is_saved_shared_and_opened_by_another_person(visit, stack, axe):
     expect(viktor.get_by_role("searchbox", name="Search topics")).to_have_value("viewed")
 
 
-def test_a_view_has_an_address_is_renamed_and_deleted(visit, axe):
+def test_a_view_has_an_address_is_renamed_and_deleted(live, axe):
     """The address shows what the view shows now; without the view it says so."""
-    page = visit("/channels?q=x").page
+    page = live("/channels?q=x")
     page.get_by_role("button", name="Views").click()
     page.get_by_label("Save this page as a view").fill("Mine")
     page.get_by_role("button", name="Save", exact=True).click()
