@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from brokerd.channel import Channel
 from brokerd.channel_journal import ranges_of
 from brokerd.journal import records
 from brokerd.journal.journal import room_for
@@ -17,7 +19,6 @@ from brokerd.topic_log import ID
 from nsqwire.units import Seconds
 
 if TYPE_CHECKING:
-    from brokerd.channel import Channel
     from brokerd.topic import Topic
 
 STEPS_AT_ONCE = 5000
@@ -55,18 +56,14 @@ def cancel(topic: Topic, ids: Iterable[bytes]) -> list[ActedOn]:
 
     Raises OSError, with nothing changed.
     """
-
-    def act(channel: Channel, seqs: list[int]) -> Outcome:
-        channel.remove(seqs)
-        return Outcome.CANCELLED
-
     found = _Found.of(topic, ids, {PeekState.READY, PeekState.DEFERRED, PeekState.DEAD})
+    # As much room as they can take: as if no two numbers were neighbours.
     changes = [records.finished(0, [(0, 1)] * len(seqs)) for seqs in found.by_channel.values()]
     changes.append(records.topic_cancelled(0, [(0, 1)] * len(found.in_topic)))
     topic.messages.require_room(room_for(changes), of_messages=True)
     if found.in_topic:
         topic.cancel(ranges_of(sorted(found.in_topic)))
-    return found.act(act, Outcome.CANCELLED)
+    return found.act(Channel.remove, Outcome.CANCELLED, in_topic=Outcome.CANCELLED)
 
 
 def defer(topic: Topic, ids: Iterable[bytes], due: Seconds) -> list[ActedOn]:
@@ -74,16 +71,11 @@ def defer(topic: Topic, ids: Iterable[bytes], due: Seconds) -> list[ActedOn]:
 
     Raises OSError, with nothing changed.
     """
-
-    def act(channel: Channel, seqs: list[int]) -> Outcome:
-        channel.defer(seqs, due)
-        return Outcome.DEFERRED
-
     found = _Found.of(topic, ids, {PeekState.READY, PeekState.DEFERRED})
     ranges = (bytes(WAITING_RANGE.size * len(seqs)) for seqs in found.by_channel.values())
     changes = [record for each in ranges for record in records.waiting_ranges(0, each)]
     topic.messages.require_room(room_for(changes), of_messages=True)
-    return found.act(act, Outcome.WAITING)
+    return found.act(partial(Channel.defer, due=due), Outcome.DEFERRED, in_topic=Outcome.WAITING)
 
 
 class _Found(NamedTuple):
@@ -113,10 +105,13 @@ class _Found(NamedTuple):
                     message.channels[name] = _UNCHANGED[state]
         return found
 
-    def act(self, act: Callable[[Channel, list[int]], Outcome], in_topic: Outcome) -> list[ActedOn]:
-        """Act on the messages, channel by channel, and return the outcomes."""
+    def act(
+        self, change: Callable[[Channel, list[int]], None], outcome: Outcome, *, in_topic: Outcome
+    ) -> list[ActedOn]:
+        """Change the messages, channel by channel, and return the outcomes: ``outcome`` in these channels, ``in_topic``
+        of those that wait in the topic."""
         for channel, seqs in self.by_channel.items():
-            outcome = act(channel, sorted(seqs))
+            change(channel, sorted(seqs))
             for seq in seqs:
                 self.messages[seq].channels[channel.name] = outcome
         waiting = set(self.in_topic)

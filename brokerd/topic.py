@@ -284,11 +284,12 @@ class Topic:
     ) -> range:
         """Append the messages of ``batch`` with ``append()``. Returns their numbers. Raises PublishFailed."""
         storage, count = self._storage, batch.count
-        publish, until = None, self._runtime.now() + self._runtime.dedup_window_s
+        publish, until = None, 0.0
         while True:
             try:
                 if dedup_digest is not None and publish is None:
                     self.log.reserve(batch.nbytes)  # a full disk is noticed before anything is journalled
+                    until = self._runtime.now() + self._runtime.dedup_window_s
                     until_ns = self._runtime.clock.keep(until)
                     publish = Publish(dedup_digest, self.log.next_seq, count, batch.timestamp_ns, until_ns)
                     self._journal_publish(publish)
@@ -467,7 +468,8 @@ class Topic:
         self.messages.release()
 
     def cancel(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Drop ``(first, count)`` ranges of the messages that wait in the topic. Raises OSError."""
+        """Drop ``(first, count)`` ranges of the messages that wait in the topic. The caller has made room in the
+        journal."""
         self.messages.cancel(ranges)
         count = sum(count for _, count in ranges)
         self.emptied_count += count

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from brokerd.channel_journal import journal_nothing
 from brokerd.journal import records
-from brokerd.journal.journal import CHANGE_BYTES, room_for
+from brokerd.journal.journal import CHANGE_BYTES
 from brokerd.kernel.frames import SEQ_MASK, seq_of
 from brokerd.losses import Losses
 from brokerd.ranges import Ranges
@@ -189,13 +189,8 @@ class TopicLog:
         return self.routed_end <= seq < self.log.next_seq and seq not in self.holes
 
     def cancel(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Call off the ``(first, count)`` ranges of messages that wait in the topic: they become holes.
-
-        Raises OSError, with nothing changed.
-        """
-        record = records.topic_cancelled(self.number, ranges)
-        if not self.ephemeral:
-            self.require_room(room_for([record]))
+        """Drop the ``(first, count)`` ranges of messages that wait in the topic: they become holes. The caller has made
+        room in the journal."""
         for first, count in ranges:
             self.unrouted.leave_out(first, first + count)
         cancelled = [(first, first + count) for first, count in ranges]
@@ -203,7 +198,7 @@ class TopicLog:
         self.skipped.add_all(cancelled)
         for reader in self._readers.values():
             reader.skipped_grew()
-        self.journal(record)
+        self.journal(records.topic_cancelled(self.number, ranges))
 
     def deferred_between(self, start: int, end: int) -> Iterator[int]:
         """Yield the deferred publishes in ``[start, end)`` that cursors skip, without those that were emptied."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from brokerd.log.batch import SIZE_BYTES
@@ -108,12 +108,12 @@ def _respond_each(connection: Connection, topic: Topic, published: range, count:
     if not session.terms.publish_ids or not published:  # an ephemeral topic has dropped them
         session.respond(OK * count)
     else:
-        session.respond(b"".join(_with_ids(topic, range(seq, seq + 1)) for seq in published))
+        session.respond(b"".join(_with_ids([each]) for each in topic.messages.ids(published)))
 
 
-def _with_ids(topic: Topic, published: range) -> bytes:
+def _with_ids(ids: Sequence[bytes]) -> bytes:
     """The response to a command: OK, and the ids of its messages, separated by spaces."""
-    return encode_frame(RESPONSE, b" ".join([b"OK", *topic.messages.ids(published)]))
+    return encode_frame(RESPONSE, b" ".join([b"OK", *ids]))
 
 
 def _publish_together(
@@ -166,7 +166,8 @@ def mpub(connection: Connection, command: Mpub) -> None:
     except PublishFailed as error:
         raise MpubFailed(f"MPUB failed {error}") from None
     connection.client.published(command.topic, command.count)
-    connection.session.respond(_with_ids(topic, published) if connection.session.terms.publish_ids else OK)
+    asks_ids = connection.session.terms.publish_ids
+    connection.session.respond(_with_ids(topic.messages.ids(published)) if asks_ids else OK)
 
 
 def mpub_run(connection: Connection, command: MpubRun) -> None:

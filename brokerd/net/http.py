@@ -23,7 +23,7 @@ from brokerd.net.portions import in_portions
 from brokerd.stats import Stats, StatsQuery, TopicStats, chosen_topics, health_of, producer_stats, topic_stats
 from brokerd.stats_text import stats_text
 from nsqdaemon.http import Request, Response, Router, empty, json_response, text_response
-from nsqdaemon.http.messages import JSON_HEADER, NSQ_HEADER
+from nsqdaemon.http.messages import FLAG_WORDS, JSON_HEADER, NSQ_HEADER
 from nsqdaemon.http.profiling import add_profiling
 from nsqwire.durations import nanoseconds
 from nsqwire.gojson import encode, encode_without_floats
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 PING_OK: Final = text_response("OK", nsq=False)
 
-_FLAG_WORDS: Final = {"true": True, "1": True, "false": False, "0": False}
 _TOPICS_AT_ONCE: Final = 50
 _GO_INT: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 
@@ -91,16 +90,16 @@ class StatusEndpoints:
         """The broker's state, as JSON or text."""
         params = request.params
         as_json = params.get("format") == "json"
-        include_memory = _FLAG_WORDS.get(params.get("include_mem", ""), True)
+        include_memory = FLAG_WORDS.get(params.get("include_mem", ""), True)
         query = StatsQuery(
             topic=params.get("topic", ""),
             channel=params.get("channel", ""),
-            include_clients=_FLAG_WORDS.get(params.get("include_clients", ""), True),
-            include_histograms=as_json and _FLAG_WORDS.get(params.get("include_histograms", ""), False),
+            include_clients=FLAG_WORDS.get(params.get("include_clients", ""), True),
+            include_histograms=as_json and FLAG_WORDS.get(params.get("include_histograms", ""), False),
         )
         topics = chosen_topics(self._broker, query)
         if as_json:
-            previous = query.include_histograms and _FLAG_WORDS.get(params.get("previous_boot", ""), False)
+            previous = query.include_histograms and FLAG_WORDS.get(params.get("previous_boot", ""), False)
             parts = await self._topics_json(topics, query)
             return self._stats_json(query, parts, include_memory, include_previous=previous)
         stats: Stats = {

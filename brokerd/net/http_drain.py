@@ -6,15 +6,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from nsqdaemon.http import HTTPError, Request, Response
-from nsqdaemon.http.messages import JSON_HEADER, NSQ_HEADER
+from nsqdaemon.http.messages import FLAG_WORDS, JSON_HEADER, NSQ_HEADER
 from nsqwire.durations import parse_duration
 from nsqwire.gojson import encode
 from nsqwire.units import Seconds
 
 if TYPE_CHECKING:
     from brokerd.broker import Broker
-
-_WORDS = {"true": True, "1": True, "false": False, "0": False}
 
 
 class DrainVerbs:
@@ -34,9 +32,9 @@ class DrainVerbs:
         if (text := request.params.get("timeout")) is not None:
             timeout_s = _timeout(text)
         if (word := request.params.get("publishes")) is not None:
-            if word not in _WORDS:
+            if word not in FLAG_WORDS:
                 raise HTTPError(400, "INVALID_ARG_PUBLISHES")
-            takes_publishes = _WORDS[word]
+            takes_publishes = FLAG_WORDS[word]
         self._broker.drain.begin(timeout_s=timeout_s, takes_publishes=takes_publishes)
         return self._state()
 

@@ -8,12 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from brokerd.net.http_publish import defer_ms_of
-from brokerd.net.http_topics import ids_of
+from brokerd.net.http_topics import checked_topic, ids_of
 from brokerd.publisher_actions import STEPS_AT_ONCE, ActedOn, cancel, defer
-from nsqdaemon.http import Handler, HTTPError, Request, Response
+from nsqdaemon.http import Handler, Request, Response
 from nsqdaemon.http.messages import JSON_HEADER, NSQ_HEADER
 from nsqwire.gojson import encode_without_floats
-from nsqwire.names import is_valid_name
 
 if TYPE_CHECKING:
     from brokerd.broker import Broker
@@ -41,9 +40,7 @@ class MessageVerbs:
         return await self._act(request, partial(defer, due=self._broker.runtime.now() + delay_s))
 
     async def _act(self, request: Request, act: Callable[[Topic, Sequence[bytes]], list[ActedOn]]) -> Response:
-        name = request.required("topic", "MISSING_ARG_TOPIC")
-        if not is_valid_name(name):
-            raise HTTPError(400, "INVALID_TOPIC")
+        name = checked_topic(request)
         ids = list(dict.fromkeys(ids_of(request)))
         topic = self._broker.find_topic(name)
         found: list[ActedOn] = []

@@ -23,6 +23,7 @@ from nsqdaemon.http import (
     refusal,
     text_response,
 )
+from nsqdaemon.http.messages import FLAG_WORDS
 from nsqwire.errors import PublishFailed
 from nsqwire.names import is_valid_name
 from nsqwire.scan import COMPLETE
@@ -42,7 +43,6 @@ GATHERED_BYTES: Final = 16 * 1024
 GATHERED_AT_MOST: Final = 1000
 """A topic without room for as many more takes each message alone, so that only those without room are refused."""
 
-_FLAG_WORDS: Final = {"true": True, "1": True, "false": False, "0": False}
 _OF_WISHES: Final = frozenset(("ids", "dedup_id"))
 _GO_INT: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _LENGTH: Final = struct.Struct(">i")
@@ -133,7 +133,7 @@ class Publishing:
         """What the parameters ``ids`` and ``dedup_id`` ask for; None without them."""
         if _OF_WISHES.isdisjoint(params):
             return None
-        asks_ids = _FLAG_WORDS.get(params.get("ids", "false"))
+        asks_ids = FLAG_WORDS.get(params.get("ids", "false"))
         if asks_ids is None:
             raise HTTPError(400, "INVALID_ARG_IDS")
         return Wishes(asks_ids, self._dedup_digest(params))
@@ -211,9 +211,9 @@ class Publishing:
         word = params.get("binary")
         if word is None:
             return False
-        if word not in _FLAG_WORDS:
+        if word not in FLAG_WORDS:
             log.warning("deprecated value %r for binary in /mpub, treated as true", word)
-        return _FLAG_WORDS.get(word, True)
+        return FLAG_WORDS.get(word, True)
 
 
 def defer_ms_of(text: str, settings: BrokerSettings) -> int:

@@ -55,7 +55,7 @@ class TopicVerbs:
 
     def create(self, request: Request) -> Response:
         """Create a topic, unless it exists."""
-        self._broker.topic(_checked_topic(request))
+        self._broker.topic(checked_topic(request))
         return empty()
 
     def delete(self, request: Request) -> Response:
@@ -65,7 +65,7 @@ class TopicVerbs:
 
     def empty(self, request: Request) -> Response:
         """Drop the messages that wait in the topic itself, not those of its channels."""
-        self._broker.find_topic(_checked_topic(request)).empty()
+        self._broker.find_topic(checked_topic(request)).empty()
         return empty()
 
     def pause(self, request: Request) -> Response:
@@ -297,7 +297,8 @@ def _bounded(request: Request, name: str, *, default: int, most: int) -> int:
     return int(text)
 
 
-def _checked_topic(request: Request) -> str:
+def checked_topic(request: Request) -> str:
+    """The parameter ``topic``. Raises HTTPError if it is missing or not valid."""
     name = request.required("topic", "MISSING_ARG_TOPIC")
     if not is_valid_name(name):
         raise HTTPError(400, "INVALID_TOPIC")

@@ -118,6 +118,9 @@ def parse_query(query: bytes) -> dict[str, str]:
     return params
 
 
+FLAG_WORDS: Final = {"true": True, "1": True, "false": False, "0": False}
+"""The values of a parameter that is true or false."""
+
 _CACHED_QUERY_BYTES: Final = 256
 # Publishers repeat the same query. The result is shared and therefore read-only.
 _parse_cached: Final = lru_cache(maxsize=1024)(parse_query)

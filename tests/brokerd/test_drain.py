@@ -123,7 +123,7 @@ def test_a_drained_node_refuses_publishes_after_its_data_path_was_away(broker: A
         if began_before:
             drain(broker)
         broker.data_path.rename(away)
-        wait_until(lambda: "moved" in broker.stats()["health"] or "not the directory" in broker.stats()["health"])
+        wait_until(lambda: "the data path is not the directory that was opened" in broker.stats()["health"])
         if not began_before:
             drain(broker)
         away.rename(broker.data_path)
