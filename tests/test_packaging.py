@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import marshal
 import os
 import re
 import shutil
@@ -84,7 +85,8 @@ def required(names: set[str]) -> tuple[set[str], set[str]]:
         seen.add((name, frozenset(wanted.extras)))
         if name in PACKAGES:
             ours.add(name)
-            lines = project(name)["dependencies"]
+            optional = project(name).get("optional-dependencies", {})
+            lines = project(name)["dependencies"] + [line for extra in wanted.extras for line in optional[extra]]
         else:
             others.add(name)
             assert wanted.specifier.contains(metadata.version(name), prereleases=True), f"{wanted} and constraints.txt"
@@ -333,12 +335,59 @@ def test_client_and_daemons_work_together(install, tmp_path):
         addresses = dict(wait_for(r"(TCP|HTTP): listening on (\S+)").groups() for _ in range(2))
         assert get(f"http://{addresses['HTTP']}/ping") == b"OK"
         assert client.python(PRODUCE_AND_CONSUME, addresses["TCP"]) == "hello\n"
-        topics = client.run("nsq", "topics", f"--nsqd-http-address={addresses['HTTP']}")
+        nodes = f"--nsqd-http-address={addresses['HTTP']}"
+        assert '"greetings"' in client.run("nsq", "topics", "--json", nodes).stdout
+        refused = client.run("nsq", "topics", nodes)
+        assert (refused.returncode, refused.stderr) == (
+            1,
+            "nsq topics: tables need rich: pip install 'nsq-client[tools]'; --json prints without it\n",
+        )
+        topics = install("nsq-client[tools]").run("nsq", "topics", nodes)
         assert "greetings" in topics.stdout, topics.stderr
         published = client.run("to_nsq", "--topic=lines", f"--nsqd-tcp-address={addresses['TCP']}", input="a line\n")
         assert published.returncode == 0, published.stderr
         tail = client.run("nsq_tail", "--topic=lines", "--n=1", f"--nsqd-tcp-address={addresses['TCP']}")
         assert "a line" in tail.stdout
+
+
+def test_the_client_takes_30_megabytes_at_most(install):
+    """With its requirements and their bytecode."""
+    client = install("nsq-client")
+    folders = [*(client.folder / "environment").glob("lib/python*/site-packages"), client.folder / "third-parties"]
+    assert sum(size_of(folder) for folder in folders) <= 30_000_000
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of all files below ``folder``, with bytecode of all modules, those that links lead to included."""
+    sources = {Path(entry.path).resolve() for entry in walk(folder)}
+    return sum(file.stat().st_size for file in sources if "__pycache__" not in file.parts) + sum(
+        len(marshal.dumps(compile(file.read_bytes(), str(file), "exec"))) + 16
+        for file in sources
+        if file.suffix == ".py"
+    )
+
+
+def walk(folder: Path) -> Iterator[os.DirEntry[str]]:
+    """All files below ``folder``, through links to folders."""
+    for entry in os.scandir(folder):
+        if entry.is_dir():
+            yield from walk(Path(entry.path))
+        else:
+            yield entry
+
+
+def test_every_tool_explains_itself_without_extras(install):
+    """``--help`` needs neither rich nor uvloop, and a table says what to install."""
+    client = install("nsq-client")
+    assert not client.has("rich")
+    assert not client.has("uvloop")
+    for script in (*project("nsq-client")["scripts"], "nsq"):
+        shown = client.run(script, "--help")
+        assert (shown.returncode, shown.stderr) == (0, ""), script
+        assert "usage" in shown.stdout.lower(), script
+    for subcommand in ("topics", "channels", "nodes", "policies", "messages", "pub", "tail", "stat"):
+        shown = client.run("nsq", subcommand, "--help")
+        assert (shown.returncode, shown.stderr) == (0, ""), subcommand
 
 
 def test_the_registry_serves(install):
