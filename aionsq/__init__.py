@@ -16,10 +16,13 @@ from aionsq.errors import (
     ConnectionLost,
     ConsumerStopped,
     HTTPFailed,
+    InvalidArgument,
     ProducerClosed,
     ProducerFull,
     PublishTimedOut,
     Refused,
+    TLSRequired,
+    WrongType,
 )
 from aionsq.lookup import Lookup
 from aionsq.message import Message
@@ -27,9 +30,14 @@ from aionsq.node import Node
 from aionsq.options import ConnectionOptions, ConsumerOptions, ProducerOptions, with_text, with_texts
 from aionsq.producer import Producer
 from aionsq.publish import Ids
+from nsqwire.errors import BadBody, BadChannel, BadMessage, BadTopic, Invalid, NSQError
 
 __all__ = [
     "BackoffStrategy",
+    "BadBody",
+    "BadChannel",
+    "BadMessage",
+    "BadTopic",
     "BlockingProducer",
     "ClientError",
     "ConnectFailed",
@@ -40,8 +48,11 @@ __all__ = [
     "ConsumerStopped",
     "HTTPFailed",
     "Ids",
+    "Invalid",
+    "InvalidArgument",
     "Lookup",
     "Message",
+    "NSQError",
     "Node",
     "Producer",
     "ProducerClosed",
@@ -49,6 +60,8 @@ __all__ = [
     "ProducerOptions",
     "PublishTimedOut",
     "Refused",
+    "TLSRequired",
+    "WrongType",
     "with_text",
     "with_texts",
 ]

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
+
+from aionsq.errors import InvalidArgument, WrongType
+from nsqcluster.addresses import base_url
 
 
 def is_unix_path(address: str) -> bool:
@@ -11,21 +15,21 @@ def is_unix_path(address: str) -> bool:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Split ``host:port`` or ``[v6]:port``. Raises ValueError, whose text contains the address."""
+    """Split ``host:port`` or ``[v6]:port``. Raises InvalidArgument, whose text contains the address."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ValueError(f"{address!r} is not host:port")
+        raise InvalidArgument(f"{address!r} is not host:port")
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 
 def check_address(address: str) -> None:
-    """Raise ValueError unless the address is ``host:port`` or the path of a Unix socket."""
+    """Raise InvalidArgument unless the address is ``host:port`` or the path of a Unix socket."""
     if not is_unix_path(address):
         split_address(address)
 
 
 def local_address(text: str) -> tuple[str, int] | None:
-    """Parse a local address, an IP address with or without a port; an empty text gives None. Raises ValueError."""
+    """Parse a local address, an IP address with or without a port; an empty text gives None. Raises InvalidArgument."""
     if not text:
         return None
     host, colon, port = text.rpartition(":")
@@ -37,5 +41,24 @@ def local_address(text: str) -> tuple[str, int] | None:
         if not port.isascii() or not port.isdecimal() or int(port) > 65535:
             raise ValueError
     except ValueError:
-        raise ValueError(f"invalid local_addr ! {text!r} is not an IP address with or without a port") from None
+        raise InvalidArgument(f"invalid local_addr ! {text!r} is not an IP address with or without a port") from None
     return host, int(port)
+
+
+def address_list(given: str | Sequence[str], name: str) -> list[str]:
+    """Return one address or a sequence of them as a list, each once. ``name`` is the argument's.
+
+    Raises WrongType for anything else.
+    """
+    addresses = [given] if isinstance(given, str) else given
+    if not isinstance(addresses, Sequence) or not all(isinstance(address, str) for address in addresses):
+        raise WrongType(f"{name} is an address or a sequence of addresses, not {given!r}")
+    return list(dict.fromkeys(addresses))
+
+
+def http_url(address: str) -> str:
+    """Return an HTTP address, ``host:port`` or a URL, as a URL without a trailing slash. Raises InvalidArgument."""
+    try:
+        return base_url(address)
+    except ValueError as error:
+        raise InvalidArgument(str(error)) from None

@@ -9,17 +9,22 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
+from concurrent.futures import TimeoutError as FuturesTimeout
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
 from typing import Self
 
-from aionsq.errors import ProducerClosed
+from aionsq.arguments import check_timeout
+from aionsq.errors import ProducerClosed, PublishTimedOut
 from aionsq.options import ProducerOptions
 from aionsq.producer import Body, Producer
 from aionsq.publish import Ids
 
 CLOSE_SECONDS = 5.0
+DEFAULT_TIMEOUT = timedelta(seconds=5)
+LATE_SECONDS = 0.25
+"""How much longer than its timeout a call waits for the exception of the other thread, which says more."""
 
 
 class BlockingProducer:
@@ -30,15 +35,28 @@ class BlockingProducer:
 
     Any number of threads may use one object, and it may be a global variable of a module. The first publish opens the
     connection, in a separate thread that runs an event loop; later publishes reuse it. The methods raise the exceptions
-    that the futures of Producer have. Each call takes at most ``timeout``, by default the option ``publish_timeout``.
+    that the futures of Producer have.
+
+    Each call ends within ``timeout``: that of the call, else that of the object, 5 seconds by default, so that a web
+    view does not wait for the 30 seconds of the option ``publish_timeout``. If that option is shorter, it counts. A
+    call that ends so raises PublishTimedOut.
+
     After ``os.fork`` the child opens its own connection with its next publish, and the parent keeps its connection, so
     the object may be created before a server such as gunicorn forks its workers.
     """
 
-    def __init__(self, nsqd_tcp_addresses: str | Sequence[str], options: ProducerOptions | None = None) -> None:
-        """Does not connect yet. Raises ValueError for invalid addresses, as Producer does."""
+    def __init__(
+        self,
+        nsqd_tcp_addresses: str | Sequence[str],
+        options: ProducerOptions | None = None,
+        *,
+        timeout: timedelta = DEFAULT_TIMEOUT,
+    ) -> None:
+        """Does not connect yet. Raises InvalidArgument and WrongType, as Producer does."""
         self._make: Callable[[], Producer] = partial(Producer, nsqd_tcp_addresses, options)
-        self._make()  # raises ValueError for an invalid address now
+        self._make()  # raises what is wrong with the arguments now
+        check_timeout(timeout)
+        self._timeout = min(timeout, (options or ProducerOptions()).publish_timeout)
         self._closed = False
         self._lock = threading.Lock()
         self._worker: _Worker | None = None
@@ -54,15 +72,18 @@ class BlockingProducer:
 
     def pub(self, topic: str, body: Body, *, timeout: timedelta | None = None) -> Ids:
         """Publish a message, and return its id; see :meth:`Producer.pub`."""
-        return self._wait(lambda producer: producer.pub(topic, body, timeout=timeout))
+        within = self._within(timeout)
+        return self._wait(within, lambda producer: producer.pub(topic, body, timeout=within))
 
     def mpub(self, topic: str, bodies: Sequence[Body], *, timeout: timedelta | None = None) -> Ids:
         """Publish several messages, all or none, and return their ids; see :meth:`Producer.mpub`."""
-        return self._wait(lambda producer: producer.mpub(topic, bodies, timeout=timeout))
+        within = self._within(timeout)
+        return self._wait(within, lambda producer: producer.mpub(topic, bodies, timeout=within))
 
     def dpub(self, topic: str, delay: timedelta, body: Body, *, timeout: timedelta | None = None) -> Ids:
         """Publish a deferred message, and return its id; see :meth:`Producer.dpub`."""
-        return self._wait(lambda producer: producer.dpub(topic, delay, body, timeout=timeout))
+        within = self._within(timeout)
+        return self._wait(within, lambda producer: producer.dpub(topic, delay, body, timeout=within))
 
     def close(self) -> None:
         """Wait for the publishes of other threads, then close the connection. Later publishes raise ProducerClosed."""
@@ -72,7 +93,13 @@ class BlockingProducer:
         if worker is not None:
             worker.stop()
 
-    def _wait(self, publish: Callable[[Producer], asyncio.Future[Ids]]) -> Ids:
+    def _within(self, timeout: timedelta | None) -> timedelta:
+        if timeout is None:
+            return self._timeout
+        check_timeout(timeout)
+        return timeout
+
+    def _wait(self, within: timedelta, publish: Callable[[Producer], asyncio.Future[Ids]]) -> Ids:
         with self._lock:
             if self._closed:
                 raise ProducerClosed("the producer was closed; not stored")
@@ -80,7 +107,12 @@ class BlockingProducer:
                 self._worker = _Worker(self._make)
             answer = self._worker.submit(publish)
         try:
-            return answer.result()
+            return answer.result(within.total_seconds() + LATE_SECONDS)
+        except FuturesTimeout:  # the thread is stuck, or starved by other threads
+            answer.cancel()
+            raise PublishTimedOut(
+                f"no answer within {within.total_seconds():g}s; the message may or may not be stored"
+            ) from None
         except CancelledError:
             raise ProducerClosed("the producer was closed") from None
 

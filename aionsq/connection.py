@@ -92,7 +92,10 @@ class Connection(asyncio.BufferedProtocol):
         topic: str | None = None,
         channel: str | None = None,
     ) -> tuple[Connection, Negotiated]:
-        """Connect, identify and, given a topic and a channel, subscribe. Raises ConnectFailed, ValueError (address)."""
+        """Connect, identify and, given a topic and a channel, subscribe.
+
+        Raises ConnectFailed and, for the address, InvalidArgument.
+        """
         check_address(address)
         self = cls(address, options, owner, Handshake(options, topic, channel))
         try:

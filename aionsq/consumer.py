@@ -11,17 +11,17 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
-from aionsq.addresses import check_address
+from aionsq.addresses import address_list, check_address, http_url
+from aionsq.arguments import check_name, check_options
 from aionsq.arrivals import Arrivals, Iteration
 from aionsq.backoff import Backoff, Outcome, State
-from aionsq.errors import ConnectFailed, ConsumerStopped
+from aionsq.errors import ConnectFailed, ConsumerStopped, InvalidArgument
 from aionsq.lookup import Lookup
 from aionsq.membership import Membership
 from aionsq.message import Message
 from aionsq.options import ConsumerOptions
 from aionsq.ready import Distribution, ReadyCount
 from aionsq.subscription import Subscription
-from nsqcluster.addresses import base_url
 from nsqwire.errors import BadChannel, BadTopic
 from nsqwire.names import is_valid_name
 from nsqwire.units import Seconds
@@ -51,8 +51,8 @@ class Consumer:
         topic: str,
         channel: str,
         *,
-        nsqd_tcp_addresses: Sequence[str] = (),
-        lookupd_http_addresses: Sequence[str] = (),
+        nsqd_tcp_addresses: str | Sequence[str] = (),
+        lookupd_http_addresses: str | Sequence[str] = (),
         lookupd_tls: ssl.SSLContext | None = None,
         options: ConsumerOptions | None = None,
         give_up: Handler | None = None,
@@ -60,18 +60,24 @@ class Consumer:
         """``lookupd_tls`` is for nsqlookupds over HTTPS; by default the system's certificate authorities are trusted.
         ``give_up`` is called with a message delivered more than ``max_attempts`` times, which is then finished.
 
-        Raises BadTopic, BadChannel and, for an invalid or missing address, ValueError.
+        Raises BadTopic, BadChannel and, for an address that is invalid or missing, or a file for TLS that cannot be
+        used, InvalidArgument. Raises WrongType for arguments of other types.
         """
+        check_name(topic, "topic")
+        check_name(channel, "channel")
+        check_options(options, ConsumerOptions)
         if not is_valid_name(topic):
             raise BadTopic(f"topic name {topic!r} is not valid")
         if not is_valid_name(channel):
             raise BadChannel(f"channel name {channel!r} is not valid")
         if not nsqd_tcp_addresses and not lookupd_http_addresses:
-            raise ValueError("a consumer needs the address of an nsqd or of an nsqlookupd")
-        for address in nsqd_tcp_addresses:
+            raise InvalidArgument("a consumer needs the address of an nsqd or of an nsqlookupd")
+        self._direct = address_list(nsqd_tcp_addresses, "nsqd_tcp_addresses")
+        self._lookup_addresses = address_list(lookupd_http_addresses, "lookupd_http_addresses")
+        for address in self._direct:
             check_address(address)
-        for address in lookupd_http_addresses:
-            base_url(address)
+        for address in self._lookup_addresses:
+            http_url(address)
         self.topic = topic
         self.channel = channel
         self.messages_received = 0
@@ -79,8 +85,8 @@ class Consumer:
         self.messages_requeued = 0
         self.trial: int | None = None
         self._options = options or ConsumerOptions()
-        self._direct = list(dict.fromkeys(nsqd_tcp_addresses))
-        self._lookup_addresses = list(dict.fromkeys(lookupd_http_addresses))
+        if self._options.tls_v1:
+            self._options.ssl_context()  # raises InvalidArgument now, not when it connects
         self._lookupd_tls = lookupd_tls
         self._lookup: Lookup | None = None
         self._give_up = give_up
@@ -204,13 +210,16 @@ class Consumer:
                 await self.stop(timedelta(0))
 
     def change_max_in_flight(self, max_in_flight: int) -> None:
-        """Apply a new maximum at once; 0 pauses the consumer. Raises ValueError for a negative number."""
+        """Apply a new maximum at once; 0 pauses the consumer. Raises InvalidArgument for a negative number."""
         if max_in_flight < 0:
-            raise ValueError(f"max_in_flight {max_in_flight} is less than 0")
+            raise InvalidArgument(f"max_in_flight {max_in_flight} is less than 0")
         self._send_ready(self._distribution.change_max_in_flight(max_in_flight, self._now()))
 
     async def connect_to_nsqd(self, address: str) -> None:
-        """Connect to one more nsqd and stay connected. Raises ConnectFailed, ConsumerStopped, ValueError (address)."""
+        """Connect to one more nsqd and stay connected.
+
+        Raises ConnectFailed, ConsumerStopped and, for the address, InvalidArgument.
+        """
         check_address(address)
         self._refuse_unless_running()
         await self._membership.add(address)
@@ -218,14 +227,14 @@ class Consumer:
     def disconnect_from_nsqd(self, address: str) -> None:
         """Disconnect from an nsqd once its messages are answered.
 
-        If an nsqlookupd lists the nsqd, the next poll connects to it again. Raises ValueError if the consumer is
+        If an nsqlookupd lists the nsqd, the next poll connects to it again. Raises InvalidArgument if the consumer is
         neither connected to it nor trying to connect.
         """
         self._membership.remove(address)
 
     async def connect_to_nsqlookupd(self, address: str) -> None:
-        """Query one more nsqlookupd from now on. Raises ConsumerStopped, ValueError (address)."""
-        base_url(address)
+        """Query one more nsqlookupd from now on. Raises ConsumerStopped, InvalidArgument (address)."""
+        http_url(address)
         self._refuse_unless_running()
         if self._lookup is None:
             await self._discover([address])
@@ -234,9 +243,9 @@ class Consumer:
             self._membership.poll_soon()
 
     def disconnect_from_nsqlookupd(self, address: str) -> None:
-        """Stop querying an nsqlookupd. Raises ValueError for an unknown address and for the last nsqlookupd."""
+        """Stop querying an nsqlookupd. Raises InvalidArgument for an unknown address and for the last nsqlookupd."""
         if self._lookup is None:
-            raise ValueError(f"nsqlookupd {address} is not one of the consumer's")
+            raise InvalidArgument(f"nsqlookupd {address} is not one of the consumer's")
         self._lookup.remove(address)
 
     @property

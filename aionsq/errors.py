@@ -1,14 +1,25 @@
-"""The client's exceptions, all derived from :class:`ClientError`.
+"""The client's exceptions. ``except NSQError`` catches every exception that the client raises.
 
-Arguments that violate NSQ's rules raise nsqwire's errors (``BadTopic``, ``BadChannel``, ``BadMessage``) before anything
-is sent, because nsqd closes the connection after it has refused such arguments.
+Names, bodies and delays that violate NSQ's rules raise nsqwire's errors (``BadTopic``, ``BadChannel``, ``BadMessage``,
+``BadBody``, ``Invalid``) before anything is sent, because nsqd closes the connection after it has refused them. All
+others are derived from :class:`ClientError`, which is an ``NSQError`` too.
 """
 
 from __future__ import annotations
 
+from nsqwire.errors import NSQError
 
-class ClientError(Exception):
-    """Base of the client's errors."""
+
+class ClientError(NSQError):
+    """Base of the client's own errors."""
+
+
+class InvalidArgument(ClientError, ValueError):
+    """An address, an option or another argument has a value that it cannot have; nothing was sent."""
+
+
+class WrongType(ClientError, TypeError):
+    """An argument has a type that it cannot have, such as a ``str`` as the body of a message; nothing was sent."""
 
 
 class ConnectFailed(ClientError):
@@ -35,6 +46,22 @@ class Refused(ClientError):
     def __init__(self, frame: str) -> None:
         super().__init__(frame)
         self.code, _, self.text = frame.partition(" ")
+
+
+class TLSRequired(Refused):
+    """nsqd takes commands over TLS only, and the option ``tls_v1`` is not set. Nothing was stored."""
+
+    def __init__(self, address: str, frame: str) -> None:
+        super().__init__(frame)
+        self.address = address
+
+    def __str__(self) -> str:
+        return f"nsqd {self.address} requires TLS: set the option tls_v1 ({self.args[0]})"
+
+    @staticmethod
+    def is_meant_by(frame: str) -> bool:
+        """Whether nsqd says so in this error frame."""
+        return frame.startswith("E_INVALID ") and frame.endswith("(TLS required)")
 
 
 class PublishTimedOut(ClientError):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from aionsq.errors import Refused
+from aionsq.errors import Refused, TLSRequired
 from aionsq.options import ConnectionOptions
 from nsqwire import encoding, frame
 
@@ -80,9 +80,10 @@ class Handshake:
         if frame_type == frame.RESPONSE and data == frame.HEARTBEAT:
             return [Send(encoding.NOP)]
         if frame_type == frame.ERROR:
-            raise HandshakeFailed(f"{self._expects} was refused: {data.decode(errors='replace')}") from Refused(
-                data.decode(errors="replace")
-            )
+            text = data.decode(errors="replace")
+            if TLSRequired.is_meant_by(text):
+                raise HandshakeFailed(f"nsqd requires TLS: set the option tls_v1 ({text})") from Refused(text)
+            raise HandshakeFailed(f"{self._expects} was refused: {text}") from Refused(text)
         if frame_type != frame.RESPONSE:
             raise HandshakeFailed(f"unexpected frame of type {frame_type} instead of the response to {self._expects}")
         if self._expects == "IDENTIFY":

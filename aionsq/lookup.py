@@ -9,10 +9,11 @@ from datetime import timedelta
 from operator import attrgetter
 from typing import Any
 
-from aionsq.errors import HTTPFailed
+from aionsq.addresses import address_list, http_url
+from aionsq.errors import HTTPFailed, InvalidArgument
 from aionsq.http import DEFAULT_TIMEOUT, HTTPClient, http_failed
 from nsqcluster import Producer, reads
-from nsqcluster.addresses import base_url, host_port
+from nsqcluster.addresses import host_port
 from nsqcluster.discovery import names_of, nodes_of
 from nsqcluster.producers import Producers as Listed
 from nsqcluster.reads import Answers
@@ -62,35 +63,36 @@ class Lookup(HTTPClient):
 
     def __init__(
         self,
-        addresses: Sequence[str],
+        addresses: str | Sequence[str],
         *,
         timeout: timedelta = DEFAULT_TIMEOUT,
         connect_timeout: timedelta | None = None,
         headers: Mapping[str, str] | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """``addresses`` are ``host:port`` or URLs. Raises ValueError for an invalid address, and if there is none.
+        """``addresses`` are ``host:port`` or URLs. Raises InvalidArgument for an invalid address, and if there is none.
 
         ``tls`` is for HTTPS; by default the system's certificate authorities are trusted.
         """
-        if not addresses:
-            raise ValueError("no nsqlookupd address")
-        self._urls = list(dict.fromkeys(map(base_url, addresses)))
+        given = address_list(addresses, "addresses")
+        if not given:
+            raise InvalidArgument("no nsqlookupd address")
+        self._urls = list(dict.fromkeys(map(http_url, given)))
         super().__init__(timeout, connect_timeout, headers, tls)
 
     def add(self, address: str) -> None:
-        """Query one more nsqlookupd from now on. Raises ValueError for an invalid address."""
-        url = base_url(address)
+        """Query one more nsqlookupd from now on. Raises InvalidArgument for an invalid address."""
+        url = http_url(address)
         if url not in self._urls:
             self._urls.append(url)
 
     def remove(self, address: str) -> None:
-        """Stop querying an nsqlookupd. Raises ValueError for an unknown address and for the last one."""
-        url = base_url(address)
+        """Stop querying an nsqlookupd. Raises InvalidArgument for an unknown address and for the last one."""
+        url = http_url(address)
         if url not in self._urls:
-            raise ValueError(f"nsqlookupd {address} is not one of this client's")
+            raise InvalidArgument(f"nsqlookupd {address} is not one of this client's")
         if len(self._urls) == 1:
-            raise ValueError(f"nsqlookupd {address} is the only one and cannot be removed")
+            raise InvalidArgument(f"nsqlookupd {address} is the only one and cannot be removed")
         self._urls.remove(url)
 
     async def producers(self, topic: str) -> Producers:

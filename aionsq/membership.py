@@ -8,7 +8,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 
 from aionsq.discovery import Discovery
-from aionsq.errors import ConnectFailed
+from aionsq.errors import ConnectFailed, InvalidArgument
 from aionsq.lookup import Lookup
 from aionsq.options import ConsumerOptions
 from aionsq.reconnect import Reconnect
@@ -68,9 +68,9 @@ class Membership:
             raise failure
 
     def remove(self, address: str) -> None:
-        """Disconnect from an nsqd once its messages are answered. Raises ValueError for an unknown address."""
+        """Disconnect from an nsqd once its messages are answered. Raises InvalidArgument for an unknown address."""
         if address not in self._keepers:
-            raise ValueError(f"not connected to nsqd {address}")
+            raise InvalidArgument(f"not connected to nsqd {address}")
         if address in self._direct:
             self._direct.remove(address)
         self._discovery.forget(address)

@@ -6,10 +6,10 @@ import ssl
 from datetime import timedelta
 from typing import Literal
 
+from aionsq.addresses import http_url
 from aionsq.http import DEFAULT_TIMEOUT, HTTPClient, failures
 from nsqcluster import Action, NodeInfo, NodeStats, publishing, reads
 from nsqcluster.actions import perform_on_node
-from nsqcluster.addresses import base_url
 
 Verb = Literal["create", "delete", "empty", "pause", "unpause"]
 
@@ -25,12 +25,12 @@ class Node(HTTPClient):
         connect_timeout: timedelta | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """Raises ValueError for an address that is neither ``host:port`` nor a URL.
+        """Raises InvalidArgument for an address that is neither ``host:port`` nor a URL.
 
         ``tls`` is for an nsqd that requires HTTPS; by default the system's certificate authorities are trusted.
         """
         self.address = address
-        self._url = base_url(address)
+        self._url = http_url(address)
         super().__init__(timeout, connect_timeout, tls=tls)
 
     async def ping(self) -> str:

@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 
 from aionsq.addresses import local_address
 from aionsq.backoff import STRATEGIES, BackoffStrategy
-from nsqcluster.tls import load_client_certificate
+from aionsq.errors import InvalidArgument
+from nsqcluster.tls import UnusableFile, new_tls_context
 from nsqdaemon.declaration import Declaration, shown_value, value_from_text
 from nsqdaemon.settings import Settings, declarations, setting
 from nsqwire.frame import DEFAULT_MAX_FRAME_BYTES
@@ -33,6 +34,7 @@ _TLS_VERSIONS = {
     "tls1.2": ssl.TLSVersion.TLSv1_2,
     "tls1.3": ssl.TLSVersion.TLSv1_3,
 }
+_TLS_FILES = {"root-ca-file": "tls_root_ca_file", "cert": "tls_cert", "key": "tls_key"}
 
 
 def _hostname() -> str:
@@ -49,7 +51,7 @@ def _user_agent() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionOptions(Settings, env="AIONSQ_"):
-    """Options of every connection to nsqd. The constructor raises ValueError for an option that is out of range."""
+    """Options of every connection to nsqd. The constructor raises InvalidArgument for a value that is out of range."""
 
     dial_timeout: timedelta = setting("1s", "Timeout for connecting.", min="1ms")
     read_timeout: timedelta = setting(
@@ -89,11 +91,11 @@ class ConnectionOptions(Settings, env="AIONSQ_"):
             _check(name, declaration, getattr(self, name))
         if self.heartbeat_interval > self.read_timeout:
             shown = f"{shown_value(self.heartbeat_interval)} > read_timeout {shown_value(self.read_timeout)}"
-            raise ValueError(f"invalid heartbeat_interval ! {shown}")
+            raise InvalidArgument(f"invalid heartbeat_interval ! {shown}")
         if self.heartbeat_interval < _MS and self.heartbeat_interval != -_MS:
-            raise ValueError(f"invalid heartbeat_interval ! {shown_value(self.heartbeat_interval)} < 1ms")
+            raise InvalidArgument(f"invalid heartbeat_interval ! {shown_value(self.heartbeat_interval)} < 1ms")
         if self.deflate and self.snappy:
-            raise ValueError("invalid snappy ! not together with deflate: a connection has one compression")
+            raise InvalidArgument("invalid snappy ! not together with deflate: a connection has one compression")
         local_address(self.local_addr)
 
     @property
@@ -127,16 +129,19 @@ class ConnectionOptions(Settings, env="AIONSQ_"):
         }
 
     def ssl_context(self) -> ssl.SSLContext:
-        """The TLS context. Raises OSError if a file cannot be read, or is a key under a passphrase."""
-        context = ssl.create_default_context(cafile=self.tls_root_ca_file or None)
+        """The TLS context. Raises InvalidArgument, which names the file that cannot be used."""
+        try:
+            context = new_tls_context(
+                root_ca_file=self.tls_root_ca_file,
+                cert=self.tls_cert,
+                key=self.tls_key,
+                skip_verify=self.tls_insecure_skip_verify,
+            )
+        except UnusableFile as error:
+            raise InvalidArgument(f"invalid {_TLS_FILES[error.kind]} ! {error}") from None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # the user chose the old version explicitly
             context.minimum_version = _TLS_VERSIONS[self.tls_min_version]
-        if self.tls_cert:
-            load_client_certificate(context, self.tls_cert, self.tls_key)
-        if self.tls_insecure_skip_verify:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
         return context
 
 
@@ -209,7 +214,7 @@ class ConsumerOptions(ConnectionOptions, env="AIONSQ_"):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.has_heartbeats:
-            raise ValueError("invalid heartbeat_interval ! a consumer requires heartbeats")
+            raise InvalidArgument("invalid heartbeat_interval ! a consumer requires heartbeats")
 
     @property
     def max_frame_bytes(self) -> int:
@@ -244,7 +249,7 @@ def with_texts(options: O, texts: Iterable[tuple[str, str | None]]) -> O:
 
     ``-`` and ``_`` in a name are equivalent. Durations are in Go's format (``1m30s``) or whole milliseconds. None, for
     an option without a value, means true. As in go-nsq, producers and consumers accept the same names: an option of
-    consumers is checked in a producer's options and has no effect there. Raises ValueError, with a message for the
+    consumers is checked in a producer's options and has no effect there. Raises InvalidArgument, with a message for the
     user, for an unknown name, an invalid value or a value out of range.
     """
     changes: dict[str, Any] = {}
@@ -254,7 +259,7 @@ def with_texts(options: O, texts: Iterable[tuple[str, str | None]]) -> O:
         field = _ALIASES.get(field, field)
         declaration = own.get(field) or declarations(ConsumerOptions).get(field)
         if declaration is None:
-            raise ValueError(f"invalid option {field}")
+            raise InvalidArgument(f"invalid option {field}")
         value = _value(field, declaration, text)
         _check(field, declaration, value)
         if field in own:
@@ -288,15 +293,15 @@ def _value(name: str, declaration: Declaration, text: str | None) -> Any:
             raise ValueError(f"{text!r} is not a number")
     except (ValueError, OverflowError) as error:
         shown = "true" if text is None else text
-        raise ValueError(f"failed to coerce option {name} ({shown}) - {error}") from None
+        raise InvalidArgument(f"failed to coerce option {name} ({shown}) - {error}") from None
     return value
 
 
 def _check(name: str, declaration: Declaration, value: Any) -> None:
-    """Raise ValueError if the value is out of range."""
+    """Raise InvalidArgument if the value is out of range."""
     if declaration.min is not None and value < declaration.min:
-        raise ValueError(f"invalid {name} ! {shown_value(value)} < {shown_value(declaration.min)}")
+        raise InvalidArgument(f"invalid {name} ! {shown_value(value)} < {shown_value(declaration.min)}")
     if declaration.max is not None and value > declaration.max:
-        raise ValueError(f"invalid {name} ! {shown_value(value)} > {shown_value(declaration.max)}")
+        raise InvalidArgument(f"invalid {name} ! {shown_value(value)} > {shown_value(declaration.max)}")
     if declaration.choices and isinstance(value, str) and value not in declaration.choices:
-        raise ValueError(f"invalid {name} ! {value!r} is not one of {', '.join(declaration.choices)}")
+        raise InvalidArgument(f"invalid {name} ! {value!r} is not one of {', '.join(declaration.choices)}")

@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Protocol
 
 from aionsq.connection import WRITE_BYTES, Connection
-from aionsq.errors import ConnectFailed, ConnectionLost, Refused
+from aionsq.errors import ConnectFailed, ConnectionLost, Refused, TLSRequired
 from aionsq.options import ProducerOptions
 from aionsq.publish import Publish
 from aionsq.reconnect import Reconnect
@@ -190,11 +190,12 @@ class Outlet:
             count = self._counts.popleft()
             if text.endswith(DRAINED):
                 self._is_drained = True  # it has stored none of them, so they are sent to others, or here later
-            elif count > 1 and text.startswith(_OF_THEIR_SIZE):
+            elif count > 1 and text.startswith(_OF_THEIR_SIZE) and not TLSRequired.is_meant_by(text):
                 self._part(count, text)
             else:
+                error = TLSRequired(self.address, text) if TLSRequired.is_meant_by(text) else Refused(text)
                 for _ in range(count):
-                    self.sent.popleft().end(Refused(text))
+                    self.sent.popleft().end(error)
         else:
             log.warning("nsqd %s: unexpected frame of type %d: %s", self.address, frame_type, text)
         if self.connection is not None:

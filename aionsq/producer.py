@@ -11,8 +11,16 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
-from aionsq.addresses import check_address
-from aionsq.errors import ConnectFailed, ConnectionLost, ProducerClosed, ProducerFull, PublishTimedOut
+from aionsq.addresses import address_list, check_address
+from aionsq.arguments import body_bytes, check_bodies, check_delay, check_name, check_options, check_timeout
+from aionsq.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    InvalidArgument,
+    ProducerClosed,
+    ProducerFull,
+    PublishTimedOut,
+)
 from aionsq.options import ProducerOptions
 from aionsq.outlet import Outlet
 from aionsq.publish import Ids, Publish
@@ -59,14 +67,18 @@ class Producer:
     """
 
     def __init__(self, nsqd_tcp_addresses: str | Sequence[str], options: ProducerOptions | None = None) -> None:
-        """Raises ValueError if there is no address, or if one is neither ``host:port`` nor a Unix socket's path."""
-        given = [nsqd_tcp_addresses] if isinstance(nsqd_tcp_addresses, str) else nsqd_tcp_addresses
-        addresses = list(dict.fromkeys(given))
+        """Raises InvalidArgument if there is no address, if one is neither ``host:port`` nor a Unix socket's path, and
+        if a file of the options for TLS cannot be used. Raises WrongType for arguments of other types.
+        """
+        check_options(options, ProducerOptions)
+        addresses = address_list(nsqd_tcp_addresses, "nsqd_tcp_addresses")
         if not addresses:
-            raise ValueError("a producer needs the address of an nsqd")
+            raise InvalidArgument("a producer needs the address of an nsqd")
         for address in addresses:
             check_address(address)
         self._options = options or ProducerOptions()
+        if self._options.tls_v1:
+            self._options.ssl_context()  # raises InvalidArgument now, not when it connects
         self._timeout_s = self._options.publish_timeout.total_seconds()
         self._stalled_after_s = self._options.stalled_after.total_seconds()
         self._in_turn = self._options.nsqd_choice == "round_robin"
@@ -138,10 +150,10 @@ class Producer:
             self._timer.cancel()
 
     def pub(self, topic: str, body: Body, *, timeout: timedelta | None = None) -> asyncio.Future[Ids]:
-        """Publish a message of 1 to ``max_msg_size`` bytes. Raises TypeError if the body is not bytes."""
-        line = self._pub_lines.get(topic)
+        """Publish a message of 1 to ``max_msg_size`` bytes. Raises WrongType if the body is not bytes."""
+        line = self._pub_lines.get(topic) if type(topic) is str else None
         if type(body) is not bytes:
-            body = memoryview(body).tobytes()
+            body = body_bytes(body)
         size = len(body)
         if line is None or not 0 < size <= self._max_msg_size:
             try:
@@ -152,8 +164,9 @@ class Producer:
         return self._publish(line, _length(size) + body, timeout)
 
     def mpub(self, topic: str, bodies: Sequence[Body], *, timeout: timedelta | None = None) -> asyncio.Future[Ids]:
-        """Publish several messages atomically: all are stored, or none. Raises TypeError if a body is not bytes."""
-        given = [body if type(body) is bytes else memoryview(body).tobytes() for body in bodies]
+        """Publish several messages atomically: all are stored, or none. Raises WrongType if a body is not bytes."""
+        check_bodies(bodies)
+        given = [body if type(body) is bytes else body_bytes(body) for body in bodies]
         sizes = list(map(len, given))
         try:
             line = self._pub_line(topic)
@@ -174,8 +187,12 @@ class Producer:
     def dpub(
         self, topic: str, delay: timedelta, body: Body, *, timeout: timedelta | None = None
     ) -> asyncio.Future[Ids]:
-        """Publish a message that is delivered after ``delay`` (0 to ``max_req_timeout``) at the earliest."""
-        body = memoryview(body).tobytes()
+        """Publish a message that is delivered after ``delay`` (0 to ``max_req_timeout``) at the earliest.
+
+        Raises WrongType if the delay is not a timedelta, or the body is not bytes.
+        """
+        check_delay(delay)
+        body = body_bytes(body)
         try:
             self._pub_line(topic)
             self._check_size(len(body))
@@ -217,7 +234,8 @@ class Producer:
     # --- inside ---
 
     def _pub_line(self, topic: str) -> bytes:
-        """Return ``PUB <topic>\\n``, cached. Raises BadTopic."""
+        """Return ``PUB <topic>\\n``, cached. Raises BadTopic, WrongType."""
+        check_name(topic, "topic")
         line = self._pub_lines.get(topic)
         if line is None:
             if not is_valid_name(topic):
@@ -236,6 +254,8 @@ class Producer:
     def _publish(self, line: bytes, data: bytes, timeout: timedelta | None) -> asyncio.Future[Ids]:
         if self._closed:
             return _failed(ProducerClosed("the producer was closed; not stored"))
+        if timeout is not None:
+            check_timeout(timeout)
         loop = asyncio.get_running_loop()
         now = loop.time()
         publish = Publish(loop=loop)

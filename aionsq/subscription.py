@@ -65,7 +65,10 @@ class Subscription:
     async def open(
         cls, address: str, topic: str, channel: str, inbox: Inbox, options: ConsumerOptions
     ) -> tuple[Subscription, int]:
-        """Connect and subscribe; also return nsqd's largest RDY count. Raises ConnectFailed, ValueError (address)."""
+        """Connect and subscribe; also return nsqd's largest RDY count.
+
+        Raises ConnectFailed and, for the address, InvalidArgument.
+        """
         self = cls(address, inbox, options)
         self._connection, negotiated = await Connection.open(address, options, self, topic, channel)
         self.is_open = not self._connection.is_closed

@@ -36,8 +36,9 @@ def load_client_certificate(context: ssl.SSLContext, cert: str, key: str = "") -
     context.load_cert_chain(cert, key or None, password=refuse)
 
 
-@lru_cache(maxsize=4)
-def tls_context(*, root_ca_file: str = "", cert: str = "", key: str = "", skip_verify: bool = False) -> ssl.SSLContext:
+def new_tls_context(
+    *, root_ca_file: str = "", cert: str = "", key: str = "", skip_verify: bool = False
+) -> ssl.SSLContext:
     """Return a client's TLS context. All files are PEM; ``root_ca_file`` replaces the system's certificate authorities.
 
     ``cert`` and ``key`` are the client's certificate and its key. ``skip_verify`` accepts any server certificate.
@@ -63,3 +64,9 @@ def tls_context(*, root_ca_file: str = "", cert: str = "", key: str = "", skip_v
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+@lru_cache(maxsize=4)
+def tls_context(*, root_ca_file: str = "", cert: str = "", key: str = "", skip_verify: bool = False) -> ssl.SSLContext:
+    """Return what :func:`new_tls_context` returned for the same arguments before. It is shared: do not change it."""
+    return new_tls_context(root_ca_file=root_ca_file, cert=cert, key=key, skip_verify=skip_verify)

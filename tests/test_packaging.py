@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import marshal
 import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tomllib
@@ -23,9 +23,13 @@ from pathlib import Path
 from threading import Timer
 from types import ModuleType
 
+import httpx
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from bench.ports import free_port
+from tests.harness.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = {
@@ -84,7 +88,8 @@ def required(names: set[str]) -> tuple[set[str], set[str]]:
         seen.add((name, frozenset(wanted.extras)))
         if name in PACKAGES:
             ours.add(name)
-            lines = project(name)["dependencies"]
+            optional = project(name).get("optional-dependencies", {})
+            lines = project(name)["dependencies"] + [line for extra in wanted.extras for line in optional[extra]]
         else:
             others.add(name)
             assert wanted.specifier.contains(metadata.version(name), prereleases=True), f"{wanted} and constraints.txt"
@@ -333,12 +338,60 @@ def test_client_and_daemons_work_together(install, tmp_path):
         addresses = dict(wait_for(r"(TCP|HTTP): listening on (\S+)").groups() for _ in range(2))
         assert get(f"http://{addresses['HTTP']}/ping") == b"OK"
         assert client.python(PRODUCE_AND_CONSUME, addresses["TCP"]) == "hello\n"
-        topics = client.run("nsq", "topics", f"--nsqd-http-address={addresses['HTTP']}")
+        nodes = f"--nsqd-http-address={addresses['HTTP']}"
+        assert '"greetings"' in client.run("nsq", "topics", "--json", nodes).stdout
+        refused = client.run("nsq", "topics", nodes)
+        assert (refused.returncode, refused.stderr) == (
+            1,
+            "nsq topics: tables need rich: pip install 'nsq-client[tools]'; --json prints without it\n",
+        )
+        topics = install("nsq-client[tools]").run("nsq", "topics", nodes)
         assert "greetings" in topics.stdout, topics.stderr
         published = client.run("to_nsq", "--topic=lines", f"--nsqd-tcp-address={addresses['TCP']}", input="a line\n")
         assert published.returncode == 0, published.stderr
         tail = client.run("nsq_tail", "--topic=lines", "--n=1", f"--nsqd-tcp-address={addresses['TCP']}")
         assert "a line" in tail.stdout
+
+
+def test_the_client_takes_30_megabytes_at_most(install):
+    """With its requirements and their bytecode."""
+    client = install("nsq-client")
+    folders = [*(client.folder / "environment").glob("lib/python*/site-packages"), client.folder / "third-parties"]
+    assert sum(size_of(folder) for folder in folders) <= 30_000_000
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of all files below ``folder``, with bytecode of all modules, those that links lead to included."""
+    sources = {Path(entry.path).resolve() for entry in walk(folder)}
+    return sum(file.stat().st_size for file in sources if "__pycache__" not in file.parts) + sum(
+        len(marshal.dumps(compile(file.read_bytes(), str(file), "exec"))) + 16
+        for file in sources
+        if file.suffix == ".py"
+    )
+
+
+def walk(folder: Path) -> Iterator[os.DirEntry[str]]:
+    """All files below ``folder``, through links to folders."""
+    for entry in os.scandir(folder):
+        if entry.is_dir():
+            yield from walk(Path(entry.path))
+        else:
+            yield entry
+
+
+def test_every_tool_explains_itself_without_extras(install):
+    """``--help`` needs neither rich nor uvloop, and a table says what to install."""
+    client = install("nsq-client")
+    assert not client.has("rich")
+    assert not client.has("uvloop")
+    for script in (*project("nsq-client")["scripts"], "nsq"):
+        shown = client.run(script, "--help")
+        assert shown.returncode == 0, script
+        assert "usage" in (shown.stdout + shown.stderr).lower(), script
+    for subcommand in ("topics", "channels", "nodes", "policies", "messages", "pub", "tail", "stat"):
+        shown = client.run("nsq", subcommand, "--help")
+        assert shown.returncode == 0, subcommand
+        assert "usage" in (shown.stdout + shown.stderr).lower(), subcommand
 
 
 def test_the_registry_serves(install):
@@ -401,6 +454,32 @@ def test_the_platform_serves_its_pages_and_keeps_data_in_the_users_folder(instal
     assert not list(platform.folder.glob("environment/lib/python*/var"))
 
 
+def test_a_newcomer_installs_everything_and_sees_traffic_after_one_command(install):
+    """``pip install 'nsq[all]'`` and ``nsq up``; the printed link signs in, and the API has the demo's traffic."""
+    everything = install("nsq[all]")
+    addresses = {flag: free_address() for flag in ADDRESS_FLAGS}
+    words = [word for pair in addresses.items() for word in pair]
+    site = f"http://{addresses['--http-address']}"
+    with everything.running("nsq", "up", *words) as wait_for:
+        link = wait_for(r"Sign in, once, as admin: (http\S+)")[1]
+        assert link.startswith(site)
+        wait_for(r"Ctrl-C stops everything")
+        with httpx.Client(trust_env=False, timeout=DEADLINE_S, follow_redirects=True) as browser:
+            token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', browser.get(link).text)
+            assert token is not None
+            assert browser.post(link, data={"csrfmiddlewaretoken": token[1]}).status_code == 200
+            demo = [f"{flag}={addresses[flag]}" for flag in ("--nsqd-tcp-address", "--nsqd-http-address")]
+            with everything.running("nsq", "demo", *demo):
+
+                def traffic() -> int:
+                    rows = browser.get(f"{site}/api/v1/snapshot").json().get("topics", [])  # 503: no snapshot yet
+                    return sum(row["message_count"] for row in rows if row["name"] == "orders")
+
+                wait_until(lambda: traffic() > 0, "the API has the traffic of the demo")
+        again = everything.run("nsq", "signin-link", f"--site={site}")
+        assert again.stdout.startswith(site), again.stderr
+
+
 ADDRESS_FLAGS = (
     *("--nsqd-tcp-address", "--nsqd-http-address", "--lookupd-tcp-address", "--lookupd-http-address"),
     "--http-address",
@@ -408,8 +487,7 @@ ADDRESS_FLAGS = (
 
 
 def free_address() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"127.0.0.1:{server.getsockname()[1]}"
+    return f"127.0.0.1:{free_port()}"
 
 
 def platform_page(site: str) -> str:

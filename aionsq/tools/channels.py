@@ -8,6 +8,7 @@ from aionsq.tools import cluster_command as command
 from aionsq.tools import process
 from aionsq.tools.cluster_command import ActionResult, Options
 from aionsq.tools.flags import ToolFailed
+from aionsq.tools.tables import print_table
 from nsqcluster import Action, Survey, perform, rewind, survey
 from nsqcluster.rows import ChannelRow, stored_count, unfinished_count
 
@@ -74,7 +75,7 @@ async def show(options: Options, topics: Sequence[str]) -> int:
             ("clients", True),
             ("nodes", True),
         ]
-        command.print_table(
+        print_table(
             [*columns, ("state", False)],
             [
                 (

@@ -15,13 +15,10 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final, NoReturn, TypeVar
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from aionsq.tools import process
 from aionsq.tools.flags import DEFAULT_LOOKUPD, ToolFailed, lookupds_of_environment, node_tls
 from aionsq.tools.process import INTERRUPTED
+from aionsq.tools.tables import Cell
 from nsqcluster import Cluster, ClusterUnreachable, NotInCluster, Result, Survey, outcome_of
 from nsqcluster.addresses import base_url
 from nsqcluster.policies import Patterns, PolicyRefused
@@ -348,26 +345,11 @@ def print_json(key: str, rows: Sequence[Mapping[str, Any]], failures: Sequence[F
     print(json.dumps({key: rows, "errors": failures}, indent=2), flush=True)
 
 
-def print_table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str | Text]], nothing: str) -> None:
-    """``columns`` are headings, each with whether its column has numbers. Without rows, print ``nothing`` on stderr."""
-    if not rows:
-        if nothing:
-            print(nothing, file=sys.stderr)
-        return
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 1000)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading, is_number in columns:
-        table.add_column(heading, justify="right" if is_number else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
-    console.print(table)
-
-
-def paused_state(nodes: Sequence[Mapping[str, Any]]) -> Text:
+def paused_state(nodes: Sequence[Mapping[str, Any]]) -> Cell:
     """``paused``, ``paused on 1 of 3``, ``on no node``, or an empty text."""
     if not nodes:
-        return Text("on no node", style="yellow")
+        return Cell("on no node", "yellow")
     paused = sum(bool(each["paused"]) for each in nodes)
     if not paused:
-        return Text("")
-    return Text("paused" if paused == len(nodes) else f"paused on {paused} of {len(nodes)}", style="yellow")
+        return Cell("")
+    return Cell("paused" if paused == len(nodes) else f"paused on {paused} of {len(nodes)}", "yellow")

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from datetime import timedelta
 from difflib import get_close_matches
 
-from rich.text import Text
-
 from aionsq.tools import cluster_command as command
 from aionsq.tools import process
 from aionsq.tools.cluster_command import ActionResult, Options
 from aionsq.tools.flags import ToolFailed
+from aionsq.tools.tables import Cell, print_table
 from nsqcluster import Survey, cancel_drain, drain, survey, tombstone
 from nsqcluster.rows import NodeRow
 
@@ -70,7 +69,7 @@ async def show(options: Options) -> int:
         command.print_json("nodes", rows, found.failures)
     else:
         columns = [("node", False), ("hostname", False), ("version", False), ("up for", True), ("topics", True)]
-        command.print_table(
+        print_table(
             [*columns, ("channels", True), ("clients", True), ("depth", True), ("state", False)],
             [
                 (
@@ -102,14 +101,14 @@ def up_for(row: NodeRow) -> str:
     return str(timedelta(seconds=max(int(time.time()) - row["start_time"], 0)))
 
 
-def state(row: NodeRow) -> Text:
+def state(row: NodeRow) -> Cell:
     """``OK`` or the node's error, and the topics for which it is tombstoned."""
     if row["error"] is not None:
-        return Text(f"down: {row['error']}", style="red")
+        return Cell(f"down: {row['error']}", "red")
     hidden = f"tombstoned for {', '.join(row['tombstones'])}" if row["tombstones"] else ""
     if row["health"] != "OK":
-        return Text("; ".join(filter(None, (row["health"], hidden))), style="red")
-    return Text(f"OK; {hidden}", style="yellow") if hidden else Text("OK")
+        return Cell("; ".join(filter(None, (row["health"], hidden))), "red")
+    return Cell(f"OK; {hidden}", "yellow") if hidden else Cell("OK")
 
 
 def drain_nodes(options: Options) -> int:

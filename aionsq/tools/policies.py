@@ -6,12 +6,11 @@ import json
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from rich.text import Text
-
 from aionsq.tools import cluster_command as command
 from aionsq.tools import process
 from aionsq.tools.cluster_command import ActionResult, Options
 from aionsq.tools.flags import ToolFailed
+from aionsq.tools.tables import Cell, print_table
 from nsqcluster import ClusterUnreachable, NotInCluster, Result
 from nsqcluster.policies import (
     NO_POLICIES,
@@ -111,7 +110,7 @@ async def show(options: Options) -> int:
     if options.json:
         print(json.dumps({"policies": rows, "without_policies": found.without, "errors": found.failures}, indent=2))
     else:
-        command.print_table(
+        print_table(
             [("topics", False), ("channels", False), ("policy", False), ("nodes", True), ("state", False)],
             [
                 (
@@ -145,16 +144,16 @@ async def checked_policies(options: Options) -> Policies:
     return found
 
 
-def state(row: PolicyRow) -> Text:
+def state(row: PolicyRow) -> Cell:
     """How nodes differ from the values that are shown; empty if they do not."""
     if not row["drift"]:
-        return Text("")
+        return Cell("")
     others = [each for each in row["nodes"] if each["policy"] != row["policy"]]
     texts = [
         f"missing on {each['node']}" if each["policy"] is None else f"{text_of(each['policy'])} on {each['node']}"
         for each in others
     ]
-    return Text(f"differs: {'; '.join(texts)}", style="yellow")
+    return Cell(f"differs: {'; '.join(texts)}", "yellow")
 
 
 def loss(found: Policies, patterns: Patterns) -> str:

@@ -10,10 +10,7 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Generic, TypeVar
 
-import uvloop
-
 from aionsq.connection import reason_of
-from aionsq.errors import ClientError
 from aionsq.tools.flags import ToolFailed, ToolFlags
 from nsqdaemon import logs
 from nsqdaemon.descriptors import allow_many_descriptors, occupy_standard_descriptors
@@ -108,7 +105,7 @@ def run_reporting_errors(prog: str, work: Coroutine[Any, Any, int]) -> int:
     without a line.
     """
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(work)
     except BrokenPipeError:  # the reader of our output, such as head, has exited
         _discard_output()
@@ -118,10 +115,19 @@ def run_reporting_errors(prog: str, work: Coroutine[Any, Any, int]) -> int:
         text, status = reason_of(error), 1
     except ToolFailed as error:
         text, status = str(error), error.status
-    except (ClientError, NSQError) as error:
+    except NSQError as error:
         text, status = str(error), 1
     note(prog, text)
     return status
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """Return an event loop of uvloop, which the extra ``tools`` installs, or else of asyncio, which is slower."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
 
 
 def note(prog: str, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Progress of a tool: an updating line if stderr is a terminal, otherwise a log line every minute."""
+"""Progress of a tool: an updating line if stderr is a terminal and rich is installed, else a log line every minute."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
-
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
+from importlib.util import find_spec
 
 from nsqwire.units import Seconds
 
@@ -60,7 +57,12 @@ async def progress(mode: str, count: Count, depth: Depth | None = None, *, print
     if mode == "none":
         yield
         return
-    on_terminal = mode == "auto" and _is_terminal(sys.stderr) and not (prints and _is_terminal(sys.stdout))
+    on_terminal = (
+        mode == "auto"
+        and find_spec("rich") is not None
+        and _is_terminal(sys.stderr)
+        and not (prints and _is_terminal(sys.stdout))
+    )
     shown = asyncio.create_task((_line_shown if on_terminal else _lines_logged)(count, depth))
     try:
         yield
@@ -70,6 +72,10 @@ async def progress(mode: str, count: Count, depth: Depth | None = None, *, print
 
 
 async def _line_shown(count: Count, depth: Depth | None) -> None:
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
     console = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
     began_at = time.monotonic()
     rate = Rate(count(), began_at)

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
-from aionsq.errors import ClientError
 from aionsq.producer import Producer
 from aionsq.publish import Ids
 from aionsq.tools.flags import DEFAULT_NSQD, ProgressFlags, ToolFailed, producer_options
@@ -87,7 +86,7 @@ class Publisher:
         while self._under_way:
             try:
                 await self._take_oldest()
-            except (ClientError, NSQError) as error:
+            except NSQError as error:
                 failure = failure or error
         if failure is not None:
             raise failure
@@ -167,11 +166,11 @@ async def _publish_all(flags: PubFlags, run: Run, publisher: Publisher, delimite
             if run.stop.is_set():
                 break
             await publisher.publish(batch)
-    except (ClientError, NSQError) as error:
+    except NSQError as error:
         failure = error
     try:
         await publisher.finish()
-    except (ClientError, NSQError) as error:
+    except NSQError as error:
         failure = failure or error  # report the first error
     return failure
 

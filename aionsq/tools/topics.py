@@ -10,6 +10,7 @@ from aionsq.tools import cluster_command as command
 from aionsq.tools import process
 from aionsq.tools.cluster_command import ActionResult, Options
 from aionsq.tools.flags import ToolFailed
+from aionsq.tools.tables import print_table
 from nsqcluster import Action, Survey, perform, survey
 from nsqcluster.rows import TopicRow, stored_count
 
@@ -60,7 +61,7 @@ async def show(options: Options, names: Sequence[str]) -> int:
         command.print_json("topics", rows, found.failures)
     else:
         columns = [("topic", False), ("depth", True), ("in channels", True), ("dead", True), ("channels", True)]
-        command.print_table(
+        print_table(
             [*columns, ("messages", True), ("nodes", True), ("state", False)],
             [
                 (

@@ -1,0 +1,52 @@
+"""Checks of the types of arguments. A type checker finds the same mistakes before the program runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+
+from aionsq.errors import WrongType
+
+
+def check_name(name: object, what: str) -> None:
+    """Raise WrongType unless the name of a ``what``, a topic or a channel, is a str."""
+    if not isinstance(name, str):
+        raise WrongType(f"the name of a {what} is a str, not {_shown(name)}")
+
+
+def check_options(options: object, expected: type) -> None:
+    """Raise WrongType unless ``options`` is None or of the class ``expected``."""
+    if options is not None and not isinstance(options, expected):
+        raise WrongType(f"options is a {expected.__name__}, not {_shown(options)}")
+
+
+def check_delay(delay: object) -> None:
+    """Raise WrongType unless the delay is a timedelta."""
+    if not isinstance(delay, timedelta):
+        raise WrongType(f"a delay is a timedelta, not {_shown(delay)}")
+
+
+def check_timeout(timeout: object) -> None:
+    """Raise WrongType unless the timeout is a timedelta."""
+    if not isinstance(timeout, timedelta):
+        raise WrongType(f"a timeout is a timedelta, not {_shown(timeout)}")
+
+
+def check_bodies(bodies: object) -> None:
+    """Raise WrongType if what mpub publishes is one body, or no collection of bodies."""
+    if isinstance(bodies, bytes | bytearray | memoryview | str) or not isinstance(bodies, Iterable):
+        raise WrongType(f"mpub publishes a list of bodies, not {_shown(bodies)}")
+
+
+def body_bytes(body: object) -> bytes:
+    """Return the bytes of a message's body. Raises WrongType for what has none, such as a str."""
+    if isinstance(body, str):
+        raise WrongType("the body of a message is bytes, not str: encode it, as in text.encode()")
+    try:
+        return memoryview(body).tobytes()  # type: ignore[arg-type]
+    except TypeError:
+        raise WrongType(f"the body of a message is bytes, not {_shown(body)}") from None
+
+
+def _shown(value: object) -> str:
+    return type(value).__name__
