@@ -92,22 +92,23 @@ def test_a_requeued_message_comes_back_with_one_more_attempt(
 def test_a_delayed_requeue_comes_back_when_it_is_due(
     topic: str, subscribe: Subscribe, publisher: Any, board: Board
 ) -> None:
-    """It is not redelivered before 300 ms, counts as deferred until then, and makes room for others within the RDY
+    """It is not redelivered before 2 s, counts as deferred until then, and makes room for others within the RDY
     count."""
     peer = subscribe(1)
     publisher.ok(pub(topic, b"late"))
     message_id, _, _ = peer.message()
     sent = time.monotonic()
-    peer.send(b"REQ %b 300\n" % message_id)
+    peer.send(b"REQ %b 2000\n" % message_id)
     peer.ok(pub(topic + "-barrier", b"x"))
     channel = board.channel()
-    assert (channel["deferred_count"], channel["in_flight_count"], channel["depth"]) == (1, 0, 0)
+    if time.monotonic() - sent < 2 - EARLY_S:  # a machine that took longer has had it redelivered
+        assert (channel["deferred_count"], channel["in_flight_count"], channel["depth"]) == (1, 0, 0)
     publisher.ok(pub(topic, b"meanwhile"))
     other, _, body = peer.message()
     assert body == b"meanwhile"
     peer.send(b"FIN %b\n" % other)
     assert peer.message() == (message_id, 2, b"late")
-    assert time.monotonic() - sent >= 0.3 - EARLY_S
+    assert time.monotonic() - sent >= 2 - EARLY_S
 
 
 def test_a_requeue_beyond_the_longest_delay_is_clamped(topic: str, subscribe: Subscribe, publisher: Any) -> None:
