@@ -30,6 +30,7 @@ from bench import wire
 
 BUFFER_BYTES = 1 << 18
 BLAST_FRAMES = 2500
+CLOSE = b"CLS\n"
 FILE_BYTES = 64 << 20
 SENT_FILES = 4
 """Together larger than a processor's cache."""
@@ -105,6 +106,8 @@ class Blast(asyncio.BufferedProtocol):
         self._buffer = bytearray(BUFFER_BYTES)
         self._credit = 0
         self._fin_bytes = 0
+        self._head = self._tail = b""
+        """What was received before RDY, and the last bytes after it: a command may arrive in two parts."""
         self._subscribed = self._closing = False
         self._writable = True
         self._scheduled = False
@@ -116,21 +119,30 @@ class Blast(asyncio.BufferedProtocol):
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
+        start = 0 if self._subscribed else self._subscribe(nbytes)
         if not self._subscribed:
-            ready = re.search(rb"RDY (\d+)\n", self._buffer[:nbytes])
-            if ready is None:
-                return
-            self._subscribed = True
-            self._credit = int(ready[1])
-            self.transport.write(wire.OK * 2)  # for IDENTIFY and SUB
-        elif self._buffer[nbytes - 4 : nbytes] == b"CLS\n":
+            return
+        self._tail = (self._tail + bytes(self._buffer[max(start, nbytes - len(CLOSE)) : nbytes]))[-len(CLOSE) :]
+        if self._tail == CLOSE:
             self._closing = True
             self.transport.write(wire.CLOSE_WAIT)
         else:
-            self._fin_bytes += nbytes
+            self._fin_bytes += nbytes - start
             self._credit += self._fin_bytes // wire.FIN_LENGTH
             self._fin_bytes %= wire.FIN_LENGTH
         self._schedule()
+
+    def _subscribe(self, nbytes: int) -> int:
+        """Take everything up to RDY, however it is divided; return the offset after it in the buffer."""
+        known = len(self._head)
+        self._head += bytes(self._buffer[:nbytes])
+        ready = re.search(rb"RDY (\d+)\n", self._head)
+        if ready is None:
+            return nbytes
+        self._subscribed = True
+        self._credit = int(ready[1])
+        self.transport.write(wire.OK * 2)  # for IDENTIFY and SUB
+        return ready.end() - known
 
     def pause_writing(self) -> None:
         self._writable = False

@@ -210,11 +210,12 @@ def consume(
 ) -> Load:
     """Receive and FIN until ``expected`` messages are finished or ``seconds`` have passed.
 
-    Raises BenchError if nothing arrives for SILENCE_SECONDS while more messages are expected.
+    Raises BenchError if nothing arrives for SILENCE_SECONDS before the first message and after ``CLS``, or for
+    ``seconds`` (at most SILENCE_SECONDS) before they have passed.
 
     Every body has ``size`` bytes, so frames have a fixed stride, and one strided copy of the ids builds the FINs of a
-    whole buffer. ``CLS`` follows the last FIN, and its ``CLOSE_WAIT`` stops the clock: by then the server has processed
-    every FIN.
+    whole buffer. ``CLS`` follows the last FIN, never comes before the first message, and its ``CLOSE_WAIT`` stops the
+    clock: by then the server has processed every FIN.
     """
     stride = wire.MESSAGE_HEADER + size
     header = int.from_bytes(struct.pack(">ii", stride - 4, wire.MESSAGE), "big")
@@ -230,19 +231,22 @@ def consume(
     with sock:
         clock, until = Clock(), time.perf_counter() + seconds
         sock.sendall(subscription)
-        sock.settimeout(min(SILENCE_SECONDS, max(seconds, 0.1)))
         filled = finished = 0
         closing = False
         while True:
+            is_flowing = finished > 0 and not closing
+            patience = min(SILENCE_SECONDS, max(seconds, 0.1)) if is_flowing else SILENCE_SECONDS
             try:
-                nbytes = sock.recv_into(view[filled:])
+                sock.settimeout(patience)
+                nbytes: int | None = sock.recv_into(view[filled:])
             except TimeoutError:
-                if closing or time.perf_counter() < until:
-                    raise BenchError(
-                        f"nothing arrived for {sock.gettimeout():.0f} s, after {finished} messages"
-                    ) from None
+                if not is_flowing or time.perf_counter() < until:
+                    raise BenchError(f"nothing arrived for {patience:.1f} s, after {finished} messages") from None
+                nbytes = None
+            finally:
+                sock.settimeout(SILENCE_SECONDS)  # FINs may wait longer for a busy server
+            if nbytes is None:
                 closing = True
-                sock.settimeout(SILENCE_SECONDS)
                 sock.sendall(b"CLS\n")
                 continue
             if not nbytes:
@@ -277,7 +281,7 @@ def consume(
                     start = frame_end
             view[: filled - start] = view[start:filled]
             filled -= start
-            if not closing and (finished >= expected or time.perf_counter() > until):
+            if not closing and finished and (finished >= expected or time.perf_counter() > until):
                 closing = True
                 sock.sendall(b"CLS\n")
 

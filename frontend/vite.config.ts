@@ -38,13 +38,15 @@ const preloaded = (): Plugin => ({
   },
 });
 
+// In tests, stores are what a browser runs: what is compiled for rendering on a server has no effects.
+const forTests: Parameters<typeof svelte>[0] = process.env['VITEST'] ? { dynamicCompileOptions: () => ({ generate: 'client' }) } : {};
+
 export default defineConfig(({ command }) => ({
   base: command === 'build' ? '/static/' : '/',
-  plugins: [svelte(), preloaded(), compressed()],
+  plugins: [svelte(forTests), preloaded(), compressed()],
   // Chunks find each other from where they are: the platform may be served below a base path.
   experimental: { renderBuiltUrl: (_, { hostType }) => (hostType === 'js' ? { relative: true } : undefined) },
-  // The tests' stores must be the ones a browser runs, not those compiled for rendering on a server.
-  resolve: process.env['VITEST'] ? { conditions: ['browser'] } : {},
+  ssr: process.env['VITEST'] ? { resolve: { conditions: ['browser'], externalConditions: ['browser'] } } : {},
   build: {
     target: 'es2022',
     // The themes rest on light-dark(); older targets would have it rewritten into twice the CSS.

@@ -23,6 +23,7 @@ from brokerd.net.layers import Layers
 from brokerd.net.read_pause import ReadPause
 from brokerd.net.reset import HAS_EPOLL, ResetWatch
 from nsqdaemon.input_budget import LONG_BYTES, InputBudget
+from nsqdaemon.linger import Linger
 from nsqwire.addresses import address_text
 from nsqwire.commands import DpubRun, Fin, Mpub, MpubRun, PubRun, Req, Touch
 from nsqwire.errors import NSQError, PubFailed
@@ -109,6 +110,7 @@ class Connection(asyncio.BufferedProtocol):
         self._polling = polling
         self._scheduler = broker.runtime.scheduler
         self._is_counted = False  # in the budget
+        self._has_eof = self._lingers = self._has_left = False
         self._line, self._published_to = b"", ""  # of the last read that was one run of publishes
         self._publish_limits = limits.max_msg_size, limits.max_body_size
         self.session = Session(limits, scratch=scratch, scanner=kernel)
@@ -175,6 +177,7 @@ class Connection(asyncio.BufferedProtocol):
             self.restart_heartbeat()
 
     def eof_received(self) -> None:
+        self._has_eof = True
         self.session.eof()
         self.flush()
 
@@ -190,6 +193,14 @@ class Connection(asyncio.BufferedProtocol):
             self.channel.offer(self.client)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._leave()
+        logger.info("PROTOCOL(V2): [%s] closed%s", self.client.remote_address, f" - {exc}" if exc else "")
+
+    def _leave(self) -> None:
+        """End everything but the connection itself: the client is in no channel from now on."""
+        if self._has_left:
+            return
+        self._has_left = True
         self.session.closed = True
         if self._heartbeat is not None:
             self._heartbeat.cancel()
@@ -204,7 +215,6 @@ class Connection(asyncio.BufferedProtocol):
             channel.unsubscribe(client)
             if (topic := self.broker.topics.get(channel.topic_name)) is not None:
                 topic.client_left(channel)
-        logger.info("PROTOCOL(V2): [%s] closed%s", client.remote_address, f" - {exc}" if exc else "")
 
     # -- commands -------------------------------------------------------------------------------------------------
 
@@ -454,7 +464,7 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 self._send(output)
         if self.session.closed and not self._unsynced:
-            self._close()
+            self._close_gently()
 
     def _send(self, output: bytes) -> None:
         self._write(output)
@@ -479,15 +489,30 @@ class Connection(asyncio.BufferedProtocol):
             self.session.refuse(PubFailed(f"PUB failed {error}"))
             self._write(self.session.take_output())
         if self.session.closed and not self._unsynced:
-            self._close()
+            self._close_gently()
 
     def _hang_up(self) -> None:
         """Close the connection: the client's topic or channel was deleted, or the broker stops."""
         self.session.closed = True
         self._close()
 
+    def _close_gently(self) -> None:
+        """Close the connection after an error. A client that is still sending is not reset: it can read the error."""
+        if self._lingers or self._transport.is_closing():
+            return
+        if self._has_eof:
+            self._close()
+            return
+        if self._layers is not None:
+            self._layers.end()
+        self._lingers = self.client.blocked = True
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+        Linger(self._transport, self.connection_lost)
+        asyncio.get_running_loop().call_soon(self._leave)
+
     def _close(self) -> None:
-        if self._layers is not None and not self._transport.is_closing():
+        if self._layers is not None and not (self._lingers or self._transport.is_closing()):
             self._layers.end()
         self._transport.close()
 

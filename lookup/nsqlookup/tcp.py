@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, Final, cast
 
+from nsqdaemon.linger import Linger
 from nsqlookup.peer import Peer
 from nsqlookup.registration import Registration
 from nsqlookup.registry import Registry
@@ -153,7 +154,7 @@ class LookupProtocol(asyncio.Protocol):
         self._busy = False
         self._reading = True
         self._write_paused = False
-        self._ended = False
+        self._ended = self._lingers = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -168,7 +169,7 @@ class LookupProtocol(asyncio.Protocol):
         self._proceed()
 
     def _proceed(self) -> None:
-        if self._busy or self._transport.is_closing():
+        if self._busy or self._lingers or self._transport.is_closing():
             return
         self._busy = True
         if not self._server.scheduler.begin(self._work()):
@@ -214,7 +215,7 @@ class LookupProtocol(asyncio.Protocol):
         self._proceed()
 
     def _adjust_reading(self) -> None:
-        if self._ended or self._transport.is_closing():
+        if self._ended or self._lingers or self._transport.is_closing():
             return
         reading = not (self._busy or self._write_paused)
         if reading != self._reading:
@@ -236,8 +237,15 @@ class LookupProtocol(asyncio.Protocol):
     def _flush(self) -> None:
         if output := self._conversation.session.take_output():
             self._transport.write(output)
-        if self._conversation.session.closed:
+        if not self._conversation.session.closed or self._lingers or self._transport.is_closing():
+            return
+        if self._ended:
             self._transport.close()
+        else:  # the client may still be sending, and would lose the error if the connection were reset
+            self._lingers = True
+            Linger(self._transport, self.connection_lost)
+            begin = self._server.scheduler.begin
+            asyncio.get_running_loop().call_soon(lambda: begin(self._conversation.ended()))
 
 
 def _keep_alive(sock: socket.socket) -> None:

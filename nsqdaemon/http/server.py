@@ -24,7 +24,7 @@ AnswerRequest = Callable[[Request], Answer]
 OnAnswered = Callable[[Request, Response, int], None]
 
 _FLUSH_AT: Final = 64 * 1024
-_LINGER_S: Final = 0.5
+_LINGER_S: Final = 5.0
 _PIECE_BYTES: Final = 32 * 1024
 """Bytes of a read that are parsed at a time, before their requests are answered and the clock is checked."""
 _SMALL_READ_BYTES: Final = 4 * 1024

@@ -122,12 +122,12 @@ async def test_a_slow_handler_keeps_its_message_with_auto_touch(broker):
     """The handler works for twice the timeout, and the message is delivered once."""
     attempts: list[int] = []
     handled = asyncio.Event()
-    options = ConsumerOptions(msg_timeout=timedelta(seconds=2), auto_touch=True, max_in_flight=3)
+    options = ConsumerOptions(msg_timeout=timedelta(seconds=4), auto_touch=True, max_in_flight=3)
     consumer = Consumer("t", "c", nsqd_tcp_addresses=[broker.tcp_address], options=options)
 
     async def handle(message):
         attempts.append(message.attempts)
-        await asyncio.sleep(4)  # the work
+        await asyncio.sleep(8)  # the work
         handled.set()
 
     async with asyncio.timeout(DEADLINE_S), Producer(broker.tcp_address) as producer:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,52 @@ def test_a_fin_carries_the_id_of_its_message(scripted: Callable[..., Address]) -
     assert done.messages == 2
     said = received.partition(b"RDY 10\n")[2]
     assert said == b"FIN 00000000000000a1\nNOP\nFIN 00000000000000b2\nCLS\n"
+
+
+def test_the_consumer_does_not_close_before_the_first_message() -> None:
+    """A busy server may begin after the load's whole time; its first message is finished, and then the load ends."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    early = late = b""
+
+    def serve() -> None:
+        nonlocal early, late
+        with closing(listener.accept()[0]) as peer:
+            peer.settimeout(0.5)  # several times the load's time
+            with suppress(TimeoutError):
+                while received := peer.recv(65536):
+                    early += received
+            peer.settimeout(DEADLINE_S)
+            peer.sendall(wire.OK + wire.OK + wire.message_frame(0xA1, b"x" * 7))
+            while not late.endswith(b"CLS\n"):
+                late += peer.recv(65536)
+            peer.sendall(wire.CLOSE_WAIT)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    with listener:
+        done = load.consume(listener.getsockname(), "t", "c", expected=math.inf, size=7, ready_count=10, seconds=0.1)
+        thread.join(DEADLINE_S)
+    assert done.messages == 1
+    assert early.endswith(b"RDY 10\n")
+    assert late == b"FIN 00000000000000a1\nCLS\n"
+
+
+@pytest.mark.parametrize("parts", [[b"SUB t c\nRDY 2500\nCLS\n"], [b"SUB t c\nRD", b"Y 2500\nCL", b"S\n"]])
+def test_the_blasting_floor_reads_commands_however_they_are_divided(parts: list[bytes]) -> None:
+    """CLS is answered if it arrives with SUB and RDY, and if it arrives in two parts."""
+    with (
+        floor(ANYWHERE, "blast", "--size=200") as server,
+        socket.create_connection(server.tcp, timeout=DEADLINE_S) as client,
+    ):
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        client.sendall(load.GREETING)
+        for part in parts:
+            time.sleep(0.05)  # so that the parts mostly arrive one by one; if they do not, the answer is the same
+            client.sendall(part)
+        received = b""
+        while not received.endswith(wire.CLOSE_WAIT):
+            received += client.recv(65536)
+    assert received.startswith(wire.OK * 2)
 
 
 @pytest.mark.parametrize(

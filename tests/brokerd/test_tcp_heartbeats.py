@@ -36,8 +36,8 @@ def test_a_silent_client_gets_a_heartbeat_and_is_closed_after_two(shared: Broker
     """One heartbeat after each interval; after two without a command the connection is closed without an error
     frame."""
     peer = connect(shared.tcp)
-    peer.ok(identify(heartbeat_interval=1000))
     since = time.monotonic()
+    peer.ok(identify(heartbeat_interval=1000))
     assert peer._exactly(len(HEARTBEAT)) == HEARTBEAT
     assert time.monotonic() - since >= 0.9
     rest = b""

@@ -177,9 +177,9 @@ def test_the_message_timeout_asked_for_is_the_one_that_counts(shared: Broker, co
     peer.ok(identify(msg_timeout=1000))
     peer.ok(b"SUB identify-timeout c\n")
     connect(shared.tcp).ok(b"PUB identify-timeout\n" + struct.pack(">i", 1) + b"x")
+    sent = time.monotonic()
     peer.send(b"RDY 1\n")
     peer.message()
-    sent = time.monotonic()
     assert peer.message()[1] == 2
     assert time.monotonic() - sent >= 0.9
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from bench.processes import anonymous_bytes
 from tests.harness.daemon import Broker
-from tests.harness.waiting import DEADLINE_S, is_readable
+from tests.harness.waiting import DEADLINE_S, is_readable, wait_until
 
 Connect = Callable[..., Any]
 MIB = 1 << 20
@@ -177,6 +177,29 @@ def test_every_frame_sent_back_is_whole(shared: Broker, data: bytes) -> None:
         assert len(payload) == size - 4
         assert kind in (0, 1, 2)
         fatal = kind == 1 and payload.split(b" ")[0] not in (b"E_FIN_FAILED", b"E_REQ_FAILED", b"E_TOUCH_FAILED")
+
+
+@pytest.mark.parametrize("codec", [None, "deflate"])
+def test_a_client_that_still_sends_after_a_fatal_error_can_read_the_error(
+    shared: Broker, connect: Connect, packed_socket: Callable[..., Any], codec: str | None
+) -> None:
+    """The connection is not reset while the client is sending. Its channel is free at once."""
+    peer = connect(shared)
+    if codec is not None:
+        body = b'{"feature_negotiation":true,"deflate":true}'
+        kind, _ = peer.command(b"IDENTIFY\n" + sized(body))
+        assert kind == 0
+        peer.socket = packed_socket(codec, peer.socket)
+        assert peer.frame() == (0, b"OK")
+    peer.sub("talkative", "c", 1)
+    peer.send(b"NONSENSE\n")
+    channels = lambda: shared.topics()["talkative"]["channels"]  # noqa: E731
+    wait_until(lambda: channels()[0]["client_count"] == 0, "the client has left the channel")
+    for _ in range(20):
+        peer.send(b"x" * MIB)
+    kind, data = peer.frame()
+    assert (kind, data[:9]) == (1, b"E_INVALID")
+    assert peer.is_closed()
 
 
 def test_a_consumer_that_never_reads_costs_bounded_memory(

@@ -6,6 +6,7 @@ import re
 
 from playwright.sync_api import expect
 
+from tests.browser.held import Held
 from tests.harness.waiting import wait_until
 
 
@@ -297,14 +298,12 @@ def test_what_is_not_known_yet_is_not_counted_as_none(visit, stack):
     stack.publish("unhurried")
     visitor = visit("/signin")
     page = visitor.page
-    held = []
-    page.route(re.compile("/api/v1/history/recent"), lambda route: held.append(route))
+    reading = Held(page, "/api/v1/history/recent")
     page.goto("/topics?filter=growing")
     chip = page.get_by_role("button", name="Backlog growing")
     expect(chip).to_have_text("Backlog growing…")
     expect(page.get_by_text("Reading the last minute…")).to_be_visible()
-    for route in held:
-        route.continue_()
+    reading.until().release()
     expect(chip).to_have_text(re.compile(r"^Backlog growing\d+$"))
 
 

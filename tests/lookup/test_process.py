@@ -17,7 +17,7 @@ from bench.ports import free_port
 from nsqdaemon.settings import markdown
 from nsqlookup.settings import LookupSettings
 from nsqwire.version import version_text
-from tests.harness.waiting import DEADLINE_S
+from tests.harness.waiting import DEADLINE_S, wait_until
 
 Start = Callable[..., Any]
 
@@ -151,6 +151,22 @@ def test_a_refused_client_receives_the_reason(start: Start, receive_reply: Calla
             stranger.shutdown(socket.SHUT_WR)
             assert receive_reply(stranger) == reply
             assert stranger.recv(1) == b""
+
+
+def test_a_peer_that_still_sends_after_an_error_can_read_it(
+    start: Start, receive_reply: Callable[[socket.socket], bytes], identify_command: Callable[..., bytes]
+) -> None:
+    """The connection is not reset while the peer is sending. The peer is in no response from the error on."""
+    process = start()
+    with process.connect() as peer:
+        peer.sendall(b"  V1" + identify_command() + b"REGISTER t\n")
+        assert [receive_reply(peer)[:1], receive_reply(peer)] == [b"{", b"OK"]
+        peer.sendall(b"NONSENSE\n")
+        wait_until(lambda: b'"producers":[]' in process.answer("/lookup?topic=t")[1], "the peer is removed")
+        for _ in range(20):
+            peer.sendall(b"x" * (1 << 20))
+        assert receive_reply(peer).startswith(b"E_INVALID")
+        assert peer.recv(1) == b""
 
 
 def test_the_log_may_be_closed(start: Start) -> None:

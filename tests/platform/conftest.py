@@ -352,18 +352,25 @@ def nsqadmin_settings(settings: Any) -> Callable[..., None]:
 
 @pytest.fixture(autouse=True)
 def patient_connections(nsqadmin_settings: Callable[..., None]) -> None:
-    """On a loaded machine this process may stand still for longer than the default of two seconds."""
+    """On a loaded machine this process, or a node, may stand still for longer than the defaults of 2 and 5 s."""
     from datetime import timedelta
 
-    nsqadmin_settings(http_client_connect_timeout=timedelta(seconds=10))
+    nsqadmin_settings(
+        http_client_connect_timeout=timedelta(seconds=20), http_client_request_timeout=timedelta(seconds=20)
+    )
 
 
 @pytest.fixture
-def locked_api(redis: Redis, transactional_db: None, nsqadmin_settings: Callable[..., None]) -> Iterator[NsqadminApi]:
-    """nsqadmin's endpoints with default settings: callers must sign in."""
+def short_request_timeout(patient_connections: None, nsqadmin_settings: Callable[..., None]) -> None:
+    """For tests in which a node does not answer: they wait for this timeout."""
     from datetime import timedelta
 
-    nsqadmin_settings(http_client_request_timeout=timedelta(seconds=1))
+    nsqadmin_settings(http_client_request_timeout=timedelta(seconds=3))
+
+
+@pytest.fixture
+def locked_api(redis: Redis, transactional_db: None) -> Iterator[NsqadminApi]:
+    """nsqadmin's endpoints with default settings: callers must sign in."""
     api = NsqadminApi()
     yield api
     api.close()
@@ -371,6 +378,6 @@ def locked_api(redis: Redis, transactional_db: None, nsqadmin_settings: Callable
 
 @pytest.fixture
 def api(locked_api: NsqadminApi, nsqadmin_settings: Callable[..., None]) -> NsqadminApi:
-    """These endpoints, opened to scripts on this machine by ``--script-role=admin``; nodes have a second to answer."""
+    """These endpoints, opened to scripts on this machine by ``--script-role=admin``."""
     nsqadmin_settings(script_role="admin")
     return locked_api

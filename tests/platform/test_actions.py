@@ -128,7 +128,7 @@ def test_a_refusing_node_is_reported_with_its_own_message(go_cluster, operator):
     }
 
 
-def test_a_hanging_node_does_not_hang_the_action(go_cluster, operator):
+def test_a_hanging_node_does_not_hang_the_action(go_cluster, operator, short_request_timeout):
     """After its deadline the node counts as unreachable, and the answer warns that it may still act."""
     alpha, beta = go_cluster.nodes
     alpha.topic("orders")

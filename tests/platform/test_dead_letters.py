@@ -213,7 +213,7 @@ def test_only_messages_of_a_reason_or_time_are_removed(channels, operator, dispa
     assert stats_of(broker)["message_count"] == 3
 
 
-def test_a_node_that_does_not_answer_is_named_and_fails(channels, operator, dispatcher):
+def test_a_node_that_does_not_answer_is_named_and_fails(channels, operator, dispatcher, short_request_timeout):
     """The count does not have its messages, and the job has an outcome for it."""
     first, second = channels.brokers
     with store.connect() as redis:  # as the collector does

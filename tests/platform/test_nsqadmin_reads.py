@@ -432,7 +432,7 @@ def test_a_dead_node_makes_a_warning(mode, go_cluster, api, path):
         assert f"dial tcp {dead.address}: connect: connection refused" in answer.json()["message"]
 
 
-def test_a_frozen_node_takes_the_request_timeout_and_makes_a_warning(mode, go_cluster, api):
+def test_a_frozen_node_takes_the_request_timeout_and_makes_a_warning(mode, go_cluster, api, short_request_timeout):
     alpha, beta = go_cluster.nodes
     alpha.channel("orders", "billing")
     beta.channel("orders", "billing")

@@ -222,7 +222,7 @@ def test_emptied_and_rewound_messages_are_neither_finished_nor_published(
         assert finished == 0
 
 
-def test_what_a_rewind_redelivers_is_counted_before(cluster, operator):
+def test_what_a_rewind_redelivers_is_counted_before(cluster, operator, short_request_timeout):
     """By each node, without rewinding; a node that does not answer is named, with the reason and without a number."""
     cluster.make_channel("orders", "billing")
     cluster.publish("orders", 3)

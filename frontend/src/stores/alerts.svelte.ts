@@ -23,7 +23,8 @@ export class AlertStore {
   #listener: AlertListener | null;
   #newestVersion = 0;
   #reading = false;
-  #again = false;
+  /** Whether to request once more: in any case, or if a newer version has been announced. */
+  #again: 'no' | 'if newer' | 'yes' = 'no';
   #era = 0;
 
   constructor(read: () => Promise<AlertList>, listener: AlertListener | null = null) {
@@ -34,7 +35,11 @@ export class AlertStore {
   take(message: AlertsMessage): void {
     this.#newestVersion = message.version;
     const step = message.version - this.version;
-    if (this.status !== 'ready' || this.#reading || (step !== 0 && step !== 1) || (step === 1 && message.alerts.length === 0)) {
+    if (this.#reading) {
+      if (this.#again === 'no') this.#again = 'if newer';
+      return;
+    }
+    if (this.status !== 'ready' || (step !== 0 && step !== 1) || (step === 1 && message.alerts.length === 0)) {
       void this.refresh();
       return;
     }
@@ -53,14 +58,25 @@ export class AlertStore {
     this.#show(next);
   }
 
-  /** Request all firing alerts; once more if a message had a newer version meanwhile. */
+  /**
+   * Make a change of alerts, and show what it returns. If there was other news meanwhile, all alerts are requested, because
+   * the answer may be older.
+   */
+  async change(change: () => Promise<readonly Alert[]>): Promise<void> {
+    const { version } = this;
+    const changed = await change();
+    if (this.#reading || this.version !== version) void this.refresh();
+    else this.put(changed);
+  }
+
+  /** Request all firing alerts; once more after a call during the request, or a message with a newer version. */
   async refresh(): Promise<void> {
-    if (this.#reading) return void (this.#again = true);
+    if (this.#reading) return void (this.#again = 'yes');
     this.#reading = true;
     const era = this.#era;
     try {
       do {
-        this.#again = false;
+        this.#again = 'no';
         const answer = await this.#read();
         if (era !== this.#era) return;
         const next = new Map(answer.alerts.map((alert): [number, Alert] => [alert.id, alert]));
@@ -69,7 +85,7 @@ export class AlertStore {
         this.version = answer.version;
         this.status = 'ready';
         this.#show(next, first);
-      } while (this.#again && this.#newestVersion > this.version);
+      } while (this.#isNeededAgain());
     } catch (error) {
       if (era !== this.#era) return;
       this.error = messageOf(error);
@@ -79,6 +95,10 @@ export class AlertStore {
     } finally {
       if (era === this.#era) this.#reading = false;
     }
+  }
+
+  #isNeededAgain(): boolean {
+    return this.#again === 'yes' || (this.#again === 'if newer' && this.#newestVersion > this.version);
   }
 
   /** Forget everything, after signing out. */

@@ -40,6 +40,39 @@ const change = (version: number, alerts: Alert[], counts: Partial<AlertCounts> =
 const ids = (store: AlertStore): number[] => [...store.firing.keys()].sort((a, b) => a - b);
 
 describe('the alerts on every page', () => {
+  test('the answer to a change does not replace what is newer: all are read again', async () => {
+    const side = platform(7, [alert(1)]);
+    const store = new AlertStore(side.read);
+    await store.refresh();
+    side.now = { ...side.now, version: 8, alerts: [] };
+    await store.change(async () => {
+      store.take(change(8, [over(1)])); // resolved while the acknowledgement is on its way back
+      return [alert(1, { acknowledged_by: 'mara', acknowledged_at: 5 })];
+    });
+    expect(ids(store)).toEqual([]);
+    expect(side.asked).toBe(2);
+  });
+
+  test('the answer to a change is shown at once if there was no other news', async () => {
+    const side = platform(7, [alert(1)]);
+    const store = new AlertStore(side.read);
+    await store.refresh();
+    await store.change(async () => [alert(1, { acknowledged_by: 'mara', acknowledged_at: 5 })]);
+    expect(store.firing.get(1)?.acknowledged_by).toBe('mara');
+    expect(side.asked).toBe(1);
+  });
+
+  test('a call during a request is answered by another one: the first may have been answered before', async () => {
+    const side = platform(7, [alert(1)]);
+    const store = new AlertStore(side.read);
+    const first = store.refresh();
+    side.now = { ...side.now, alerts: [alert(1, { silenced_until: 9 })] };
+    void store.refresh();
+    await first;
+    expect(side.asked).toBe(2);
+    expect(store.firing.get(1)?.silenced_until).toBe(9);
+  });
+
   test('a change with the next version is applied: an alert begins, one changes, one is over', async () => {
     const side = platform(7, [alert(1), alert(2)]);
     const store = new AlertStore(side.read);

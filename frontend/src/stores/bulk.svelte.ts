@@ -18,20 +18,25 @@ export class BulkStore {
     if (targets.length > 0) this.asked = { step: 'asking', action, targets, error: null };
   }
 
-  /** Start the job. The dialog closes, or shows why it was refused. */
+  /**
+   * Start the job. The dialog closes, or shows why it was refused. Rejects with the refusal if the dialog was closed
+   * meanwhile, or opened for something else.
+   */
   async confirm(): Promise<void> {
     if (this.asked.step !== 'asking') return;
     const { action, targets } = this.asked;
-    this.asked = { step: 'working', action, targets, error: null };
+    const working: BulkAsked = { step: 'working', action, targets, error: null };
+    this.asked = working;
     try {
       await this.#start(action, targets);
-      this.asked = { step: 'closed' };
+      if (this.asked === working) this.asked = { step: 'closed' };
     } catch (error) {
+      if (this.asked !== working) throw error;
       this.asked = { step: 'asking', action, targets, error: messageOf(error) };
     }
   }
 
   close(): void {
-    if (this.asked.step !== 'working') this.asked = { step: 'closed' };
+    this.asked = { step: 'closed' };
   }
 }

@@ -1,4 +1,6 @@
-import { descriptorsOf, messageOf, messageTypes } from '../api/client';
+import { descriptorsOf, messageTypes } from '../api/client';
+import { loaded, type Loaded } from '../api/loaded';
+import { Newest } from '../api/newest';
 import type { MessageType } from '../api/types';
 import { BUILT_IN, protobufDecoder, withTypes, type Decoder } from '../messages/decoders';
 import { NotDecoded } from '../messages/tree';
@@ -11,21 +13,28 @@ export class DecoderStore {
   /** Why the message types could not be read; empty if they could. */
   fault = $state('');
   #topic: string;
+  readonly #newest = new Newest();
 
   constructor(topic: string) {
     this.#topic = topic;
   }
 
   async load(): Promise<void> {
-    try {
-      this.types = await messageTypes();
-      // Of several, the one whose pattern is most specific is tried first.
-      const ours = this.types.filter((type) => globMatches(type.topic_pattern, this.#topic)).sort((a, b) => b.topic_pattern.length - a.topic_pattern.length);
-      this.list = withTypes(await Promise.all(ours.map(decoderOf)));
-      this.fault = '';
-    } catch (error) {
-      this.fault = messageOf(error);
-    }
+    await this.#newest.take(loaded(this.#read()), (found) => {
+      if (found.status === 'ready') {
+        this.types = found.value.types;
+        if (found.value.decoders.status === 'ready') this.list = withTypes(found.value.decoders.value);
+      }
+      const failed = [found, ...(found.status === 'ready' ? [found.value.decoders] : [])].find(({ status }) => status === 'failed');
+      this.fault = failed?.status === 'failed' ? failed.message : '';
+    });
+  }
+
+  async #read(): Promise<{ types: readonly MessageType[]; decoders: Loaded<Decoder[]> }> {
+    const types = await messageTypes();
+    // Of several, the one whose pattern is most specific is tried first.
+    const ours = types.filter((type) => globMatches(type.topic_pattern, this.#topic)).sort((a, b) => b.topic_pattern.length - a.topic_pattern.length);
+    return { types, decoders: await loaded(Promise.all(ours.map(decoderOf))) };
   }
 }
 

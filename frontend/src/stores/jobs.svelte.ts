@@ -17,6 +17,8 @@ const SUCCESS_MS = 60 * 1000;
 /** The jobs that the panel shows: all that have not ended, the user's own that failed in the last hours or succeeded in the last minute, and those that ended while the page was open, until they are dismissed. */
 export class JobStore {
   #known = $state.raw<ReadonlyMap<number, Job>>(new Map());
+  /** Increases when the session ends: its answers that arrive later are ignored. */
+  #session = 0;
   #dismissed = $state.raw<ReadonlySet<number>>(new Set());
   readonly #api: JobApi;
   readonly #keep: Dismissed;
@@ -34,7 +36,10 @@ export class JobStore {
 
   /** Request the jobs, at the start and after the connection was lost. `user` is the name of the signed-in user. */
   async load(user: string, now: number): Promise<void> {
-    for (const job of await this.#api.list(NEWEST)) {
+    const session = this.#session;
+    const found = await this.#api.list(NEWEST);
+    if (session !== this.#session) return;
+    for (const job of found) {
       const age = now - (job.finished_at ?? job.created_at);
       const isNews = job.requested_by === user && age < (job.state === 'finished' && !hasFailures(job) ? SUCCESS_MS : RECENT_MS);
       if (!isOver(job) || isNews || this.#known.has(job.id)) this.take(job);
@@ -63,6 +68,7 @@ export class JobStore {
 
   /** Forget all jobs, at the end of the session. */
   forget(): void {
+    this.#session += 1;
     this.#known = new Map();
   }
 }

@@ -52,3 +52,13 @@ test('a job that was started is shown before its first message', async () => {
   await store.start('delete', [{ topic: 'a' }]);
   expect(ids(store)).toEqual([9]);
 });
+
+test('the jobs of a session that has ended are not shown to the next user', async () => {
+  let answer!: (jobs: Job[]) => void;
+  const store = new JobStore({ ...api([]), list: () => new Promise<Job[]>((resolve) => (answer = resolve)) }, nothing);
+  const loading = store.load('ana', NOW);
+  store.forget();
+  answer([job(8)]);
+  await loading;
+  expect(ids(store)).toEqual([]);
+});

@@ -1,7 +1,7 @@
 import { afterEach, expect, test, vi } from 'vitest';
 import type { Run } from '../api/types';
 import { leftText, withRun } from '../reports/runs';
-import { ReportStore } from './reports.svelte';
+import { ReportStore, RunStore } from './reports.svelte';
 
 const run = (id: number, change: Partial<Run> = {}): Run => ({ id, state: 'running', progress: 0, ...change }) as Run;
 
@@ -55,4 +55,62 @@ test('the time left is shown roughly', () => {
     ...['a few seconds left', 'about 20 s left', 'about 50 s left', 'about 1 m left'],
     ...['about 3 m left', 'about 1 h 0 m left', 'about 2 h 3 m left'],
   ]);
+});
+
+/** An API whose answers are given by hand: each request waits in `asked`. */
+function waiting() {
+  const asked: { path: string; answer: (body: unknown) => void }[] = [];
+  vi.stubGlobal('document', { cookie: '' });
+  vi.stubGlobal('fetch', ({ url }: Request) => {
+    return new Promise<Response>((resolve) => asked.push({ path: url, answer: (body) => resolve(new Response(JSON.stringify(body), { status: 200 })) }));
+  });
+  const requests = (end: string) => asked.filter(({ path }) => path.endsWith(end));
+  return { requests, answer: async (end: string, at: number, body: unknown) => (await vi.waitFor(() => requests(end)[at] ?? Promise.reject(new Error(end)))).answer(body) };
+}
+
+test('a run that ends while the runs are requested has ended in the list', async () => {
+  const api = waiting();
+  const store = new ReportStore();
+  const loading = store.load();
+  store.take(run(5, { state: 'succeeded' }));
+  await api.answer('reports/jobs', 0, { jobs: [] });
+  await api.answer('reports/schedules', 0, { schedules: [] });
+  await api.answer('runs?limit=50', 0, { runs: [run(5), run(4)] });
+  await loading;
+  expect(store.runs).toMatchObject({ value: [{ id: 5, state: 'succeeded' }, { id: 4 }] });
+});
+
+test('a run that ends while it is requested has ended on its page', async () => {
+  const api = waiting();
+  const store = new RunStore(5);
+  const loading = store.load();
+  store.take(run(5, { state: 'succeeded' }));
+  await api.answer('runs/5', 0, run(5));
+  await loading;
+  expect(store.run).toMatchObject({ value: { state: 'succeeded' } });
+});
+
+test('two clicks on Load more add the older runs once', async () => {
+  const api = waiting();
+  const store = new ReportStore(2);
+  const loading = store.load();
+  await api.answer('reports/jobs', 0, { jobs: [] });
+  await api.answer('reports/schedules', 0, { schedules: [] });
+  await api.answer('runs?limit=2', 0, { runs: [run(5), run(4)] });
+  await loading;
+  const both = [store.loadOlder(), store.loadOlder()];
+  await api.answer('before=4', 0, { runs: [run(3), run(2)] });
+  await api.answer('before=4', 1, { runs: [run(3), run(2)] });
+  await Promise.all(both);
+  expect(store.runs).toMatchObject({ value: [{ id: 5 }, { id: 4 }, { id: 3 }, { id: 2 }] });
+});
+
+test('of two requests for the schedules the newer answer is shown, also if it arrives first', async () => {
+  const api = waiting();
+  const store = new ReportStore();
+  const both = [store.loadSchedules(), store.loadSchedules()];
+  await api.answer('reports/schedules', 1, { schedules: [{ id: 1, enabled: false }] });
+  await api.answer('reports/schedules', 0, { schedules: [{ id: 1, enabled: true }] });
+  await Promise.all(both);
+  expect(store.schedules).toMatchObject({ value: [{ enabled: false }] });
 });

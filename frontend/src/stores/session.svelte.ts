@@ -12,9 +12,12 @@ export type SessionState =
 /** The signed-in user and their permissions. */
 export class SessionStore {
   state = $state.raw<SessionState>({ status: 'unknown' });
+  /** Increases when the user signs in or out: answers about the session before are ignored. */
+  #turn = 0;
 
   constructor() {
     whenUnauthorized(() => {
+      this.#turn += 1;
       this.state = { status: 'anonymous', expired: this.state.status === 'signed-in' };
     });
   }
@@ -85,9 +88,12 @@ export class SessionStore {
 
   /** Request the session. Without an answer, the page stays as it is, and the feed shows that it is stale. */
   async check(): Promise<void> {
+    const turn = ++this.#turn;
     try {
-      this.state = { status: 'signed-in', me: await me() };
+      const found = await me();
+      if (turn === this.#turn) this.state = { status: 'signed-in', me: found };
     } catch (error) {
+      if (turn !== this.#turn) return;
       if (error instanceof ApiError && error.status === 401) return; // whenUnauthorized handles it
       if (error instanceof ApiError && error.status === 403) return window.location.reload(); // the platform shows the reason
       if (this.state.status !== 'signed-in') this.state = { status: 'unreachable', message: messageOf(error) };
@@ -96,6 +102,7 @@ export class SessionStore {
 
   async signIn(username: string, password: string): Promise<void> {
     const me = await signIn(username, password);
+    this.#turn += 1;
     // The platform redirects to a cluster that the account may view, or shows that there is none.
     if (me.role === 'none') window.location.assign(based('/'));
     else this.state = { status: 'signed-in', me };
@@ -103,6 +110,7 @@ export class SessionStore {
 
   async signOut(): Promise<void> {
     await signOut();
+    this.#turn += 1;
     this.state = { status: 'anonymous', expired: false };
   }
 }

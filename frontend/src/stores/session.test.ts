@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import type { Me } from '../api/types';
 import { SessionStore } from './session.svelte';
 
@@ -19,4 +19,18 @@ test('other operators and administrators may act on all, and viewers on none', (
   expect(signedIn('admin', ['orders.*']).mayActOnAll('*')).toBe(true);
   expect(signedIn('viewer').mayActOnAll('*')).toBe(false);
   expect(new SessionStore().mayActOnAll('*')).toBe(false);
+});
+
+test('an answer about the session that arrives after signing out does not sign in again', async () => {
+  const asked: ((body: unknown) => void)[] = [];
+  vi.stubGlobal('document', { cookie: '' });
+  vi.stubGlobal('fetch', () => new Promise<Response>((resolve) => asked.push((body) => resolve(new Response(JSON.stringify(body), { status: 200 })))));
+  const session = signedIn('operator');
+  const [checked, left] = [session.check(), session.signOut()];
+  (await vi.waitFor(() => asked[1] ?? Promise.reject(new Error('not asked'))))({});
+  await left;
+  asked[0]?.({ role: 'operator', topic_patterns: [] });
+  await checked;
+  expect(session.state).toEqual({ status: 'anonymous', expired: false });
+  vi.unstubAllGlobals();
 });

@@ -1,10 +1,12 @@
 import { changeView, deleteView, saveView, savedViews } from '../api/client';
+import { Newest } from '../api/newest';
 import { loaded, type Loaded } from '../api/loaded';
 import type { SavedView, SavedViewRequest } from '../api/types';
 
 /** The saved views that the user sees: own and shared ones, by name. */
 export class ViewStore {
   views = $state.raw<Loaded<SavedView[]>>({ status: 'loading' });
+  readonly #newest = new Newest();
 
   get own(): SavedView[] {
     return this.#ready.filter((view) => view.is_own);
@@ -15,7 +17,7 @@ export class ViewStore {
   }
 
   async read(): Promise<void> {
-    this.views = await loaded(savedViews());
+    await this.#newest.take(loaded(savedViews()), (found) => (this.views = found));
   }
 
   async save(view: SavedViewRequest): Promise<void> {

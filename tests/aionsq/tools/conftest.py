@@ -78,6 +78,12 @@ def words_of(name: str) -> list[str]:
     return [sys.executable, "-c", program]
 
 
+async def _emptied(process: asyncio.subprocess.Process) -> None:
+    """Wait for the end of a process. asyncio waits for the end of its output too, which a full pipe would hold up."""
+    async with asyncio.timeout(DEADLINE_S):
+        await asyncio.gather(*(pipe.read() for pipe in (process.stdout, process.stderr) if pipe), process.wait())
+
+
 @pytest.fixture
 async def start_tool() -> AsyncIterator[Started]:
     """``await start_tool(name, *flags)`` starts a tool by its name in NSQ or its subcommand's; killed at the end if it
@@ -96,7 +102,7 @@ async def start_tool() -> AsyncIterator[Started]:
     for process in started:
         if process.returncode is None:
             process.kill()
-            await process.wait()
+            await _emptied(process)
 
 
 @pytest.fixture

@@ -74,7 +74,7 @@ async def test_a_client_gets_each_message_as_a_line(served, broker, channel_is, 
     writer.close()
 
 
-async def test_clients_of_one_channel_share_it_and_of_two_get_all(served, broker, channel_is):
+async def test_clients_of_one_channel_share_it_and_of_two_get_all(served, broker, channel_is, channel_of):
     """As consumers do."""
     _, address = served
     first, second, other = [
@@ -82,6 +82,11 @@ async def test_clients_of_one_channel_share_it_and_of_two_get_all(served, broker
     ]
     async with Producer(broker.tcp_address) as producer:
         await channel_is(lambda row: row["client_count"] == 2)
+
+        async def other_is_subscribed():
+            return (await channel_of(broker, "t", "other")).get("client_count")
+
+        await until(other_is_subscribed, "the other channel gets what is published from now on")
         bodies = [b"%d\n" % number for number in range(200)]
         await producer.mpub("t", [body.rstrip() for body in bodies])
     assert sorted([await line_of(other[0]) for _ in bodies]) == sorted(bodies)
@@ -142,13 +147,14 @@ async def test_stats_name_the_clients_and_continue_when_one_has_left(served, bro
             await producer.pub("t", b"x")
         await line_of(first[0])
         await line_of(second[0])
-        first[1].close()
 
-        async def of_one_client():
+        async def stats_of(clients):
             text = (await client.get("/stats")).text
-            return text if text.count("connected") == 1 and "Messages: 2" in text else ""
+            return text if text.count("connected") == clients and "Messages: 2" in text else ""
 
-        text = await until(of_one_client)
+        await until(lambda: stats_of(2), "both messages are finished: a client that leaves before gives its one back")
+        first[1].close()
+        text = await until(lambda: stats_of(1), "one client has left")
         port = second[1].get_extra_info("sockname")[1]
         assert re.fullmatch(rf"Total Messages: 2\n\n\[127.0.0.1:{port}\] \[t : d\] connected: \d+s\n", text)
         second[1].close()

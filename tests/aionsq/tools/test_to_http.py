@@ -182,7 +182,7 @@ async def test_a_slow_address_is_given_up_after_its_time(start_web, deliver, set
     """--http-client-request-timeout; the message is requeued and sent to another address."""
     slow, quick = await start_web(), await start_web()
     slow.delay_s = 60
-    tool = await deliver([b"x"], "--http-client-request-timeout=200ms", f"--post={slow.url}", f"--post={quick.url}")
+    tool = await deliver([b"x"], "--http-client-request-timeout=5s", f"--post={slow.url}", f"--post={quick.url}")
     await settled("t", "nsq_to_http")
     assert (slow.bodies, quick.bodies) == ([b"x"], [b"x"])
     assert f"{slow.url}: timed out; requeued message " in await interrupted(tool)

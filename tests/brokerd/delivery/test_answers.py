@@ -92,22 +92,23 @@ def test_a_requeued_message_comes_back_with_one_more_attempt(
 def test_a_delayed_requeue_comes_back_when_it_is_due(
     topic: str, subscribe: Subscribe, publisher: Any, board: Board
 ) -> None:
-    """It is not redelivered before 300 ms, counts as deferred until then, and makes room for others within the RDY
+    """It is not redelivered before 2 s, counts as deferred until then, and makes room for others within the RDY
     count."""
     peer = subscribe(1)
     publisher.ok(pub(topic, b"late"))
     message_id, _, _ = peer.message()
-    peer.send(b"REQ %b 300\n" % message_id)
     sent = time.monotonic()
+    peer.send(b"REQ %b 2000\n" % message_id)
     peer.ok(pub(topic + "-barrier", b"x"))
     channel = board.channel()
-    assert (channel["deferred_count"], channel["in_flight_count"], channel["depth"]) == (1, 0, 0)
+    if time.monotonic() - sent < 2 - EARLY_S:  # a machine that took longer has had it redelivered
+        assert (channel["deferred_count"], channel["in_flight_count"], channel["depth"]) == (1, 0, 0)
     publisher.ok(pub(topic, b"meanwhile"))
     other, _, body = peer.message()
     assert body == b"meanwhile"
     peer.send(b"FIN %b\n" % other)
     assert peer.message() == (message_id, 2, b"late")
-    assert time.monotonic() - sent >= 0.3 - EARLY_S
+    assert time.monotonic() - sent >= 2 - EARLY_S
 
 
 def test_a_requeue_beyond_the_longest_delay_is_clamped(topic: str, subscribe: Subscribe, publisher: Any) -> None:
@@ -115,8 +116,8 @@ def test_a_requeue_beyond_the_longest_delay_is_clamped(topic: str, subscribe: Su
     peer = subscribe(2)
     publisher.ok(mpub(topic, [b"long", b"overflow"]))
     (long, _, _), (overflow, _, _) = peer.message(), peer.message()
-    peer.send(b"REQ %b 3600000\nREQ %b 9223372036854775807\n" % (long, overflow))
     sent = time.monotonic()
+    peer.send(b"REQ %b 3600000\nREQ %b 9223372036854775807\n" % (long, overflow))
     assert peer.message()[:2] == (overflow, 2)
     assert peer.message()[:2] == (long, 2)
     assert time.monotonic() - sent >= 2 - EARLY_S
@@ -126,9 +127,9 @@ def test_requeues_come_back_in_the_order_of_their_times(topic: str, subscribe: S
     """The order of the requests does not matter."""
     peer = subscribe(10)
     publisher.ok(mpub(topic, [b"300", b"100", b"200"]))
-    for _ in range(3):
-        message_id, _, body = peer.message()
-        peer.send(b"REQ %b %b\n" % (message_id, body))
+    received = [peer.message() for _ in range(3)]
+    # Together, because the broker's clock counts from each request's arrival.
+    peer.send(b"".join(b"REQ %b %b\n" % (message_id, body) for message_id, _, body in received))
     assert peer.bodies(3) == [b"100", b"200", b"300"]
 
 
@@ -137,9 +138,9 @@ def test_a_timed_out_message_returns_with_one_more_attempt(
 ) -> None:
     """A consumer that stops answering loses its message to the next one; its later FIN is refused."""
     slow = subscribe(1, msg_timeout=1000)
+    sent = time.monotonic()
     publisher.ok(pub(topic, b"x"))
     message_id, attempts, _ = slow.message()
-    sent = time.monotonic()
     slow.send(b"RDY 0\n")
     assert attempts == 1
     assert subscribe(1).message() == (message_id, 2, b"x")
@@ -165,11 +166,11 @@ def test_a_timed_out_message_without_a_consumer_is_not_in_flight(
 
 
 def test_touch_gives_a_message_more_time_up_to_a_limit(topic: str, subscribe: Subscribe, publisher: Any) -> None:
-    """TOUCH extends the message timeout of 1 s, up to --max-msg-timeout, which is 3 s here."""
-    peer = subscribe(1, msg_timeout=1000)
+    """TOUCH extends the message timeout of 2 s, up to --max-msg-timeout, which is 3 s here."""
+    peer = subscribe(1, msg_timeout=2000)
+    sent = time.monotonic()
     publisher.ok(pub(topic, b"x"))
     message_id = peer.message()[0]
-    sent = time.monotonic()
     while peer.is_silent(0.3):
         assert time.monotonic() - sent < DEADLINE_S
         peer.send(b"TOUCH %b\n" % message_id)

@@ -16,3 +16,10 @@ export function toneOfEntry(outcome: AuditEntry['outcome']): 'ok' | 'warn' | 'ba
   if (outcome === 'running') return 'quiet';
   return outcome === 'done' ? 'ok' : outcome === 'partial' || outcome === 'refused' ? 'warn' : 'bad';
 }
+
+/** What became of an action on all nodes, in a line: for a user who has left its dialog. */
+export function outcomeText(what: string, { outcome, results }: ActionOutcome): string {
+  if (outcome === 'done') return `${what}: done.`;
+  const failed = results.filter((result) => result.outcome !== 'done' && result.outcome !== 'absent');
+  return `${what}: ${failed.map(({ node, detail }) => `${node}: ${detail}`).join('; ') || 'no node accepted it'}.`;
+}
