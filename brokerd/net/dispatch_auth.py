@@ -58,8 +58,8 @@ def _authorized_pub(connection: Connection, command: Pub) -> Wait | None:
     return _check(connection, verb, command.topic, "", partial(pub, connection, command))
 
 
-def _authorize_mpub(connection: Connection, command: Authorize) -> Wait | None:
-    return _check(connection, "MPUB", command.topic, "", partial(connection.broker.topic, command.topic))
+def _authorize_body(connection: Connection, command: Authorize) -> Wait | None:
+    return _check(connection, command.verb, command.topic, "", partial(connection.broker.topic, command.topic))
 
 
 def _check(connection: Connection, verb: str, topic: str, channel: str, then: Callable[[], object]) -> Wait | None:
@@ -88,6 +88,6 @@ COMMANDS_WITH_AUTH: Mapping[type[Command], Handler] = {
     Auth: auth,
     Sub: _authorized_sub,
     Pub: _authorized_pub,
-    Authorize: _authorize_mpub,
+    Authorize: _authorize_body,
 }
 """The handlers of a broker with auth servers."""
