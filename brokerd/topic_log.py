@@ -266,12 +266,14 @@ class TopicLog:
 
     def header_block(self, seq: int, timestamp: Nanoseconds) -> bytes:
         """The header block of the message with this number and timestamp; empty without headers, or if they are
-        damaged."""
+        damaged. Raises OSError if the file cannot be opened."""
         if not self.log.contains(seq):
             return self._copied_headers.get(seq, b"")
-        headers = self.log.segment_of(seq).headers
+        segment = self.log.segment_of(seq)
+        headers = segment.headers
         if headers is None:
             return b""
+        segment.open_headers()
         try:
             block = headers.find(seq, timestamp)
         except OSError as error:

@@ -4,8 +4,8 @@ A file has a header (:mod:`brokerd.file_header`), then records of 48 bytes (:mod
 ``end`` is the byte offset in the ``.log`` after the batch, which is ``length`` bytes long. ``data_hash`` is XXH3-64 of
 those bytes. The first record of a segment has no messages: it marks the beginning, so that a file of zeros is
 recognised as damaged. Its ``end`` is the offset of the first frame, and its ``data_hash`` is 1 if messages of the
-segment have headers, else 0. A full segment is sealed by a record without messages, whose ``data_hash`` is the hash of all
-earlier records. Files of format 0 have no header.
+segment have headers, else 0. A full segment is sealed by a record without messages, whose ``data_hash`` is the hash of
+all earlier records. Files of format 0 have no header.
 Why the records are stored beside the log: docs/architecture.md, "Segments".
 """
 

@@ -83,7 +83,7 @@ class HeaderFile:
     def existing(cls, path: Path) -> HeaderFile | None:
         """The file at ``path``; None if there is none. Raises OSError."""
         try:
-            return cls(path, path.stat().st_size)
+            return cls(path, max(path.stat().st_size, HEADER_BYTES))
         except FileNotFoundError:
             return None
 
@@ -116,6 +116,8 @@ class HeaderFile:
 
     def cut(self, next_seq: int) -> None:
         """Remove the entries from ``next_seq`` on: those of publishes that were not acknowledged. Raises OSError."""
+        if self.path is not None and self._bytes(0, HEADER_BYTES) != WRITTEN[HEADERS.kind]:
+            os.pwrite(self.open(), WRITTEN[HEADERS.kind], 0)
         start = self._search(next_seq)
         cut = next((entry.start for entry in self._entries(start, self.end) if entry.seq >= next_seq), None)
         if cut is not None:
