@@ -472,7 +472,6 @@ class Segment:
         Slices of the map that wait to be sent stay readable.
         """
         self.close_file()
-        self._remove_headers(at_once=at_once)
         in_a_thread = self.capacity >= FREED_IN_A_THREAD_FROM and not at_once
         fd = -1
         if self.path is not None:
@@ -481,6 +480,7 @@ class Segment:
                     fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
             self.path.unlink(missing_ok=True)
             self.path.with_suffix(".idx").unlink(missing_ok=True)
+        self._remove_headers(at_once=at_once)
         if not in_a_thread:
             self._close_map()
             return

@@ -217,6 +217,23 @@ def test_headers_without_a_message_are_not_those_of_the_next_one(
     assert found_in(again, range(3), {1: 6}) == [BLOCK, b"", BLOCK]
 
 
+def test_headers_without_a_segment_are_removed_when_no_message_below_is_needed(log: Log, tmp_path: Path) -> None:
+    """A kill while a segment was removed leaves them. Their numbers are not taken for those of messages."""
+    append(log, 30)
+    log.close()
+    orphan = tmp_path / f"{0:020d}.hdr"
+    for suffix in (".log", ".idx"):
+        orphan.with_suffix(suffix).unlink()
+    again, _ = Log.recover(tmp_path, ID_HEAD)
+    assert again.next_seq == 30
+    last = again.segments[-1].first_seq
+    again.drop_below(1)
+    assert orphan.exists()
+    again.drop_below(last)
+    assert [path.name for path in tmp_path.glob("*.hdr")] == [f"{last:020d}.hdr"]
+    again.close()
+
+
 @pytest.fixture
 def node(tmp_path: Path) -> Node:
     """A node with a topic ``t``, channel ``c`` and two messages with headers; it was killed."""
