@@ -340,6 +340,11 @@ class Segment:
         return self.headers is None and self.commits.says_headers
 
     @property
+    def allocated_bytes(self) -> int:
+        """Size of its file and of that with its headers."""
+        return self.capacity if self.headers is None else self.capacity + self.headers.end
+
+    @property
     def header_room(self) -> int:
         """Bytes of headers that can still be appended."""
         return MAX_FILE_BYTES - (0 if self.headers is None else self.headers.end)

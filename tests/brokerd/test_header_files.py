@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -21,6 +22,7 @@ from brokerd.log.commits import CommitIndex
 from brokerd.log.headers import Entry, HeaderFile
 from brokerd.log.log import Log
 from brokerd.repair import main as repair
+from brokerd.retention import Retention
 from nsqwire.errors import PublishFailed
 from nsqwire.headers import encode_headers
 from tests.brokerd.clockwork import Delivery, Node
@@ -217,6 +219,15 @@ def test_headers_without_a_message_are_not_those_of_the_next_one(
     assert found_in(again, range(3), {1: 6}) == [BLOCK, b"", BLOCK]
 
 
+def test_retention_by_size_counts_headers(log: Log) -> None:
+    """Segments of 8 KiB with 7 messages, and as much of headers."""
+    append(log, 21, block=block_of(0, 1120))
+    (size,) = {segment.allocated_bytes for segment in log.segments}
+    assert 15_000 < size < 17_000
+    assert Retention(age_ns=1 << 62, max_bytes=2 * size).first_kept(log, 6) == 7
+    assert Retention(age_ns=1 << 62, max_bytes=2 * 8192).first_kept(log, 6) == 14
+
+
 def test_headers_without_a_segment_are_removed_when_no_message_below_is_needed(log: Log, tmp_path: Path) -> None:
     """A kill while a segment was removed leaves them. Their numbers are not taken for those of messages."""
     append(log, 30)
@@ -345,6 +356,24 @@ def test_a_full_disk_refuses_the_publish_and_keeps_what_was_stored(node: Node, m
     assert topic.message_count == 0
     topic.publish_with_headers([b"three"], [BLOCK])
     assert came(node) == [(b"one", b'{"n":"1"}'), (b"two", b'{"n":"2"}'), (b"three", BLOCK)]
+    node.kill()
+
+
+def test_an_idle_topic_closes_the_file_until_it_is_read_again(node: Node) -> None:
+    """Many idle topics need no descriptors."""
+    node.open()
+    topic, path = node.broker.topic("t"), header_file(node)
+    topic.publish_with_headers([b"three"], [BLOCK])
+
+    def is_open() -> bool:
+        return str(path) in {os.readlink(each) for each in Path("/proc/self/fd").iterdir() if os.path.lexists(each)}
+
+    assert is_open()
+    for _ in range(2):
+        topic.unmap_if_idle()
+    assert not is_open()
+    assert came(node) == [(b"one", b'{"n":"1"}'), (b"two", b'{"n":"2"}'), (b"three", BLOCK)]
+    assert is_open()
     node.kill()
 
 
