@@ -117,9 +117,13 @@ class MpubRun:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Authorize:
-    """The command line of an MPUB, before its body is read. Only with an auth server, which has to permit the MPUB."""
+    """The command line of an MPUB or HMPUB, before its body is read. Only with an auth server, which has to permit it.
+
+    ``verb`` is the command's name.
+    """
 
     topic: str
+    verb: str
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -129,6 +133,24 @@ class Mpub:
     topic: str
     messages: memoryview
     count: int
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class HeaderPub:
+    """HPUB, or HDPUB if ``defer_ms`` is not None. ``headers`` are checked, and empty if the block has none."""
+
+    topic: str
+    headers: dict[str, str]
+    body: memoryview
+    defer_ms: int | None
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class HeaderMpub:
+    """HMPUB: the checked headers of each message, and its body."""
+
+    topic: str
+    messages: list[tuple[dict[str, str], memoryview]]
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -182,5 +204,20 @@ class Cls:
 
 
 Command = (
-    IdentifyCommand | Auth | Sub | Pub | PubRun | DpubRun | Authorize | Mpub | MpubRun | Rdy | Fin | Req | Touch | Cls
+    IdentifyCommand
+    | Auth
+    | Sub
+    | Pub
+    | PubRun
+    | DpubRun
+    | Authorize
+    | Mpub
+    | MpubRun
+    | HeaderPub
+    | HeaderMpub
+    | Rdy
+    | Fin
+    | Req
+    | Touch
+    | Cls
 )

@@ -1,6 +1,8 @@
 """Frames, the unit of everything a broker sends: ``size i32 | type i32 | data``, big-endian, size = 4 + len(data).
 
-A message frame's data is ``timestamp i64 (ns) | attempts u16 | id 16 ASCII hex digits | body``.
+A message frame's data is ``timestamp i64 (ns) | attempts u16 | id 16 ASCII hex digits | body``. Type 3 is a message
+with headers, which only clients get that have agreed to it in IDENTIFY: ``header size i32 | header block`` are between
+its id and its body (:mod:`nsqwire.headers`).
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from typing import NamedTuple, NoReturn
 
 from nsqwire.units import Nanoseconds
 
-RESPONSE, ERROR, MESSAGE = 0, 1, 2
+RESPONSE, ERROR, MESSAGE, MESSAGE_WITH_HEADERS = 0, 1, 2, 3
 
 HEADER = struct.Struct(">iI")
 MESSAGE_HEAD = struct.Struct(">iIqH16s")
@@ -42,6 +44,8 @@ class Message(NamedTuple):
     id: bytes
     """16 lower-case hex digits."""
     body: bytes
+    header_block: bytes = b""
+    """Empty if it has no headers."""
 
 
 def encode_frame(frame_type: int, data: bytes) -> bytes:
@@ -57,6 +61,24 @@ def decode_message(data: bytes | memoryview, start: int = 0, end: int | None = N
     return Message(timestamp, attempts, id, bytes(data[start + _HEAD_BYTES : end]))
 
 
+def decode_message_with_headers(data: bytes | memoryview, start: int = 0, end: int | None = None) -> Message:
+    """Read the data of a frame of type 3, ``data[start:end]``. Raises FrameError if its sizes are impossible.
+
+    The header block is not decoded: a bad one does not make the body unreadable.
+    """
+    end = len(data) if end is None else end
+    block = start + _HEAD_BYTES + HEADER_SIZE.size
+    if end < block:
+        raise FrameError(f"message frame of {end - start} bytes is shorter than its head")
+    timestamp, attempts, id = _HEAD.unpack_from(data, start)
+    (size,) = HEADER_SIZE.unpack_from(data, start + _HEAD_BYTES)
+    if not 0 <= size <= end - block:
+        raise FrameError(f"header block of {size} bytes does not fit in a message frame of {end - start}")
+    return Message(timestamp, attempts, id, bytes(data[block + size : end]), bytes(data[block : block + size]))
+
+
+HEADER_SIZE = struct.Struct(">i")
+"""The size of a header block, before the block."""
 _HEAD = struct.Struct(">qH16s")
 _HEAD_BYTES = _HEAD.size
 

@@ -44,6 +44,7 @@ class Identify:
     topology_region: str = ""
     topology_zone: str = ""
     publish_ids: bool = False
+    headers: bool = False
 
 
 _FIELDS = {field.name.removesuffix("_ms"): (field.name, type(field.default)) for field in fields(Identify)}
@@ -119,6 +120,8 @@ class Terms:
     snappy: bool = False
     publish_ids: bool = False
     """Publishes are answered with the ids of the messages. nsqd does not know it."""
+    headers: bool = False
+    """The client publishes and receives the headers of messages. nsqd does not know it."""
 
     @classmethod
     def before_identify(cls, limits: IdentifyLimits) -> Terms:
@@ -167,6 +170,7 @@ class Terms:
             deflate_level=min(level, limits.max_deflate_level),
             snappy=asked.feature_negotiation and limits.snappy and asked.snappy,
             publish_ids=asked.feature_negotiation and asked.publish_ids,
+            headers=asked.feature_negotiation and asked.headers,
         )
 
     def reply(self, limits: IdentifyLimits) -> bytes:
@@ -190,6 +194,8 @@ class Terms:
         }
         if self.publish_ids:  # other clients get nsqd's answer
             answer["publish_ids"] = True
+        if self.headers:
+            answer["headers"] = True
         return json.dumps(answer, separators=(",", ":"), ensure_ascii=False).encode()
 
 

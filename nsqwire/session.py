@@ -19,6 +19,8 @@ from nsqwire.commands import (
     Command,
     DpubRun,
     Fin,
+    HeaderMpub,
+    HeaderPub,
     IdentifyCommand,
     Mpub,
     MpubRun,
@@ -40,7 +42,8 @@ from nsqwire.errors import (
     NSQError,
     go_quote,
 )
-from nsqwire.frame import ERROR, HEARTBEAT, MESSAGE_ID_BYTES, RESPONSE, encode_frame
+from nsqwire.frame import ERROR, HEADER_SIZE, HEARTBEAT, MESSAGE_ID_BYTES, RESPONSE, encode_frame
+from nsqwire.headers import MAX_BLOCK_BYTES, BadHeaders, decode_headers
 from nsqwire.identify import IdentifyLimits, Terms, parse_identify
 from nsqwire.names import is_valid_name
 from nsqwire.params import decimal, raw
@@ -357,14 +360,18 @@ class Session(ReadBuffer):
         return self._message("PUB", self._topic("PUB", params[1]), None)
 
     def _dpub(self, params: list[bytes]) -> Command | None:
+        return self._message("DPUB", *self._deferred("DPUB", params))
+
+    def _deferred(self, command: str, params: list[bytes]) -> tuple[str, int]:
+        """The topic and the delay in milliseconds of a deferred publish."""
         if len(params) < 3:
-            raise Invalid("DPUB insufficient number of parameters")
-        topic = self._topic("DPUB", params[1])
-        defer_ms = decimal(params[2], f"DPUB could not parse timeout {raw(params[2])}")
+            raise Invalid(f"{command} insufficient number of parameters")
+        topic = self._topic(command, params[1])
+        defer_ms = decimal(params[2], f"{command} could not parse timeout {raw(params[2])}")
         limit = self.limits.max_req_timeout_ms
         if not 0 <= defer_ms <= limit:
-            raise Invalid(f"DPUB timeout {defer_ms % 2**64} out of range 0-{limit}")
-        return self._message("DPUB", topic, defer_ms)
+            raise Invalid(f"{command} timeout {defer_ms % 2**64} out of range 0-{limit}")
+        return topic, defer_ms
 
     def _message(self, command: str, topic: str, defer_ms: int | None) -> Command | None:
         def sized(length: int) -> Command | None:
@@ -387,7 +394,7 @@ class Session(ReadBuffer):
         topic = self._topic("MPUB", params[1], prefix="E_BAD_TOPIC ")
         if self.limits.identify.auth_required:
             self._resume = lambda: self._mpub_body(topic)
-            return Authorize(topic)
+            return Authorize(topic, "MPUB")
         return self._mpub_body(topic)
 
     def _mpub_body(self, topic: str) -> Command | None:
@@ -437,7 +444,95 @@ class Session(ReadBuffer):
         self._start = start
         return Mpub(topic, self._take(offset - start), count)
 
+    # -- publishes with headers -----------------------------------------------------------------------------------
 
+    def _require_headers(self, command: str) -> None:
+        """Raise the error of an unknown command if headers were not agreed on."""
+        if not self.terms.headers:
+            raise Invalid(f"invalid command {command}")
+
+    def _hpub(self, params: list[bytes]) -> Command | None:
+        self._require_headers("HPUB")
+        if len(params) < 2:
+            raise Invalid("HPUB insufficient number of parameters")
+        return self._message_with_headers("HPUB", self._topic("HPUB", params[1]), None)
+
+    def _hdpub(self, params: list[bytes]) -> Command | None:
+        self._require_headers("HDPUB")
+        return self._message_with_headers("HDPUB", *self._deferred("HDPUB", params))
+
+    def _message_with_headers(self, command: str, topic: str, defer_ms: int | None) -> Command | None:
+        def sized(length: int) -> Command | None:
+            limit = HEADER_SIZE.size + MAX_BLOCK_BYTES + self.limits.max_msg_size
+            if length <= HEADER_SIZE.size:
+                raise BadMessage(f"{command} invalid message size {length}")
+            if length > limit:
+                raise BadMessage(f"{command} message too big {length} > {limit}")
+            return self._need(
+                length,
+                lambda: HeaderPub(topic, *self._split(command, self._take(length)), defer_ms),
+                BadMessage(f"{command} failed to read message"),
+            )
+
+        return self._length(sized, BadMessage(f"{command} failed to read message size"))
+
+    def _split(self, command: str, message: memoryview) -> tuple[dict[str, str], memoryview]:
+        """The headers and the body of ``header size i32 | header block | body``. Raises BadMessage."""
+        (size,) = HEADER_SIZE.unpack_from(message)
+        start, limit = HEADER_SIZE.size + size, self.limits.max_msg_size
+        if not 0 < size <= MAX_BLOCK_BYTES or start > len(message):
+            raise BadMessage(f"{command} invalid header block size {size}")
+        if start == len(message):
+            raise BadMessage(f"{command} invalid message body size 0")
+        if len(message) - start > limit:
+            raise BadMessage(f"{command} message too big {len(message) - start} > {limit}")
+        try:
+            return decode_headers(message[HEADER_SIZE.size : start]), message[start:]
+        except BadHeaders as error:
+            raise BadMessage(f"{command} {error}") from None
+
+    def _hmpub(self, params: list[bytes]) -> Command | None:
+        self._require_headers("HMPUB")
+        if len(params) < 2:
+            raise Invalid("HMPUB insufficient number of parameters")
+        topic = self._topic("HMPUB", params[1])
+        if self.limits.identify.auth_required:
+            self._resume = lambda: self._hmpub_body(topic)
+            return Authorize(topic, "HMPUB")
+        return self._hmpub_body(topic)
+
+    def _hmpub_body(self, topic: str) -> Command | None:
+        def sized(length: int) -> Command | None:
+            limit = self.limits.max_body_size
+            if length < _COUNT_BYTES:
+                raise BadBody(f"HMPUB invalid body size {length}")
+            if length > limit:
+                raise BadBody(f"HMPUB body too big {length} > {limit}")
+            return self._need(
+                length,
+                lambda: HeaderMpub(topic, self._split_all(self._take(length))),
+                BadBody("HMPUB failed to read body"),
+            )
+
+        return self._length(sized, BadBody("HMPUB failed to read body size"))
+
+    def _split_all(self, body: memoryview) -> list[tuple[dict[str, str], memoryview]]:
+        """The headers and the body of each message of an HMPUB. Raises BadBody and BadMessage."""
+        count, at = int.from_bytes(body[:_COUNT_BYTES]), _COUNT_BYTES
+        messages = list[tuple[dict[str, str], memoryview]]()
+        while at < len(body):
+            start = at + HEADER_SIZE.size
+            size = int.from_bytes(body[at:start])
+            at = start + size
+            if size <= HEADER_SIZE.size or at > len(body):
+                raise BadMessage(f"HMPUB invalid message({len(messages)}) size {size}")
+            messages.append(self._split("HMPUB", body[start:at]))
+        if not count or len(messages) != count:
+            raise BadBody(f"HMPUB invalid message count {count}")
+        return messages
+
+
+_COUNT_BYTES = 4
 _COMMANDS: dict[bytes, Callable[[Session, list[bytes]], Command | None]] = {
     b"IDENTIFY": Session._identify,
     b"AUTH": Session._auth,
@@ -445,6 +540,9 @@ _COMMANDS: dict[bytes, Callable[[Session, list[bytes]], Command | None]] = {
     b"PUB": Session._pub,
     b"DPUB": Session._dpub,
     b"MPUB": Session._mpub_line,
+    b"HPUB": Session._hpub,
+    b"HDPUB": Session._hdpub,
+    b"HMPUB": Session._hmpub,
     b"RDY": Session._rdy,
     b"FIN": Session._fin,
     b"REQ": Session._req,

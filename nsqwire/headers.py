@@ -1,0 +1,132 @@
+"""Headers of messages: names with values, which travel and are stored beside the body. nsqd has none.
+
+A header block is a JSON object of strings in UTF-8, compact, in the order of its keys.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64decode
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+MAX_HEADERS: Final = 64
+MAX_VALUE_LENGTH: Final = 4096
+MAX_BLOCK_BYTES: Final = 16 * 1024
+DEDUP_ID: Final = "dedup-id"
+"""The header whose value is the message's deduplication id, if it is published alone over TCP."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
+_encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+class BadHeaders(ValueError):
+    """Headers that cannot be published, or bytes that are not a header block. The text says what is wrong."""
+
+
+def encode_headers(headers: Mapping[str, str]) -> bytes:
+    """Return the header block, with names in lower case. Raises BadHeaders."""
+    return _to_block(_checked(headers.items()))
+
+
+def decode_headers(block: bytes | bytearray | memoryview) -> dict[str, str]:
+    """Return the headers in a block, with names in lower case, in their order. Raises BadHeaders."""
+    if len(block) > MAX_BLOCK_BYTES:
+        raise BadHeaders(f"header block of {len(block)} bytes is longer than {MAX_BLOCK_BYTES}")
+    try:
+        decoded = json.loads(bytes(block).decode(), object_pairs_hook=_Pairs)
+    except (ValueError, RecursionError):
+        raise BadHeaders("header block is not JSON in UTF-8") from None
+    if not isinstance(decoded, _Pairs):
+        raise BadHeaders("header block is not a JSON object")
+    return _checked(decoded)
+
+
+def checked_headers(pairs: Iterable[tuple[str, object]]) -> dict[str, str]:
+    """Return headers that come as pairs of name and value, with names in lower case. Raises BadHeaders."""
+    headers = _checked(pairs)
+    _to_block(headers)
+    return headers
+
+
+def parse_envelope(line: bytes) -> tuple[bytes, dict[str, str]]:
+    """Return the body and the headers of ``{"headers": {…}, "body": "…"}``, or of ``{"body_base64": "…"}``.
+
+    Raises ValueError, which says what is wrong.
+    """
+    try:
+        decoded = json.loads(line.decode(), object_pairs_hook=_Pairs)
+    except (ValueError, RecursionError):
+        raise BadHeaders("not JSON in UTF-8") from None
+    if not isinstance(decoded, _Pairs):
+        raise BadHeaders("not a JSON object")
+    members = dict(decoded)
+    if len(members) < len(decoded):
+        raise BadHeaders("a key appears twice")
+    if unknown := members.keys() - {"headers", "body", "body_base64"}:
+        raise BadHeaders(f"key {_shown(min(unknown))} is not headers, body or body_base64")
+    if ("body" in members) == ("body_base64" in members):
+        raise BadHeaders("body or body_base64 is needed, one of them")
+    name = "body" if "body" in members else "body_base64"
+    text, headers = members[name], members.get("headers", _Pairs())
+    if not isinstance(text, str) or not _is_text(text):
+        raise BadHeaders(f"{name} is not a string of Unicode text")
+    if not isinstance(headers, _Pairs):
+        raise BadHeaders("headers are not a JSON object")
+    try:
+        body = text.encode() if name == "body" else b64decode(text, validate=True)
+    except ValueError:
+        raise BadHeaders("body_base64 is not base64") from None
+    if not body:
+        raise BadHeaders(f"{name} is empty")
+    return body, checked_headers(headers)
+
+
+class _Pairs(tuple[tuple[str, object], ...]):
+    """The members of a JSON object, with names that appear twice."""
+
+    __slots__ = ()
+
+
+def _checked(pairs: Iterable[tuple[object, object]]) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for name, value in pairs:
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise BadHeaders(f"header name {_shown(name)} is not 1 to 64 characters of A-Z, a-z, 0-9, '.', '_' and '-'")
+        lower = name.lower()
+        if lower in headers:
+            raise BadHeaders(f"header {lower} appears twice")
+        if not isinstance(value, str):
+            raise BadHeaders(f"value of header {lower} is not a string")
+        if len(value) > MAX_VALUE_LENGTH:
+            raise BadHeaders(f"value of header {lower} has {len(value)} characters, more than {MAX_VALUE_LENGTH}")
+        if _CONTROL.search(value):
+            raise BadHeaders(f"value of header {lower} has a control character")
+        if not _is_text(value):
+            raise BadHeaders(f"value of header {lower} is not Unicode text")
+        headers[lower] = value
+        if len(headers) > MAX_HEADERS:
+            raise BadHeaders(f"more than {MAX_HEADERS} headers")
+    return headers
+
+
+def _to_block(headers: Mapping[str, str]) -> bytes:
+    block = _encode(headers).encode()
+    if len(block) > MAX_BLOCK_BYTES:
+        raise BadHeaders(f"header block of {len(block)} bytes is longer than {MAX_BLOCK_BYTES}")
+    return block
+
+
+def _is_text(value: str) -> bool:
+    """Return whether a str has no lone surrogates."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _shown(name: object) -> str:
+    return ascii(name if not isinstance(name, str) or len(name) <= 80 else name[:80] + "…")
