@@ -15,6 +15,7 @@ from aionsq.errors import (
     ConnectFailed,
     ConnectionLost,
     ConsumerStopped,
+    HeadersNotSupported,
     HTTPFailed,
     ProducerClosed,
     ProducerFull,
@@ -25,7 +26,7 @@ from aionsq.lookup import Lookup
 from aionsq.message import Message
 from aionsq.node import Node
 from aionsq.options import ConnectionOptions, ConsumerOptions, ProducerOptions, with_text, with_texts
-from aionsq.producer import Producer
+from aionsq.producer import Headers, Producer
 from aionsq.publish import Ids
 
 __all__ = [
@@ -39,6 +40,8 @@ __all__ = [
     "ConsumerOptions",
     "ConsumerStopped",
     "HTTPFailed",
+    "Headers",
+    "HeadersNotSupported",
     "Ids",
     "Lookup",
     "Message",

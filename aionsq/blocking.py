@@ -16,8 +16,9 @@ from typing import Self
 
 from aionsq.errors import ProducerClosed
 from aionsq.options import ProducerOptions
-from aionsq.producer import Body, Producer
+from aionsq.producer import Body, Headers, Producer
 from aionsq.publish import Ids
+from aionsq.tracing import Tracing
 
 CLOSE_SECONDS = 5.0
 
@@ -35,9 +36,15 @@ class BlockingProducer:
     the object may be created before a server such as gunicorn forks its workers.
     """
 
-    def __init__(self, nsqd_tcp_addresses: str | Sequence[str], options: ProducerOptions | None = None) -> None:
+    def __init__(
+        self,
+        nsqd_tcp_addresses: str | Sequence[str],
+        options: ProducerOptions | None = None,
+        *,
+        tracing: Tracing | None = None,
+    ) -> None:
         """Does not connect yet. Raises ValueError for invalid addresses, as Producer does."""
-        self._make: Callable[[], Producer] = partial(Producer, nsqd_tcp_addresses, options)
+        self._make: Callable[[], Producer] = partial(Producer, nsqd_tcp_addresses, options, tracing=tracing)
         self._make()  # raises ValueError for an invalid address now
         self._closed = False
         self._lock = threading.Lock()
@@ -52,17 +59,32 @@ class BlockingProducer:
     ) -> None:
         self.close()
 
-    def pub(self, topic: str, body: Body, *, timeout: timedelta | None = None) -> Ids:
+    def pub(self, topic: str, body: Body, *, headers: Headers | None = None, timeout: timedelta | None = None) -> Ids:
         """Publish a message, and return its id; see :meth:`Producer.pub`."""
-        return self._wait(lambda producer: producer.pub(topic, body, timeout=timeout))
+        return self._wait(lambda producer: producer.pub(topic, body, headers=headers, timeout=timeout))
 
-    def mpub(self, topic: str, bodies: Sequence[Body], *, timeout: timedelta | None = None) -> Ids:
+    def mpub(
+        self,
+        topic: str,
+        bodies: Sequence[Body],
+        *,
+        headers: Headers | Sequence[Headers] | None = None,
+        timeout: timedelta | None = None,
+    ) -> Ids:
         """Publish several messages, all or none, and return their ids; see :meth:`Producer.mpub`."""
-        return self._wait(lambda producer: producer.mpub(topic, bodies, timeout=timeout))
+        return self._wait(lambda producer: producer.mpub(topic, bodies, headers=headers, timeout=timeout))
 
-    def dpub(self, topic: str, delay: timedelta, body: Body, *, timeout: timedelta | None = None) -> Ids:
+    def dpub(
+        self,
+        topic: str,
+        delay: timedelta,
+        body: Body,
+        *,
+        headers: Headers | None = None,
+        timeout: timedelta | None = None,
+    ) -> Ids:
         """Publish a deferred message, and return its id; see :meth:`Producer.dpub`."""
-        return self._wait(lambda producer: producer.dpub(topic, delay, body, timeout=timeout))
+        return self._wait(lambda producer: producer.dpub(topic, delay, body, headers=headers, timeout=timeout))
 
     def close(self) -> None:
         """Wait for the publishes of other threads, then close the connection. Later publishes raise ProducerClosed."""

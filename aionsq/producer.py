@@ -6,24 +6,36 @@ import asyncio
 import logging
 import struct
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
 from aionsq.addresses import check_address
-from aionsq.errors import ConnectFailed, ConnectionLost, ProducerClosed, ProducerFull, PublishTimedOut
+from aionsq.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    HeadersNotSupported,
+    ProducerClosed,
+    ProducerFull,
+    PublishTimedOut,
+)
 from aionsq.options import ProducerOptions
 from aionsq.outlet import Outlet
-from aionsq.publish import Ids, Publish
+from aionsq.publish import HeaderPublish, Ids, Publish
+from aionsq.tracing import PublishTrace, Tracing, default_tracing
 from nsqwire import encoding
 from nsqwire.errors import BadBody, BadMessage, BadTopic, Invalid, NSQError
+from nsqwire.headers import BadHeaders, encode_headers
 from nsqwire.names import is_valid_name
 from nsqwire.units import Seconds
 
 log = logging.getLogger(__name__)
 
 Body = bytes | bytearray | memoryview
+Headers = Mapping[str, str]
+"""Names and values: nsqwire/headers.py."""
 
 _MS = timedelta(milliseconds=1)
 _KNOWN_TOPICS = 4096
@@ -42,8 +54,10 @@ class Producer:
     messages: their ids, in order, if the option ``publish_ids`` is set and the node is a brokerd, else an empty tuple.
     Its exception is one of
 
-    - nsqwire's ``BadTopic``, ``BadMessage``, ``BadBody`` or ``Invalid``: the message was not sent; other publishes are
-      not affected
+    - nsqwire's ``BadTopic``, ``BadMessage``, ``BadBody``, ``BadHeaders``, ``Invalid``: the message was not sent; other
+      publishes are not affected
+    - :class:`HeadersNotSupported`: the message has headers, and nsqd does not take them; it was not sent. The option
+      ``headers_fallback`` sends it in another way
     - :class:`Refused`: nsqd answered with an error frame and closed the connection; it did not read later publishes,
       which are sent again. What a node refuses because it is being drained is sent again, too, to another node if
       there is one
@@ -58,15 +72,27 @@ class Producer:
     ``nsqd_choice="failover"``, the first of them receives all.
     """
 
-    def __init__(self, nsqd_tcp_addresses: str | Sequence[str], options: ProducerOptions | None = None) -> None:
-        """Raises ValueError if there is no address, or if one is neither ``host:port`` nor a Unix socket's path."""
+    def __init__(
+        self,
+        nsqd_tcp_addresses: str | Sequence[str],
+        options: ProducerOptions | None = None,
+        *,
+        tracing: Tracing | None = None,
+    ) -> None:
+        """``tracing``, such as :class:`aionsq.otel.Tracing`, implies the option ``headers``.
+
+        Raises ValueError if there is no address, or if one is neither ``host:port`` nor a Unix socket's path.
+        """
         given = [nsqd_tcp_addresses] if isinstance(nsqd_tcp_addresses, str) else nsqd_tcp_addresses
         addresses = list(dict.fromkeys(given))
         if not addresses:
             raise ValueError("a producer needs the address of an nsqd")
         for address in addresses:
             check_address(address)
+        self._tracing = tracing or default_tracing()
         self._options = options or ProducerOptions()
+        if self._tracing is not None:
+            self._options = replace(self._options, headers=True)
         self._timeout_s = self._options.publish_timeout.total_seconds()
         self._stalled_after_s = self._options.stalled_after.total_seconds()
         self._in_turn = self._options.nsqd_choice == "round_robin"
@@ -137,11 +163,15 @@ class Producer:
         if self._timer is not None:
             self._timer.cancel()
 
-    def pub(self, topic: str, body: Body, *, timeout: timedelta | None = None) -> asyncio.Future[Ids]:
+    def pub(
+        self, topic: str, body: Body, *, headers: Headers | None = None, timeout: timedelta | None = None
+    ) -> asyncio.Future[Ids]:
         """Publish a message of 1 to ``max_msg_size`` bytes. Raises TypeError if the body is not bytes."""
         line = self._pub_lines.get(topic)
         if type(body) is not bytes:
             body = memoryview(body).tobytes()
+        if headers or self._tracing is not None:
+            return self._publish_with_headers("PUB", topic, [body], [headers or {}], timeout)
         size = len(body)
         if line is None or not 0 < size <= self._max_msg_size:
             try:
@@ -151,9 +181,22 @@ class Producer:
                 return _failed(error)
         return self._publish(line, _length(size) + body, timeout)
 
-    def mpub(self, topic: str, bodies: Sequence[Body], *, timeout: timedelta | None = None) -> asyncio.Future[Ids]:
-        """Publish several messages atomically: all are stored, or none. Raises TypeError if a body is not bytes."""
+    def mpub(
+        self,
+        topic: str,
+        bodies: Sequence[Body],
+        *,
+        headers: Headers | Sequence[Headers] | None = None,
+        timeout: timedelta | None = None,
+    ) -> asyncio.Future[Ids]:
+        """Publish several messages atomically: all are stored, or none.
+
+        ``headers`` are those of every message, or a sequence with those of each. Raises TypeError if a body is not
+        bytes, and ValueError if the sequence has another length than ``bodies``.
+        """
         given = [body if type(body) is bytes else memoryview(body).tobytes() for body in bodies]
+        if headers or self._tracing is not None:
+            return self._publish_with_headers("MPUB", topic, given, _of_each(headers or {}, len(given)), timeout)
         sizes = list(map(len, given))
         try:
             line = self._pub_line(topic)
@@ -172,15 +215,22 @@ class Producer:
         return self._publish(b"", b"".join(parts), timeout)
 
     def dpub(
-        self, topic: str, delay: timedelta, body: Body, *, timeout: timedelta | None = None
+        self,
+        topic: str,
+        delay: timedelta,
+        body: Body,
+        *,
+        headers: Headers | None = None,
+        timeout: timedelta | None = None,
     ) -> asyncio.Future[Ids]:
         """Publish a message that is delivered after ``delay`` (0 to ``max_req_timeout``) at the earliest."""
         body = memoryview(body).tobytes()
+        if headers or self._tracing is not None:
+            return self._publish_with_headers("DPUB", topic, [body], [headers or {}], timeout, delay)
         try:
             self._pub_line(topic)
             self._check_size(len(body))
-            if not timedelta(0) <= delay <= self._options.max_req_timeout:
-                raise Invalid(f"delay {delay} is not within 0..{self._options.max_req_timeout}")
+            self._check_delay(delay)
         except NSQError as error:
             return _failed(error)
         return self._publish(b"", encoding.dpub(topic, delay // _MS, body), timeout)
@@ -194,7 +244,7 @@ class Producer:
     def writable(self) -> None:
         """Send waiting publishes while a connection accepts them."""
         now = asyncio.get_running_loop().time()
-        while self._waiting and (outlet := self._choose(now)) is not None:
+        while self._waiting and (outlet := self._choose(now, self._waiting[0])) is not None:
             publish = self._waiting.popleft()
             self._waiting_bytes -= len(publish.data)
             if not publish.done():
@@ -233,17 +283,83 @@ class Producer:
         if size > self._max_msg_size:
             raise BadMessage(f"message of {size} bytes is larger than {self._options.max_msg_size}")
 
-    def _publish(self, line: bytes, data: bytes, timeout: timedelta | None) -> asyncio.Future[Ids]:
+    def _check_delay(self, delay: timedelta) -> None:
+        if not timedelta(0) <= delay <= self._options.max_req_timeout:
+            raise Invalid(f"delay {delay} is not within 0..{self._options.max_req_timeout}")
+
+    def _publish_with_headers(
+        self,
+        verb: str,
+        topic: str,
+        bodies: Sequence[bytes],
+        headers: Sequence[Headers],
+        timeout: timedelta | None,
+        delay: timedelta = timedelta(0),
+    ) -> asyncio.Future[Ids]:
+        """Publish with the headers of each message, and those that the tracing adds."""
+        trace: PublishTrace | None = None
+        if self._tracing is not None:
+            trace = self._tracing.publish(topic, bodies, headers, batch=verb == "MPUB")
+        try:
+            publish = self._header_publish(verb, topic, bodies, headers, delay, trace)
+        except (NSQError, BadHeaders, HeadersNotSupported, ProducerClosed) as error:
+            if trace:
+                trace.ended(error, (), "")
+            return _failed(error)
+        return self._publish(publish.line, publish.data, timeout, publish)
+
+    def _header_publish(
+        self,
+        verb: str,
+        topic: str,
+        bodies: Sequence[bytes],
+        headers: Sequence[Headers],
+        delay: timedelta,
+        trace: PublishTrace | None,
+    ) -> HeaderPublish:
+        """Return the publish. Raises NSQError, BadHeaders, HeadersNotSupported and ProducerClosed."""
+        if self._closed:
+            raise ProducerClosed("the producer was closed; not stored")
+        self._pub_line(topic)
+        if not bodies:
+            raise BadBody("MPUB without messages")
+        self._check_size(min(map(len, bodies)))
+        self._check_size(max(map(len, bodies)))
+        self._check_delay(delay)
+        command = f"{verb} {topic}" + (f" {delay // _MS}" if verb == "DPUB" else "")
+        added = trace.headers if trace else [{}] * len(bodies)
+        blocks = [_block(own, extra) for own, extra in zip(headers, added, strict=True)]
+        fallback = self._options.headers_fallback
+        if not any(headers) and fallback == "error":
+            fallback = "drop"  # a node that takes no headers does not refuse what is traced
+        if not self._options.headers and fallback == "error":
+            raise HeadersNotSupported("headers need ProducerOptions(headers=True); not stored")
+        loop = asyncio.get_running_loop()
+        publish = HeaderPublish(
+            loop=loop,
+            command=command,
+            messages=list(zip(blocks, bodies, strict=True)),
+            fallback=fallback,
+            limits=(self._max_msg_size, self._options.max_body_size or _NEVER),
+            trace=trace,
+        )
+        publish.encode("", takes_headers=self._options.headers)  # checks sizes, and is what waits for a connection
+        return publish
+
+    def _publish(
+        self, line: bytes, data: bytes, timeout: timedelta | None, publish: Publish | None = None
+    ) -> asyncio.Future[Ids]:
         if self._closed:
             return _failed(ProducerClosed("the producer was closed; not stored"))
         loop = asyncio.get_running_loop()
         now = loop.time()
-        publish = Publish(loop=loop)
+        if publish is None:
+            publish = Publish(loop=loop)
         publish.line = line
         publish.data = data
         publish.sent_to = ""
         publish.deadline = now + (self._timeout_s if timeout is None else timeout.total_seconds())
-        outlet = None if self._waiting else self._choose(now)
+        outlet = None if self._waiting else self._choose(now, publish)
         if outlet is not None:
             outlet.send(publish, now)
         elif self._waiting_bytes + len(data) > self._options.max_waiting_bytes:
@@ -258,14 +374,19 @@ class Producer:
             self._set_timer(publish.deadline)
         return publish
 
-    def _choose(self, now: Seconds) -> Outlet | None:
-        """Return the outlet for the next publish; None if no outlet is ready. A stalled one is the last resort."""
+    def _choose(self, now: Seconds, publish: Publish) -> Outlet | None:
+        """Return the outlet for the next publish; None if no outlet is ready. A stalled one is the last resort.
+
+        A publish with headers goes to a node that takes them, if one is connected.
+        """
         outlets = self._outlets
         if len(outlets) == 1:
             return outlets[0] if outlets[0].is_ready else None
         if self._in_turn:
             self._next = (self._next + 1) % len(outlets)
             outlets = outlets[self._next :] + outlets[: self._next]
+        if publish.__class__ is not Publish:
+            outlets = [each for each in outlets if each.takes_headers and each.is_ready] or outlets
         stalled = None
         for outlet in outlets:
             if outlet.is_ready:
@@ -328,3 +449,26 @@ def _failed(error: Exception) -> asyncio.Future[Ids]:
     future: asyncio.Future[Ids] = asyncio.get_running_loop().create_future()
     future.set_exception(error)
     return future
+
+
+def _of_each(headers: Headers | Sequence[Headers], count: int) -> Sequence[Headers]:
+    """Return the headers of each of ``count`` messages. Raises ValueError if a sequence has another length."""
+    if isinstance(headers, Mapping):
+        return [headers] * count
+    if len(headers) != count:
+        raise ValueError(f"headers of {len(headers)} messages for {count} messages")
+    return headers
+
+
+def _block(own: Headers, added: Headers) -> bytes:
+    """Return the header block of a message: the caller's headers, with those that tracing adds if there is room.
+
+    Raises BadHeaders, for the caller's only.
+    """
+    block = encode_headers(own) if own else b""
+    if added:
+        try:
+            return encode_headers({**added, **{name.lower(): value for name, value in own.items()}})
+        except BadHeaders as error:
+            log.warning("a message is published without its trace: %s", error)
+    return block
