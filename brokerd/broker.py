@@ -114,7 +114,7 @@ class Broker:
         clock = NodeClock(now, state.clock, boot, lambda offset: self.storage.append(records.clock(offset)))
         self.runtime = Runtime(settings, clock, now=now, call_soon=call_soon, call_at=call_at)
         self.runtime.policies = Policies(self.runtime.policies.default, state.policies, policies)
-        self.runtime.publish = lambda name, bodies: self.topic(name).publish(bodies)
+        self.runtime.publish = lambda name, bodies, blocks: self.topic(name).publish_with_headers(bodies, blocks)
         self.runtime.when_stored = self.storage.when_stored
         self._restore(state)
         self.storage.open_journal(

@@ -193,6 +193,10 @@ class Channel:
         copy = self.in_flight.aside.frames.get(seq) or self.dead.frames.get(seq)
         return self.messages.log.frame(seq) if copy is None else memoryview(copy)
 
+    def header_block_of(self, frame: bytes | memoryview) -> bytes:
+        """The header block of the message with this frame; empty without headers, or if they are damaged."""
+        return self.messages.header_block_of(frame)
+
     def wall_ns(self, when: Seconds) -> int:
         """Convert a monotonic time in seconds to Unix nanoseconds, by the present wall clock."""
         return self._runtime.clock.wall_ns(when)
@@ -578,6 +582,11 @@ class Channel:
         """
         self.in_flight.copy_below(end, frames)
         self.redelivery.copy_below(end, frames, self.messages.log.frame)
+
+    def copied(self) -> Iterator[int]:
+        """Yield the messages that it has copies of."""
+        yield from self.in_flight.aside.frames
+        yield from self.dead.frames
 
     def skipped_grew(self) -> None:
         """A range that may be ahead of the cursor was added to the topic's skipped ones."""

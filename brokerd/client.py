@@ -35,7 +35,7 @@ class Client:
         "blocked", "client_id", "connect_ts", "deflate", "finish_count", "grant",
         "grant_until", "hang_up", "hostname", "in_flight_count", "is_waiting", "locality", "message_count",
         "msg_timeout_s", "number", "preference", "pub_counts", "ready_count", "remote_address", "requeue_count", "runs",
-        "sample_rate", "secret", "send", "snappy", "state", "timeout_count", "tls", "topology_region",
+        "sample_rate", "secret", "send", "snappy", "state", "takes_headers", "timeout_count", "tls", "topology_region",
         "topology_zone", "touch_timeout_s", "user_agent",
     )  # fmt: skip
 
@@ -58,6 +58,8 @@ class Client:
         self.hang_up = hang_up
         self.state = State.INIT
         self.sample_rate = terms.sample_rate
+        self.takes_headers = terms.headers
+        """True if messages with headers are sent to it in frames of type 3."""
         self.msg_timeout_s = self.touch_timeout_s = terms.msg_timeout_ms / 1000
         self.tls: TLSInfo | None = None
         self.deflate = self.snappy = False

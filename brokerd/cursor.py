@@ -87,11 +87,12 @@ class Cursor:
             before, self.removed = self.removed, Ranges()
             self.remove((start, end - start) for start, end in before)
 
-    def next_run(self, limit: int, max_bytes: int, client: int) -> Run | None:
+    def next_run(self, limit: int, max_bytes: int, client: int, *, opens_headers: bool = False) -> Run | None:
         """Put the next messages in flight with the client number ``client``. Returns None if there are none.
 
         The run has at most ``limit`` messages, and at most ``max_bytes`` bytes unless its first message is longer.
-        Raises OSError, with nothing put in flight, if the segment cannot be mapped.
+        Raises OSError, with nothing put in flight, if the segment cannot be mapped, or with ``opens_headers`` if its
+        headers cannot be opened.
         """
         window, messages = self._window, self._messages
         while True:
@@ -109,6 +110,8 @@ class Cursor:
                 self._segment, self._offset = segment, segment.offset_of(first)
             break
         start, log = self._offset, segment.map
+        if opens_headers:
+            segment.open_headers()
         limit = min(limit, stop - first, segment.checked_end - first)
         count, self._offset = window.deliver(log, start, segment.end, limit, max_bytes, client)
         return Run(first, first + count, log[start : self._offset]) if count else None

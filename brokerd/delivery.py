@@ -160,7 +160,7 @@ class Delivery:
             self._outbox.flush()
 
     def _deliver_fresh(self, client: Client, limit: int, now: Seconds) -> None:
-        run = self._cursor.next_run(limit, self._outbox.room, client.number)
+        run = self._cursor.next_run(limit, self._outbox.room, client.number, opens_headers=client.takes_headers)
         if run is None:
             return
         self._in_flight.delivered(client, run.first, run.end, now)
@@ -168,11 +168,15 @@ class Delivery:
         if client.sample_rate:
             self._add_sample(client, run.frames, run.first)
         else:
-            self._outbox.add(client, run.frames)
+            self._send(client, run.frames)
+
+    def _send(self, client: Client, frames: bytes | memoryview) -> None:
+        self._outbox.add(client, self._messages.with_headers(frames) if client.takes_headers else frames)
 
     def _deliver_again(self, client: Client, limit: int, now: Seconds) -> int:
         """Deliver up to ``limit`` requeued messages. Returns how many were delivered or lost, at least one."""
-        frames, count, unreadable = self._in_flight.redeliver(client, self._place_of, limit, self._outbox.room, now)
+        place_of = self._place_with_headers_of if client.takes_headers else self._place_of
+        frames, count, unreadable = self._in_flight.redeliver(client, place_of, limit, self._outbox.room, now)
         if not count:
             self._messages.lose_batch_of(unreadable)
             self._aside.drop_next()
@@ -180,8 +184,14 @@ class Delivery:
             self._journal.finished([(unreadable, 1)])
             return 1
         self._count(client, count)
-        self._outbox.add(client, frames)
+        self._send(client, frames)
         return count
+
+    def _place_with_headers_of(self, seq: int) -> Place | None:
+        """As _place_of. Raises OSError if the headers cannot be opened, before the message is in flight."""
+        if self._messages.log.contains(seq):
+            self._messages.log.segment_of(seq).open_headers()
+        return self._place_of(seq)
 
     def _place_of(self, seq: int) -> Place | None:
         found = self._messages.place_of(seq)
@@ -207,6 +217,6 @@ class Delivery:
             if random.randrange(100) > client.sample_rate:
                 self._in_flight.finish_unsent(client, seq)
             else:
-                self._outbox.add(client, frames[at : at + size])
+                self._send(client, frames[at : at + size])
             at += size
             seq += 1

@@ -42,11 +42,12 @@ class Header(NamedTuple):
 # The formats that are written. A change that this code cannot read gets the next format number, and its release.
 SEGMENT: Final = Header("nsqd segment", 1, "0.1.0")
 INDEX: Final = Header("nsqd index", 1, "0.1.0")
+HEADERS: Final = Header("nsqd headers", 1, "0.1.0")
 # Format 2 has the failed deliveries of messages and dead messages.
 JOURNAL: Final = Header("nsqd journal", 2, "0.1.0")
 CHECKPOINT: Final = Header("nsqd checkpoint", 2, "0.1.0")
 STATS: Final = Header("nsqd stats", 1, "0.1.0")
-KNOWN: Final = (SEGMENT, INDEX, JOURNAL, CHECKPOINT, STATS)
+KNOWN: Final = (SEGMENT, INDEX, HEADERS, JOURNAL, CHECKPOINT, STATS)
 WRITTEN: Final = {known.kind: known.to_bytes() for known in KNOWN}
 """The header of each kind of file, as bytes."""
 

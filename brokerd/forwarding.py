@@ -35,6 +35,10 @@ class Source(Supervised, Protocol):
         """The frame of a message; None if it is damaged or missing."""
         ...
 
+    def header_block_of(self, frame: bytes | memoryview) -> bytes:
+        """The header block of the message with this frame; empty without headers."""
+        ...
+
     def require_room_to_forget(self, count: int) -> None:
         """Check that the journal has room for the end of ``count`` dead messages. Raises OSError."""
         ...
@@ -76,12 +80,12 @@ class Forwarding:
             self._publish(target, now)
 
     def _publish(self, target: str, now: Seconds) -> None:
-        seqs, bodies = self._portion()
+        seqs, bodies, blocks = self._portion()
         if not seqs:
             return
         try:
             self._channel.require_room_to_forget(len(seqs))
-            self._runtime.publish(target, bodies)
+            self._runtime.publish(target, bodies, blocks)
         except (NSQError, OSError) as error:
             self._at_once = len(seqs) // 2
             if self._at_once:
@@ -93,9 +97,10 @@ class Forwarding:
         self._is_storing = True
         self._runtime.when_stored(lambda error: self._stored(target, seqs, error))
 
-    def _portion(self) -> tuple[list[int], list[bytes]]:
-        """The numbers and bodies of the first dead messages. Those that cannot be read stay where they are."""
-        seqs, bodies, nbytes = list[int](), list[bytes](), 0
+    def _portion(self) -> tuple[list[int], list[bytes], list[bytes]]:
+        """The numbers, bodies and header blocks of the first dead messages. Those that cannot be read stay where they
+        are."""
+        seqs, bodies, blocks, nbytes = list[int](), list[bytes](), list[bytes](), 0
         for message in self._channel.dead:
             frame = None if message.seq in self._unreadable else self._channel.frame_of(message.seq)
             if frame is None:
@@ -105,8 +110,9 @@ class Forwarding:
                 break
             seqs.append(message.seq)
             bodies.append(bytes(frame[MESSAGE_HEAD_BYTES:]))
-            nbytes += len(frame)
-        return seqs, bodies
+            blocks.append(self._channel.header_block_of(frame))
+            nbytes += len(frame) + len(blocks[-1])
+        return seqs, bodies, blocks
 
     def _stored(self, target: str, seqs: Sequence[int], error: OSError | None) -> None:
         self._is_storing = False

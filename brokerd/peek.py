@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from brokerd.kernel.aside import DEFERRED
 from nsqwire.frame import MESSAGE_HEAD, MESSAGE_HEAD_BYTES
+from nsqwire.headers import decode_headers
 from nsqwire.units import Nanoseconds
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ class PeekedMessage(TypedDict):
     due: Nanoseconds | None
     deadline: Nanoseconds | None
     client: PeekedClient | None
+    headers: NotRequired[dict[str, str]]
+    """Only of a message with headers."""
     death: NotRequired[PeekedDeath]
     """Only of a dead message."""
 
@@ -136,6 +139,8 @@ def row(channel: Channel, state: PeekState, seq: int, max_body_bytes: int | None
         "deadline": None if client is None else wall_ns(deadline),
         "client": None if client is None else _client(client),
     }
+    if block := channel.header_block_of(frame):
+        peeked["headers"] = decode_headers(block)
     if death is not None:
         peeked["death"] = {
             "reason": death.reason.value,

@@ -36,8 +36,9 @@ class Runtime:
         self.mem_queue_size = settings.mem_queue_size
         self.dedup_window_s = settings.dedup_window.total_seconds()
         self.policies = Policies(Policy.of(settings), {})
-        self.publish: Callable[[str, Sequence[bytes]], object]
-        """Publishes bodies to a topic, which is created if needed. Raises NSQError and OSError. The broker sets it."""
+        self.publish: Callable[[str, Sequence[bytes], Sequence[bytes]], object]
+        """Publishes bodies, each with its header block, which is empty without headers, to a topic. The topic is
+        created if needed. Raises NSQError and OSError. The broker sets it."""
         self.when_stored: Callable[[Done], None]
         """Calls a function once all that was published is on the disk, or with the error. The broker sets it."""
         self.is_stopping = False

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from brokerd.background import use_batch_scheduling
 from brokerd.data_path import DataPathMoved
 from brokerd.file_systems import sync_file_systems
+from brokerd.log.headers import SUFFIX as HEADERS_SUFFIX
 from brokerd.write_out import write_out
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ logger = logging.getLogger("brokerd")
 
 Done = Callable[[OSError | None], None]
 Written = Mapping[Path, tuple[int, int] | None]
-"""Segments to sync, each with the offsets ``[start, end)`` of most of its unsynced bytes, if known."""
+"""Segments to sync, each with the offsets ``[start, end)`` of most of its unsynced bytes, if known, and the files with
+their headers."""
 
 
 class Syncer:
@@ -139,6 +141,8 @@ class Syncer:
         for segment, end in self._dirty.items():
             if segment.path is not None:
                 paths[segment.path] = None if self.acknowledges else (end, segment.end)
+                if segment.headers is not None and segment.headers.path is not None:
+                    paths[segment.headers.path] = None
         directories = self._directories
         self._missed, self._dirty, self._directories, self._messages = {}, {}, set(), 0
         waiting, self._waiting = self._waiting, []
@@ -178,7 +182,8 @@ def sync(segments: Written, directories: Iterable[Path], journal: Iterable[Path]
     The given range of a segment is first written in pieces, so that the event loop can run in between. Files that no
     longer exist are skipped: their messages were finished, and they were removed. Raises OSError.
     """
-    files = [side for path in segments for side in (path, path.with_suffix(".idx"))]
+    files = list(segments)
+    files += (path.with_suffix(".idx") for path in segments if path.suffix != HEADERS_SUFFIX)
     files += journal
     directories = list(directories)
     if len(files) + len(directories) < MANY_FILES or not sync_file_systems([*files, *directories]):

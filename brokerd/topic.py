@@ -15,7 +15,7 @@ from brokerd.channel_journal import journal_nothing
 from brokerd.dedup import Publish, SeenIds
 from brokerd.journal import records
 from brokerd.journal.journal import CHANGE_BYTES, room_for, room_for_waiting
-from brokerd.log.batch import COUNT_BYTES, SIZE_BYTES, Batch, BodyBatch, DpubBatch, MessageBatch, MpubBatch
+from brokerd.log.batch import COUNT_BYTES, SIZE_BYTES, Batch, BodyBatch, DpubBatch, HeaderBatch, MessageBatch, MpubBatch
 from brokerd.log.log import Log
 from brokerd.topic_log import TopicLog
 from nsqwire.errors import ChannelNotFound, PublishFailed
@@ -165,10 +165,28 @@ class Topic:
         publish with the digest is remembered, they return its messages, and nothing is stored.
         """
         batch = BodyBatch(bodies, self.messages.id_head, time.time_ns(), defer_ms)
-        if defer_ms:
-            append = partial(self.log.append, batch)
+        return self._publish_bodies(batch, partial(self.log.append, batch), dedup_digest)
+
+    def publish_with_headers(
+        self,
+        bodies: Sequence[bytes | memoryview],
+        blocks: Sequence[bytes],
+        *,
+        defer_ms: int = 0,
+        dedup_digest: bytes | None = None,
+    ) -> range:
+        """As ``publish``, with the header block of each message, which is empty for a message without headers."""
+        if not any(blocks):
+            return self.publish(bodies, defer_ms=defer_ms, dedup_digest=dedup_digest)
+        batch = HeaderBatch(bodies, blocks, self.messages.id_head, time.time_ns(), defer_ms)
+        return self._publish_bodies(batch, partial(self.log.append_with_headers, batch), dedup_digest)
+
+    def _publish_bodies(
+        self, batch: BodyBatch, append: Callable[[], tuple[int, Segment]], dedup_digest: bytes | None
+    ) -> range:
+        if batch.defer_ms:
             return self._publish_deferred(batch, append, delays=1, dedup_digest=dedup_digest)
-        return self._publish(batch, dedup_digest)
+        return self._publish(batch, append, dedup_digest)
 
     def drops_of(self, count: int) -> bool:
         """Return whether an ephemeral topic would accept ``count`` messages but drop some of them."""
@@ -185,14 +203,16 @@ class Topic:
 
         The caller has checked the sizes. Raises PublishFailed; nothing is stored then.
         """
-        return self._publish(MessageBatch(messages, count, gap, self.messages.id_head, time.time_ns()), dedup_digest)
+        batch = MessageBatch(messages, count, gap, self.messages.id_head, time.time_ns())
+        return self._publish(batch, partial(self.log.append, batch), dedup_digest)
 
     def publish_batches(self, commands: memoryview, count: int, messages: int, *, gap: int) -> range:
         """Publish the ``messages`` messages of ``count`` × (``gap`` ignored bytes, MPUB body) as one batch.
 
         The caller has checked the sizes. Raises PublishFailed; nothing is stored then.
         """
-        return self._publish(MpubBatch(commands, count, messages, gap, self.messages.id_head, time.time_ns()))
+        batch = MpubBatch(commands, count, messages, gap, self.messages.id_head, time.time_ns())
+        return self._publish(batch, partial(self.log.append, batch))
 
     def publish_deferred(self, commands: memoryview, count: int, body_bytes: int) -> range:
         """Publish the ``count`` commands of a DpubRun together. Raises PublishFailed; nothing is stored then."""
@@ -226,12 +246,14 @@ class Topic:
                 self._notify_listening()
         return count, messages
 
-    def _publish(self, batch: Batch, dedup_digest: bytes | None = None) -> range:
+    def _publish(
+        self, batch: Batch, append: Callable[[], tuple[int, Segment]], dedup_digest: bytes | None = None
+    ) -> range:
         if (known := self._seen(dedup_digest)) is not None:
             return known
         if not self._accepts(batch.count, batch.body_bytes):
             return range(0)
-        seqs = self._store(batch, partial(self.log.append, batch), dedup_digest)
+        seqs = self._store(batch, append, dedup_digest)
         self._published()
         return seqs
 

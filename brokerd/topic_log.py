@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import struct
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -13,11 +15,14 @@ from brokerd.journal.journal import CHANGE_BYTES
 from brokerd.kernel.frames import SEQ_MASK, seq_of
 from brokerd.losses import Losses
 from brokerd.ranges import Ranges
-from nsqwire.frame import MESSAGE_HEAD_BYTES
+from nsqwire.frame import HEADER_SIZE, MESSAGE_HEAD, MESSAGE_HEAD_BYTES, MESSAGE_WITH_HEADERS
 from nsqwire.names import is_ephemeral
-from nsqwire.units import Seconds
+from nsqwire.units import Nanoseconds, Seconds
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from brokerd.log.headers import HeaderFile
     from brokerd.log.log import Log
     from brokerd.log.segment import Segment
     from brokerd.storage import Storage
@@ -28,6 +33,9 @@ RELEASE_EVERY_S = 1.0
 """With ``--retention``, the shortest time between two checks for expired segments."""
 ID = slice(18, 34)
 """The bytes of the id in a message frame."""
+_FRAME = struct.Struct(">iI")
+
+logger = logging.getLogger("brokerd")
 
 
 class Reader(Protocol):
@@ -54,6 +62,10 @@ class Reader(Protocol):
 
         ``frames`` has the copies that other channels have made; new ones are added to it.
         """
+        ...
+
+    def copied(self) -> Iterator[int]:
+        """Yield the messages that it has copies of."""
         ...
 
     def forget(self, lost: Ranges) -> None:
@@ -122,6 +134,8 @@ class TopicLog:
         self._routed_end = routed_end
         self._former_id_heads: set[bytes] = set()
         self._losses = Losses()
+        self._copied_headers: dict[int, bytes] = {}  # of the messages that some channel has copies of
+        self._reported_headers: set[Path] = set()
         self._slowest: Reader | None = None
         self._release_from = 0.0
         self._oldest: tuple[int, int | None] = -1, None
@@ -248,6 +262,65 @@ class TopicLog:
             start, end = max(start, seq), min(end, damaged[0]) if damaged is not None else end
         return (segment, start, end) if seq < end else None
 
+    # -- headers --------------------------------------------------------------------------------------------------
+
+    def header_block(self, seq: int, timestamp: Nanoseconds) -> bytes:
+        """The header block of the message with this number and timestamp; empty without headers, or if they are
+        damaged. Raises OSError if the file cannot be opened."""
+        if not self.log.contains(seq):
+            return self._copied_headers.get(seq, b"")
+        segment = self.log.segment_of(seq)
+        headers = segment.headers
+        if headers is None:
+            return b""
+        segment.open_headers()
+        try:
+            block = headers.find(seq, timestamp)
+        except OSError as error:
+            self._report_headers(headers, str(error))
+            return b""
+        if headers.damaged is not None:
+            start, end = headers.damaged
+            self._report_headers(headers, f"bytes {start} to {end - 1} are damaged")
+        return block
+
+    def header_block_of(self, frame: bytes | memoryview) -> bytes:
+        """The header block of the message with this frame, as header_block returns it."""
+        if not self.log.has_headers:
+            return b""
+        _, _, timestamp, _, message_id = MESSAGE_HEAD.unpack_from(frame)
+        seq = seq_of(message_id, message_id[:6], self.log.next_seq)
+        return b"" if seq is None else self.header_block(seq, timestamp)
+
+    def with_headers(self, frames: bytes | memoryview) -> bytes | memoryview:
+        """Message frames for a client that receives headers: those of messages with headers are replaced."""
+        if not self.log.has_headers:
+            return frames
+        view, parts = memoryview(frames), list[bytes | memoryview]()
+        start = at = 0
+        while at < len(view):
+            end = at + 4 + int.from_bytes(view[at : at + 4])
+            if block := self.header_block_of(view[at:end]):
+                head, body = view[at + 8 : at + MESSAGE_HEAD_BYTES], view[at + MESSAGE_HEAD_BYTES : end]
+                size = end - at - 4 + HEADER_SIZE.size + len(block)
+                new = (_FRAME.pack(size, MESSAGE_WITH_HEADERS), head, HEADER_SIZE.pack(len(block)), block, body)
+                parts += (view[start:at], *new)
+                start = end
+            at = end
+        return b"".join([*parts, view[start:]]) if parts else frames
+
+    def _report_headers(self, headers: HeaderFile, reason: str) -> None:
+        """Log once for each file that headers cannot be read."""
+        assert headers.path is not None, "in memory nothing is damaged"
+        if headers.path not in self._reported_headers:
+            self._reported_headers.add(headers.path)
+            logger.error(
+                "TOPIC(%s): headers in %s are lost, their messages are delivered without them: %s",
+                self.name,
+                headers.path,
+                reason,
+            )
+
     # -- losses ---------------------------------------------------------------------------------------------------
 
     @property
@@ -357,7 +430,18 @@ class TopicLog:
             end, frames = self.log.segments[-KEPT_IN_MEMORY].first_seq, dict[int, bytes]()
             for reader in self._readers.values():
                 reader.copy_below(end, frames)
+            if self.log.has_headers:
+                self._copy_headers()
             self.release()
+
+    def _copy_headers(self) -> None:
+        """Keep the headers of the messages that some channel has copies of."""
+        copied = {}
+        for seq in {seq for reader in self._readers.values() for seq in reader.copied()}:
+            timestamp = self.log.timestamp_of(seq)
+            if block := self.header_block(seq, 0 if timestamp is None else timestamp):
+                copied[seq] = block
+        self._copied_headers = copied
 
     @property
     def oldest_retained(self) -> Segment | None:

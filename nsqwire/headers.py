@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64decode
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -48,6 +49,39 @@ def checked_headers(pairs: Iterable[tuple[str, object]]) -> dict[str, str]:
     headers = _checked(pairs)
     _to_block(headers)
     return headers
+
+
+def parse_envelope(line: bytes) -> tuple[bytes, dict[str, str]]:
+    """Return the body and the headers of ``{"headers": {…}, "body": "…"}``, or of ``{"body_base64": "…"}``.
+
+    Raises ValueError, which says what is wrong.
+    """
+    try:
+        decoded = json.loads(line.decode(), object_pairs_hook=_Pairs)
+    except (ValueError, RecursionError):
+        raise BadHeaders("not JSON in UTF-8") from None
+    if not isinstance(decoded, _Pairs):
+        raise BadHeaders("not a JSON object")
+    members = dict(decoded)
+    if len(members) < len(decoded):
+        raise BadHeaders("a key appears twice")
+    if unknown := members.keys() - {"headers", "body", "body_base64"}:
+        raise BadHeaders(f"key {_shown(min(unknown))} is not headers, body or body_base64")
+    if ("body" in members) == ("body_base64" in members):
+        raise BadHeaders("body or body_base64 is needed, one of them")
+    name = "body" if "body" in members else "body_base64"
+    text, headers = members[name], members.get("headers", _Pairs())
+    if not isinstance(text, str) or not _is_text(text):
+        raise BadHeaders(f"{name} is not a string of Unicode text")
+    if not isinstance(headers, _Pairs):
+        raise BadHeaders("headers are not a JSON object")
+    try:
+        body = text.encode() if name == "body" else b64decode(text, validate=True)
+    except ValueError:
+        raise BadHeaders("body_base64 is not base64") from None
+    if not body:
+        raise BadHeaders(f"{name} is empty")
+    return body, checked_headers(headers)
 
 
 class _Pairs(tuple[tuple[str, object], ...]):

@@ -519,7 +519,7 @@ class Session(ReadBuffer):
     def _split_all(self, body: memoryview) -> list[tuple[dict[str, str], memoryview]]:
         """The headers and the body of each message of an HMPUB. Raises BadBody and BadMessage."""
         count, at = int.from_bytes(body[:_COUNT_BYTES]), _COUNT_BYTES
-        messages = []
+        messages = list[tuple[dict[str, str], memoryview]]()
         while at < len(body):
             start = at + HEADER_SIZE.size
             size = int.from_bytes(body[at:start])

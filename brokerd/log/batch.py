@@ -58,6 +58,24 @@ class BodyBatch:
         return append_bodies(buffer, offset, self._bodies, self.timestamp_ns, self._id_head, first_seq)
 
 
+class HeaderBatch(BodyBatch):
+    """As BodyBatch, with the header block of each message, which is empty for a message without headers."""
+
+    __slots__ = ("blocks", "header_bytes")
+
+    def __init__(
+        self,
+        bodies: Sequence[bytes | memoryview],
+        blocks: Sequence[bytes],
+        id_head: bytes,
+        timestamp_ns: int,
+        defer_ms: int = 0,
+    ) -> None:
+        super().__init__(bodies, id_head, timestamp_ns, defer_ms)
+        self.blocks = blocks
+        self.header_bytes = sum(map(len, blocks))
+
+
 class MessageBatch:
     """Messages of an MPUB or a run of PUBs: ``count`` × (``gap`` ignored bytes, ``size i32 | body``), sizes checked."""
 

@@ -3,8 +3,9 @@
 A file has a header (:mod:`brokerd.file_header`), then records of 48 bytes (:mod:`brokerd.kernel.commit`), then zeros.
 ``end`` is the byte offset in the ``.log`` after the batch, which is ``length`` bytes long. ``data_hash`` is XXH3-64 of
 those bytes. The first record of a segment has no messages: it marks the beginning, so that a file of zeros is
-recognised as damaged, and its ``end`` is the offset of the first frame. A full segment is sealed by a record without
-messages, whose ``data_hash`` is the hash of all earlier records. Files of format 0 have no header.
+recognised as damaged. Its ``end`` is the offset of the first frame, and its ``data_hash`` is 1 if messages of the
+segment have headers, else 0. A full segment is sealed by a record without messages, whose ``data_hash`` is the hash of
+all earlier records. Files of format 0 have no header.
 Why the records are stored beside the log: docs/architecture.md, "Segments".
 """
 
@@ -26,6 +27,7 @@ from brokerd.new_map import map_new_file
 from nsqwire.units import Nanoseconds
 
 FIRST_INDEX_BYTES = 4096
+_HEADERS = 1
 _HEADER = WRITTEN[INDEX.kind]
 
 Fields = tuple[int, int, int, int, int, int, int]
@@ -86,6 +88,11 @@ class CommitRecords:
         if not 0 <= position < self._count:
             raise IndexError(position)
         return Commit(*FIELDS.unpack_from(self.records, position * RECORD_BYTES))
+
+    @property
+    def says_headers(self) -> bool:
+        """True if the first record says that messages of the segment have headers."""
+        return self._count > 0 and self.checks(0) and (first := self[0]).messages == 0 and first.data_hash == _HEADERS
 
     @property
     def ends_with_a_page(self) -> bool:
@@ -188,6 +195,11 @@ class CommitIndex(CommitRecords):
     def begin(self, first_seq: int, start: int) -> None:
         """Write the first record of a segment, whose frames begin at ``start``. Raises OSError if the disk is full."""
         self.append(Commit(first_seq, start, 0, 0, 0, 0, 0))
+
+    def say_headers(self) -> None:
+        """Write into the first record that messages of the segment have headers."""
+        if self._count and self.checks(0) and not self[0].messages:
+            self.replace(0, self[0]._replace(data_hash=_HEADERS))
 
     def append(self, fields: Fields) -> None:
         """Add a record of a Commit's fields. Raises OSError if the disk is full; nothing was added then."""

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 RETIRED: Final = "retired"
 """Name of a removed segment's file that is kept for reuse."""
 _SEGMENT: Final = re.compile(r"[0-9]{20}\.log")
-_SIDE_FILE: Final = re.compile(r"[0-9]{20}\.idx")
+_SIDE_FILE: Final = re.compile(r"[0-9]{20}\.(?:idx|hdr)")
 
 
 class NotAllocated(OSError):

@@ -12,6 +12,7 @@ from brokerd.file_header import HEADER_BYTES, data_start
 from brokerd.log.commit_repair import SegmentContext, repair_commits
 from brokerd.log.commits import Commit, CommitIndex, CommitRecords
 from brokerd.log.files import LogFiles
+from brokerd.log.headers import SUFFIX, Entry, HeaderFile
 
 _REBUILT: Final = "a start or --rebuild reads the messages from the .log"
 
@@ -26,7 +27,7 @@ class LogReport(NamedTuple):
     bytes: int
     damage: list[str]
     orphans: list[Path]
-    """The ``.idx`` files whose ``.log`` is missing."""
+    """The ``.idx`` and ``.hdr`` files whose ``.log`` is missing."""
     foreign_files: list[Path]
 
 
@@ -48,11 +49,11 @@ def inspect_log(directory: Path, id_head: bytes) -> LogReport:
             commits = _read_from_frames(path, first_seq, context)
         undamaged, damaged = _check(path, commits)
         messages += undamaged
-        damage += [*complaints, *damaged]
+        damage += [*complaints, *damaged, *_damage_of_headers(path)]
         end = max([first_seq, *(commit.next_seq for commit in commits)])
     held = {path.stem for path in files.segments}
-    orphans = [path for path in files.side_files if path.suffix == ".idx" and path.stem not in held]
-    damage += [f"{path.name}: its .log is missing; --set-aside moves the .idx away" for path in orphans]
+    orphans = [path for path in files.side_files if path.suffix in (".idx", SUFFIX) and path.stem not in held]
+    damage += [f"{path.name}: its .log is missing; --set-aside moves the {path.suffix} away" for path in orphans]
     nbytes = sum(path.stat().st_size for path in [*files.segments, *files.side_files])
     return LogReport(len(files.segments), messages, is_exact, nbytes, damage, orphans, files.foreign_files)
 
@@ -74,6 +75,23 @@ def _commits(path: Path, *, is_newest: bool) -> tuple[list[Commit], list[str]]:
         return commits, []
     count = "1 commit record is damaged" if len(damaged) == 1 else f"{len(damaged)} commit records are damaged"
     return commits, [f"{index.name}: {count}; {_REBUILT}"]
+
+
+def _damage_of_headers(path: Path) -> list[str]:
+    """A line for each damaged range in a segment's ``.hdr``, or for the missing file."""
+    side, index = path.with_suffix(SUFFIX), path.with_suffix(".idx")
+    headers = HeaderFile.existing(side)
+    if headers is None:
+        is_missing = index.exists() and CommitRecords(memoryview(index.read_bytes())).says_headers
+        return [f"{side.name}: missing; its messages are delivered without headers"] if is_missing else []
+    try:
+        found = [each for each in headers.entries() if not isinstance(each, Entry)]
+    finally:
+        headers.close()
+    return [
+        f"{side.name}: damaged from byte {start} to {end - 1}; messages are delivered without these headers"
+        for start, end in found
+    ]
 
 
 def _read_from_frames(path: Path, first_seq: int, context: SegmentContext) -> list[Commit]:

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from brokerd.file_header import HEADER_BYTES
-from brokerd.log.batch import Batch, DpubBatch
+from brokerd.log.batch import Batch, DpubBatch, HeaderBatch
 from brokerd.log.commits import Commit
 from brokerd.log.files import RETIRED, LogFiles
+from brokerd.log.headers import SUFFIX
 from brokerd.log.recovery import Orphan, recover_segments
 from brokerd.log.segment import Segment
 from nsqwire.scan import Input
@@ -37,6 +38,8 @@ class Log:
         self.foreign_files: list[Path] = []
         """Files in the directory at startup that are not the broker's."""
         self._orphans: list[Orphan] = []
+        self.has_headers = False
+        """True once some message has headers."""
         if directory is not None:
             directory.mkdir(exist_ok=True)
 
@@ -58,6 +61,7 @@ class Log:
             (directory / RETIRED).unlink()
         segments, orphans, end, notes = recover_segments(files, id_head, known_end, unsynced_ns)
         log.segments, log.next_seq, log._orphans = segments, end, orphans
+        log.has_headers = any(segment.headers is not None for segment in segments)
         if segments:
             newest = segments[-1]
             log._capacity = min(2 * newest.capacity, LAST_SEGMENT_BYTES)
@@ -106,6 +110,16 @@ class Log:
         """As ``append``, for messages that each have their own delay."""
         segment = self._segment_for(batch.nbytes)
         first_seq = segment.append_deferred(batch)
+        self.next_seq = segment.next_seq
+        return first_seq, segment
+
+    def append_with_headers(self, batch: HeaderBatch) -> tuple[int, Segment]:
+        """As ``append``, for messages of which some have headers."""
+        segment = self._segment_for(batch.nbytes)
+        if segment.header_room < batch.header_bytes and segment.next_seq > segment.first_seq:
+            segment = self._roll(batch.nbytes)
+        self.has_headers = True
+        first_seq = segment.append_with_headers(batch)
         self.next_seq = segment.next_seq
         return first_seq, segment
 
@@ -230,7 +244,9 @@ class Log:
             else:
                 segment.remove()
         while self._orphans and self._orphans[0].end <= seq:
-            self._orphans.pop(0).path.unlink(missing_ok=True)
+            path = self._orphans.pop(0).path
+            path.unlink(missing_ok=True)
+            path.with_suffix(SUFFIX).unlink(missing_ok=True)
 
     def shrink(self) -> None:
         """Replace all segments by a small empty one, if that frees space. No message of the log may be needed.
@@ -265,7 +281,7 @@ class Log:
     def close(self) -> None:
         """Close the files."""
         for segment in self.segments:
-            segment.close_file()
+            segment.close()
         self.segments.clear()
 
 

@@ -14,6 +14,7 @@ from brokerd.log.commit_repair import SegmentContext
 from brokerd.log.commits import CommitRecords
 from brokerd.log.files import LogFiles
 from brokerd.log.frames import Frames, is_id_of
+from brokerd.log.headers import SUFFIX
 from brokerd.log.segment import Segment, timestamp_in
 from nsqwire.frame import MESSAGE, MESSAGE_HEAD
 
@@ -66,6 +67,10 @@ def recover_segments(files: LogFiles, id_head: bytes, known_end: int, unsynced_n
     for segment, following in zip_longest(segments, segments[1:]):
         next_first_seq = None if following is None else following.first_seq
         repair = segment.recover(SegmentContext(id_head, known_end, next_first_seq, unsynced_ns, newest_ns))
+        if segment.lacks_headers:
+            assert segment.path is not None, "segments in memory are not recovered"
+            side = segment.path.with_suffix(SUFFIX)
+            notes.append(f"{side} is missing: messages of the segment are delivered without their headers")
         if any(repair):
             rebuilt = f"{repair.rebuilt} rebuilt from messages that could not be checked"
             notes.append(f"{segment.path}: commit records were damaged: {rebuilt}, {repair.dropped} dropped")
@@ -165,9 +170,9 @@ def _set_aside(path: Path) -> str:
         suffix = f"{FOREIGN}{number or ''}"
         aside = path.with_name(path.name + suffix)
         if not aside.exists():
-            index = path.with_suffix(".idx")
             path.rename(aside)
-            if index.exists():
-                index.rename(index.with_name(index.name + suffix))
+            for side in (path.with_suffix(".idx"), path.with_suffix(SUFFIX)):
+                if side.exists():
+                    side.rename(side.with_name(side.name + suffix))
             return aside.name
     raise FileExistsError(f"{path} cannot be renamed")

@@ -1,7 +1,8 @@
 """A segment: a run of a topic's messages in one preallocated, mapped file.
 
 ``<first seq, 20 digits>.log`` has a header (:mod:`brokerd.file_header`), then message frames without gaps, as sent to
-consumers, then zeros; a file of format 0 has no header. ``….idx`` has their commit records. A small batch is copied
+consumers, then zeros; a file of format 0 has no header. ``….idx`` has their commit records, and ``….hdr`` the headers
+of those messages that have any (:mod:`brokerd.log.headers`). A small batch is copied
 into the map; a large one is written by a system call, which changes the same pages. The pages belong to the file, so
 appended messages are kept when the process is killed. The file's space is allocated when it is created, so a full disk
 is an error at that time and never a fault while copying.
@@ -22,11 +23,12 @@ from xxhash import xxh3_64_intdigest
 
 from brokerd.file_header import HEADER_BYTES, SEGMENT, WRITTEN, data_start
 from brokerd.kernel import append_commands
-from brokerd.log.batch import Batch, DpubBatch
+from brokerd.log.batch import Batch, DpubBatch, HeaderBatch
 from brokerd.log.commit_repair import Repair, SegmentContext, repair_commits
 from brokerd.log.commits import Commit, CommitIndex, index_bytes
 from brokerd.log.files import RETIRED, NotAllocated
 from brokerd.log.frames import SEQ_MASK, Frames
+from brokerd.log.headers import MAX_FILE_BYTES, SUFFIX, HeaderFile
 from brokerd.log.reclamation import close_map, free_in_a_thread
 from brokerd.new_map import map_new_file, read_ahead
 from nsqwire.frame import MESSAGE_HEAD_BYTES
@@ -73,6 +75,8 @@ class Segment:
         self._view: memoryview | None = memoryview(map_)
         self._has_slices = False  # of a map that was let go, which cannot be read once the file is truncated
         self.commits = commits
+        self.headers: HeaderFile | None = None
+        """The headers of its messages; None if no message has any."""
         self._file = -1
         self.start = data_start(map_[:HEADER_BYTES])
         """The offset of the first frame."""
@@ -120,6 +124,8 @@ class Segment:
     def _begin(cls, path: Path | None, first_seq: int, map_: mmap.mmap, batches: int) -> Segment:
         commits = CommitIndex(None if path is None else path.with_suffix(".idx"), create=True, batches=batches)
         commits.begin(first_seq, HEADER_BYTES)
+        if path is not None:  # headers of a former segment of this name
+            path.with_suffix(SUFFIX).unlink(missing_ok=True)
         map_[:HEADER_BYTES] = _HEADER
         return cls(path, first_seq, map_, commits)
 
@@ -141,6 +147,7 @@ class Segment:
             return False
         self.path.rename(aside)
         self.path.with_suffix(".idx").unlink(missing_ok=True)
+        self._remove_headers()
         self.path = aside
         return True
 
@@ -158,6 +165,7 @@ class Segment:
         segment = cls(path, int(path.stem), map_, CommitIndex(path.with_suffix(".idx"), create=False))
         segment.found_bytes = found
         segment.damaged_records = segment.commits.damaged()
+        segment.headers = HeaderFile.existing(path.with_suffix(SUFFIX))
         return segment
 
     def recover(self, context: SegmentContext) -> Repair:
@@ -202,7 +210,7 @@ class Segment:
     def seal(self) -> None:
         """Seal the index, since the segment is full, and close the descriptor for writing. Raises OSError."""
         self.commits.seal()
-        self.close_file()
+        self.close()
         if self.path is not None and self._map is not None:
             read_ahead(self._map)
 
@@ -252,7 +260,7 @@ class Segment:
     def unmap(self) -> None:
         """Close the descriptor and the map until they are needed again. Slices that wait to be sent stay readable."""
         if self.path is not None:
-            self.close_file()
+            self.close()
             self._close_map()
             self.commits.unmap()
 
@@ -295,6 +303,51 @@ class Segment:
         self.end, self.next_seq = end, first_seq + count
         self.last_timestamp = timestamp
         return first_seq
+
+    def append_with_headers(self, batch: HeaderBatch) -> int:
+        """As ``append``. The headers are written first: a message with a commit record has them."""
+        self.commits.reserve(1)
+        headers = self._headers_to_write()
+        end = headers.end
+        headers.append(self.next_seq, batch.blocks, batch.timestamp_ns)
+        try:
+            return self.append(batch)
+        except OSError:
+            if headers.end > end:
+                with suppress(OSError):  # what stays has another timestamp than the message with the number
+                    headers.cut(self.next_seq)
+            raise
+
+    def _headers_to_write(self) -> HeaderFile:
+        headers = self.headers
+        if headers is None:
+            headers = HeaderFile.create(None if self.path is None else self.path.with_suffix(SUFFIX))
+            self.headers = headers
+            self.is_named = False  # the syncer has to include the name of the new file
+        if not self.commits.says_headers:
+            self.commits.say_headers()
+        return headers
+
+    def open_headers(self) -> None:
+        """Open the file with the headers, if there is one. Raises OSError unless it is missing."""
+        if self.headers is not None:
+            with suppress(FileNotFoundError):
+                self.headers.open()
+
+    @property
+    def lacks_headers(self) -> bool:
+        """True if its messages had headers, and their file is missing."""
+        return self.headers is None and self.commits.says_headers
+
+    @property
+    def header_room(self) -> int:
+        """Bytes of headers that can still be appended."""
+        return MAX_FILE_BYTES - (0 if self.headers is None else self.headers.end)
+
+    def _remove_headers(self, *, at_once: bool = True) -> None:
+        if self.headers is not None:
+            self.headers.remove(at_once=at_once)
+            self.headers = None
 
     def append_deferred(self, batch: DpubBatch) -> int:
         """As ``append``, for messages that each have their own delay."""
@@ -362,6 +415,12 @@ class Segment:
             os.close(self._file)
             self._file = -1
 
+    def close(self) -> None:
+        """Close the descriptors. The map stays open."""
+        self.close_file()
+        if self.headers is not None:
+            self.headers.close()
+
     def offset_of(self, seq: int) -> int:
         """The offset of message ``seq``, which is in this segment."""
         if self._walked_from <= seq < self._walked_from + len(self._walked):
@@ -413,6 +472,7 @@ class Segment:
         Slices of the map that wait to be sent stay readable.
         """
         self.close_file()
+        self._remove_headers(at_once=at_once)
         in_a_thread = self.capacity >= FREED_IN_A_THREAD_FROM and not at_once
         fd = -1
         if self.path is not None:

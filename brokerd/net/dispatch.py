@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from brokerd.dedup import MAX_ID_BYTES, digest_of
 from brokerd.log.batch import SIZE_BYTES
 from nsqwire.commands import (
     Auth,
@@ -12,6 +13,8 @@ from nsqwire.commands import (
     Command,
     DpubRun,
     Fin,
+    HeaderMpub,
+    HeaderPub,
     IdentifyCommand,
     Mpub,
     MpubRun,
@@ -22,8 +25,18 @@ from nsqwire.commands import (
     Sub,
     Touch,
 )
-from nsqwire.errors import AuthDisabled, DpubFailed, IdentifyFailed, MpubFailed, PubFailed, PublishFailed, SubFailed
+from nsqwire.errors import (
+    AuthDisabled,
+    BadMessage,
+    DpubFailed,
+    IdentifyFailed,
+    MpubFailed,
+    PubFailed,
+    PublishFailed,
+    SubFailed,
+)
 from nsqwire.frame import RESPONSE, encode_frame
+from nsqwire.headers import DEDUP_ID, encode_headers
 from nsqwire.session import CLOSE_WAIT, OK, State
 
 if TYPE_CHECKING:
@@ -62,6 +75,7 @@ def identify(connection: Connection, command: IdentifyCommand) -> Wait | None:
         session.identified = True
         client.msg_timeout_s = client.touch_timeout_s
         client.sample_rate = terms.sample_rate
+        client.takes_headers = terms.headers
         connection.restart_heartbeat()
     if asked.feature_negotiation:
         session.respond(encode_frame(RESPONSE, terms.reply(session.limits.identify)))
@@ -184,6 +198,52 @@ def mpub_run(connection: Connection, command: MpubRun) -> None:
             mpub(connection, each)
 
 
+def header_pub(connection: Connection, command: HeaderPub) -> None:
+    """Execute an HPUB or HDPUB. Raises BadMessage, PubFailed and DpubFailed."""
+    verb, kind = ("HPUB", PubFailed) if command.defer_ms is None else ("HDPUB", DpubFailed)
+    digest = _dedup_digest(connection, verb, command.headers)
+    try:
+        topic = connection.broker.topic_to_publish_to(command.topic)
+        published = topic.publish_with_headers(
+            [command.body], [_block_of(command.headers)], defer_ms=command.defer_ms or 0, dedup_digest=digest
+        )
+    except PublishFailed as error:
+        raise kind(f"{verb} failed {error}") from None
+    connection.client.published(command.topic, 1)
+    _respond_each(connection, topic, published, 1)
+
+
+def _block_of(headers: dict[str, str]) -> bytes:
+    return encode_headers(headers) if headers else b""
+
+
+def _dedup_digest(connection: Connection, verb: str, headers: Mapping[str, str]) -> bytes | None:
+    """The digest of the deduplication id among the headers; None without one. Raises BadMessage."""
+    text = headers.get(DEDUP_ID)
+    if text is None:
+        return None
+    dedup_id = text.encode()
+    if not 0 < len(dedup_id) <= MAX_ID_BYTES:
+        raise BadMessage(f"{verb} header {DEDUP_ID} has {len(dedup_id)} bytes, not 1 to {MAX_ID_BYTES}")
+    if not connection.broker.settings.dedup_window:
+        raise BadMessage(f"{verb} header {DEDUP_ID}: this node does not deduplicate, --dedup-window is 0")
+    return digest_of(dedup_id)
+
+
+def header_mpub(connection: Connection, command: HeaderMpub) -> None:
+    """Execute an HMPUB. Raises MpubFailed; no message of it is stored then."""
+    bodies = [body for _, body in command.messages]
+    blocks = [_block_of(headers) for headers, _ in command.messages]
+    try:
+        topic = connection.broker.topic_to_publish_to(command.topic)
+        published = topic.publish_with_headers(bodies, blocks)
+    except PublishFailed as error:
+        raise MpubFailed(f"HMPUB failed {error}") from None
+    connection.client.published(command.topic, len(bodies))
+    asks_ids = connection.session.terms.publish_ids
+    connection.session.respond(_with_ids(topic.messages.ids(published)) if asks_ids else OK)
+
+
 def rdy(connection: Connection, command: Rdy) -> None:
     """Set the number of messages that the client accepts in flight."""
     connection.client.ready_count = command.count
@@ -236,6 +296,8 @@ COMMANDS: Mapping[type[Command], Handler] = {
     DpubRun: dpub_run,
     Mpub: mpub,
     MpubRun: mpub_run,
+    HeaderPub: header_pub,
+    HeaderMpub: header_mpub,
     Rdy: rdy,
     Fin: fin,
     Req: req,

@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from brokerd.net.dispatch import COMMANDS, Handler, Wait, pub, sub
-from nsqwire.commands import Auth, Authorize, Command, Pub, Sub
+from brokerd.net.dispatch import COMMANDS, Handler, Wait, header_pub, pub, sub
+from nsqwire.commands import Auth, Authorize, Command, HeaderPub, Pub, Sub
 from nsqwire.errors import AuthFirst, Invalid, Unauthorized, go_quote
 from nsqwire.frame import RESPONSE, encode_frame
 from nsqwire.gojson import encode
@@ -50,12 +50,22 @@ def _authorized_sub(connection: Connection, command: Sub) -> Wait | None:
 
 
 def _authorized_pub(connection: Connection, command: Pub) -> Wait | None:
-    client = connection.client
-    if client.is_authed and connection.now() >= client.grant_until:
-        # The command has to wait, and the buffer with its body is reused meanwhile.
-        command = replace(command, body=memoryview(bytes(command.body)))
+    command = replace(command, body=_kept(connection, command.body))
     verb = "PUB" if command.defer_ms is None else "DPUB"
     return _check(connection, verb, command.topic, "", partial(pub, connection, command))
+
+
+def _authorized_header_pub(connection: Connection, command: HeaderPub) -> Wait | None:
+    command = replace(command, body=_kept(connection, command.body))
+    verb = "HPUB" if command.defer_ms is None else "HDPUB"
+    return _check(connection, verb, command.topic, "", partial(header_pub, connection, command))
+
+
+def _kept(connection: Connection, body: memoryview) -> memoryview:
+    """The body, copied if the command has to wait: the buffer with it is reused meanwhile."""
+    client = connection.client
+    waits = client.is_authed and connection.now() >= client.grant_until
+    return memoryview(bytes(body)) if waits else body
 
 
 def _authorize_body(connection: Connection, command: Authorize) -> Wait | None:
@@ -88,6 +98,7 @@ COMMANDS_WITH_AUTH: Mapping[type[Command], Handler] = {
     Auth: auth,
     Sub: _authorized_sub,
     Pub: _authorized_pub,
+    HeaderPub: _authorized_header_pub,
     Authorize: _authorize_body,
 }
 """The handlers of a broker with auth servers."""

@@ -25,6 +25,7 @@ from nsqdaemon.http import (
 )
 from nsqdaemon.http.messages import FLAG_WORDS
 from nsqwire.errors import PublishFailed
+from nsqwire.headers import BadHeaders, checked_headers, encode_headers, parse_envelope
 from nsqwire.names import is_valid_name
 from nsqwire.scan import COMPLETE
 
@@ -43,6 +44,8 @@ GATHERED_BYTES: Final = 16 * 1024
 GATHERED_AT_MOST: Final = 1000
 """A topic without room for as many more takes each message alone, so that only those without room are refused."""
 
+HEADER_PREFIX: Final = b"x-nsq-header-"
+"""The beginning, in lower case, of the names of request headers that are headers of the message."""
 _OF_WISHES: Final = frozenset(("ids", "dedup_id"))
 _GO_INT: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _LENGTH: Final = struct.Struct(">i")
@@ -62,6 +65,9 @@ class Wishes(NamedTuple):
 
     asks_ids: bool
     dedup_digest: bytes | None
+
+
+_NO_WISHES: Final = Wishes(asks_ids=False, dedup_digest=None)
 
 
 class Publishing:
@@ -86,11 +92,13 @@ class Publishing:
             raise HTTPError(400, "MSG_EMPTY")
         params = request.params
         wishes = self._wishes(params)
+        headers = headers_in(request)
         topic = self._topic(params)
         defer = params.get("defer")
         defer_ms = 0 if defer is None else defer_ms_of(defer, self._broker.settings)
-        if wishes is not None:
-            return self._publish_as_wished(wishes, topic, partial(topic.publish, (body,), defer_ms=defer_ms))
+        if headers or wishes is not None:
+            publish = partial(topic.publish_with_headers, (body,), (headers,), defer_ms=defer_ms)
+            return self._publish_as_wished(wishes or _NO_WISHES, topic, publish)
         if defer is not None:
             topic.publish((body,), defer_ms=defer_ms)
         elif len(body) > GATHERED_BYTES or not self._admits_more(topic):
@@ -176,7 +184,14 @@ class Publishing:
         if len(request.body) > self._max_body_size:
             raise HTTPError(413, "BODY_TOO_BIG")
         wishes = self._wishes(request.params)
+        is_envelope = FLAG_WORDS.get(request.params.get("envelope", "false"))
+        if is_envelope is None:
+            raise HTTPError(400, "INVALID_ARG_ENVELOPE")
         topic = self._topic(request.params)
+        if is_envelope:
+            bodies, blocks = parse_envelopes(request.body, max_msg_size=self._max_msg_size)
+            publish_all = partial(topic.publish_with_headers, bodies, blocks) if bodies else _publish_nothing
+            return self._publish_as_wished(wishes or _NO_WISHES, topic, publish_all)
         if self._is_binary(request.params):
             limits = {"max_msg_size": self._max_msg_size, "max_body_size": self._max_body_size}
             messages, count = parse_binary(request.body, **limits)
@@ -222,6 +237,39 @@ def defer_ms_of(text: str, settings: BrokerSettings) -> int:
     if not 0 <= defer_ms <= settings.max_req_timeout // timedelta(milliseconds=1):
         raise HTTPError(400, "INVALID_DEFER")
     return defer_ms
+
+
+def headers_in(request: Request) -> bytes:
+    """The header block of the request headers ``X-NSQ-Header-<name>``; empty if there is none. Raises HTTPError."""
+    found = request.headers_below(HEADER_PREFIX)
+    if not found:
+        return b""
+    try:
+        return encode_headers(checked_headers((name.decode("ascii"), value.decode()) for name, value in found))
+    except BadHeaders as error:
+        raise HTTPError(400, f"INVALID_HEADERS: {error}") from None
+    except UnicodeDecodeError:
+        raise HTTPError(400, "INVALID_HEADERS: a header is not UTF-8") from None
+
+
+def parse_envelopes(body: bytes, *, max_msg_size: int) -> tuple[list[bytes], list[bytes]]:
+    """Parse a ``/mpub`` of envelopes. Returns the bodies, and the header block of each, empty without headers.
+
+    Each line is ``{"headers": {…}, "body": "…"}``, or has ``body_base64``; ``headers`` may be missing, and empty lines
+    are left out. Raises HTTPError, which names the line, with nothing published.
+    """
+    bodies, blocks = list[bytes](), list[bytes]()
+    for number, line in enumerate(body.split(b"\n"), 1):
+        if line.strip():
+            try:
+                message, headers = parse_envelope(line)
+            except ValueError as error:
+                raise HTTPError(400, f"INVALID_ENVELOPE: line {number}: {error}") from None
+            if len(message) > max_msg_size:
+                raise HTTPError(413, "MSG_TOO_BIG")
+            bodies.append(message)
+            blocks.append(encode_headers(headers) if headers else b"")
+    return bodies, blocks
 
 
 def _publish_nothing(*, dedup_digest: bytes | None) -> range:

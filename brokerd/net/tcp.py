@@ -24,7 +24,7 @@ from brokerd.net.read_pause import ReadPause
 from brokerd.net.reset import HAS_EPOLL, ResetWatch
 from nsqdaemon.input_budget import LONG_BYTES, InputBudget
 from nsqwire.addresses import address_text
-from nsqwire.commands import DpubRun, Fin, Mpub, MpubRun, PubRun, Req, Touch
+from nsqwire.commands import DpubRun, Fin, HeaderMpub, Mpub, MpubRun, PubRun, Req, Touch
 from nsqwire.errors import NSQError, PubFailed
 from nsqwire.identify import IdentifyLimits
 from nsqwire.read_buffer import SCRATCH_BYTES
@@ -49,7 +49,7 @@ SMALL_READ_BYTES = 4 * 1024
 _CHECKED_COMMANDS = 16  # single commands between two reads of the clock
 _ONE_LINE = (PubRun, MpubRun)  # all their commands have the same command line
 FIRST_OF_FIN = ord("F")
-_LONG_COMMANDS = frozenset({PubRun, DpubRun, MpubRun, Mpub, Fin, Req, Touch})
+_LONG_COMMANDS = frozenset({PubRun, DpubRun, MpubRun, Mpub, HeaderMpub, Fin, Req, Touch})
 
 WRITE_HIGH_WATER = 512 * 1024
 """Above this many bytes in a connection's write buffer, its client is sent no more messages."""

@@ -97,6 +97,13 @@ class Request:
                 return value.decode("latin-1").strip()
         return None
 
+    def headers_below(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
+        """The rest of the name, and the value, of the headers whose names begin with ``prefix`` (lower case)."""
+        if self._headers is None and prefix not in self._head.lower():
+            return []  # most heads need not be parsed
+        size = len(prefix)
+        return [(name[size:], value.strip()) for name, value in self.headers if name[:size].lower() == prefix]
+
     def __repr__(self) -> str:
         return f"<Request {self.method} {self.target.decode('latin-1')}>"
 

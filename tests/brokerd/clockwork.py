@@ -15,6 +15,7 @@ import pytest
 from brokerd.broker import Broker
 from brokerd.client import Client
 from brokerd.settings import BrokerSettings
+from nsqwire.frame import MESSAGE, MESSAGE_WITH_HEADERS, decode_message, decode_message_with_headers
 from nsqwire.identify import Terms
 
 MSG_TIMEOUT_S = 60.0
@@ -40,6 +41,7 @@ class Delivery(NamedTuple):
     attempts: int
     message_id: bytes
     body: bytes
+    header_block: bytes = b""
 
 
 class Node:
@@ -105,17 +107,30 @@ class Node:
         self.wall += when - self.now
         self.now = when
 
-    def subscribe(self, topic: str, channel: str, ready_count: int, got: Callable[[Delivery], None]) -> Client:
+    def subscribe(
+        self,
+        topic: str,
+        channel: str,
+        ready_count: int,
+        got: Callable[[Delivery], None],
+        *,
+        takes_headers: bool = False,
+    ) -> Client:
         """Subscribe a client; ``got`` is called with each message that it is sent."""
 
         def send(frames: bytes | memoryview) -> None:
             data = bytes(frames)
             while data:
-                size, _, _, attempts, message_id = struct.unpack_from(">iiqH16s", data)
-                got(Delivery(self.now, client, attempts, message_id, data[34 : 4 + size]))
+                size, kind = struct.unpack_from(">ii", data)
+                read = decode_message_with_headers if kind == MESSAGE_WITH_HEADERS else decode_message
+                message = read(data, 8, 4 + size)
+                block = message.header_block
+                assert takes_headers or kind == MESSAGE
+                got(Delivery(self.now, client, message.attempts, message.id, message.body, block))
                 data = data[4 + size :]
 
         client = Client(self.broker.next_client_number(), "127.0.0.1:1", TERMS, 0, send, lambda: None)
+        client.takes_headers = takes_headers
         target = self.broker.topic(topic).channel(channel)
         target.subscribe(client)
         client.ready_count = ready_count

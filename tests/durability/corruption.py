@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 
 from brokerd.client import Client
+from nsqwire.headers import encode_headers
 from tests.brokerd.clockwork import Delivery, Node
 
 PAGE = 4096
@@ -27,6 +28,8 @@ class Account:
     unfinished: dict[str, set[bytes]] = field(default_factory=dict)
     ids: set[bytes] = field(default_factory=set)
     """Ids that any client was given."""
+    blocks: dict[bytes, bytes] = field(default_factory=dict)
+    """The header blocks of the messages that have headers, by body."""
     shown: set[bytes] = field(default_factory=set)
     """Bodies that any client was given, and those known at the last start."""
 
@@ -64,7 +67,9 @@ class Ledger:
         topic, account = self.node.broker.topic(name), self.accounts[name]
         for _ in range(self.chance.randint(3, 12)):
             bodies = [self._body() for _ in range(self.chance.choice([1, 1, 1, 2, 7]))]
-            topic.publish(bodies, defer_ms=self.chance.choice([0, 0, 0, 0, 0, 20_000]))
+            blocks = [self._block(body) for body in bodies]
+            account.blocks.update({body: block for body, block in zip(bodies, blocks, strict=True) if block})
+            topic.publish_with_headers(bodies, blocks, defer_ms=self.chance.choice([0, 0, 0, 0, 0, 20_000]))
             account.published.update(bodies)
             for unfinished in account.unfinished.values():
                 unfinished.update(bodies)
@@ -73,12 +78,17 @@ class Ledger:
         self._count += 1
         return b"%06d " % self._count + self.chance.randbytes(self.chance.choice([1, 20, 300, 900]))
 
+    def _block(self, body: bytes) -> bytes:
+        size = self.chance.choice([None, None, 0, 20, 2000])
+        return b"" if size is None else encode_headers({"of": body[:6].decode(), "x": "h" * size})
+
     def _consume(self, name: str, channel: str) -> None:
         got: list[Delivery] = []
-        client = self.node.subscribe(name, channel, self.chance.randint(0, 25), got.append)
+        client = self.node.subscribe(name, channel, self.chance.randint(0, 25), got.append, takes_headers=True)
         self.node.pass_until(self.node.now)
         account, target = self.accounts[name], self.node.broker.topic(name).channel(channel)
         for each in list(got):
+            assert each.header_block == account.blocks.get(each.body, b"")
             account.ids.add(each.message_id)
             account.shown.add(each.body)
             outcome = self.chance.random()
@@ -100,7 +110,7 @@ class Ledger:
     def drain(self, name: str, channel: str) -> list[Delivery]:
         """Consume and finish all messages, deferred ones included."""
         got: list[Delivery] = []
-        client = self.node.subscribe(name, channel, 100_000, got.append)
+        client = self.node.subscribe(name, channel, 100_000, got.append, takes_headers=True)
         done = 0
         for wait_s in (0, 25, 20, 1):  # shorter than the message timeout
             self.node.pass_until(self.node.now + wait_s)
@@ -124,6 +134,8 @@ class Damage:
     hides: bool = False
     twice: bool = False
     """Whether only frames are left of a segment's messages, and these are damaged."""
+    headers: bool = False
+    """Whether only files with headers were damaged."""
 
 
 def damage(data_path: Path, chance: Random, *, state_files: bool) -> Damage:
@@ -140,6 +152,36 @@ def damage(data_path: Path, chance: Random, *, state_files: bool) -> Damage:
     done = way(path, chance)
     done.state = state_files
     return done
+
+
+def damage_headers(data_path: Path, chance: Random) -> Damage:
+    """Damage a file with headers once. No message may be lost or altered."""
+    path = chance.choice(sorted(data_path.glob("topics/*/*.hdr")))
+    way = chance.choice([_flip, _flip, _zero, _cut, _unlink, _swap_headers, _append])
+    done = way(path, chance)
+    done.headers = True
+    return done
+
+
+def _unlink(path: Path, chance: Random) -> Damage:
+    path.unlink()
+    return Damage(f"{path} removed")
+
+
+def _append(path: Path, chance: Random) -> Damage:
+    """Bytes at the end, also a copy of other entries, as a copying tool may leave them."""
+    data = path.read_bytes()
+    path.write_bytes(data + chance.choice([bytes(100), chance.randbytes(100), data[-200:]]))
+    return Damage(f"bytes added to {path}")
+
+
+def _swap_headers(path: Path, chance: Random) -> Damage:
+    other = chance.choice(sorted(path.parent.parent.glob("*/*.hdr")))
+    if other != path:
+        one, two = path.read_bytes(), other.read_bytes()
+        path.write_bytes(two)
+        other.write_bytes(one)
+    return Damage(f"{path} and {other} swapped")
 
 
 def damage_twice(data_path: Path, chance: Random) -> Damage:
@@ -207,13 +249,13 @@ def _swap(path: Path, chance: Random) -> Damage:
     if not others:
         return _flip(path, chance)
     other = chance.choice(sorted(others))
-    pairs = [path.suffix] if chance.random() < 0.5 else [".log", ".idx"]
+    pairs = [path.suffix] if chance.random() < 0.5 else [".log", ".idx", ".hdr"]
     for suffix in pairs:
         one, two, aside = path.with_suffix(suffix), other.with_suffix(suffix), path.with_suffix(".x")
-        one.rename(aside)
-        two.rename(one)
-        aside.rename(two)
-    return Damage(f"{path} and {other} swapped: {pairs}", hides=len(pairs) == 2)
+        for source, target in ((one, aside), (two, one), (aside, two)):
+            if source.exists() or suffix != ".hdr":
+                source.rename(target)
+    return Damage(f"{path} and {other} swapped: {pairs}", hides=len(pairs) > 1)
 
 
 def _stray(path: Path, chance: Random) -> Damage:
@@ -225,6 +267,8 @@ def _stray(path: Path, chance: Random) -> Damage:
     shutil.copy(path.with_suffix(".log"), target)
     if chance.random() < 0.5 and target.suffix == ".log":
         shutil.copy(path.with_suffix(".idx"), target.with_suffix(".idx"))
+        if path.with_suffix(".hdr").exists():
+            shutil.copy(path.with_suffix(".hdr"), target.with_suffix(".hdr"))
     return Damage(f"{path} copied as {name}")
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from brokerd.journal.journal import Journal
 from brokerd.journal.recovery import RECORD_HEAD
 from brokerd.log.commits import RECORD_BYTES, Commit, CommitIndex
+from brokerd.log.headers import HeaderFile
 
 
 class Killed(BaseException):
@@ -61,6 +63,19 @@ def fused_journal_put(put: Callable[[Journal, bytes], None]) -> Callable[[Journa
             self._map[min(body + cut, end) : end] = bytes(max(0, len(record) - cut))
 
         FUSE.around(lambda: put(self, record), tear)
+
+    return fused
+
+
+def fused_header_write(write: Callable[[HeaderFile, bytes, int], None]) -> Callable[[HeaderFile, bytes, int], None]:
+    """Wrap the write of a publish's headers, or of the header of their file."""
+
+    def fused(self: HeaderFile, data: bytes, offset: int) -> None:
+        def tear(cut: int) -> None:
+            if self.path is not None:
+                os.truncate(self.path, offset + cut * len(data) // RECORD_BYTES)
+
+        FUSE.around(lambda: write(self, data, offset), tear)
 
     return fused
 

@@ -22,10 +22,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize
 from brokerd.channel import Channel
 from brokerd.client import Client
 from brokerd.journal.recovery import recover
+from brokerd.log.headers import HeaderFile
 from brokerd.peek import PAGE, PeekState, peek
 from brokerd.scheduler import SLICE_SECONDS
 from brokerd.topic import Topic
 from nsqwire.errors import Drained, PublishFailed, TopicFull, WouldBeDropped
+from nsqwire.headers import encode_headers
 from tests.brokerd.clockwork import Delivery, Node
 from tests.durability.fuse import FUSE, Killed
 from tests.durability.model import (
@@ -49,6 +51,14 @@ class Disk:
             if self.is_full:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             return write(*args, **kwargs)
+
+        return guarded
+
+    def unless_out_of_descriptors_or_open(self, open_: Callable[[HeaderFile], int]) -> Callable[[HeaderFile], int]:
+        def guarded(file: HeaderFile) -> int:
+            if not self.has_descriptors and file.path is not None and file._fd < 0:
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            return open_(file)
 
         return guarded
 
@@ -84,6 +94,10 @@ class Machine(RuleBasedStateMachine):
         self._numbers = itertools.count()
         self.model = TopicModel()
         self.published: set[bytes] = set()
+        self.blocks: dict[bytes, bytes] = {}
+        """The header blocks of the messages that were published with headers, by body."""
+        self.may_lack_headers = False
+        """True once a file with headers was damaged."""
         self.deferred: set[bytes] = set()
         self.emptied: set[bytes] = set()
         self.removed: set[tuple[str, bytes]] = set()
@@ -233,6 +247,8 @@ class Machine(RuleBasedStateMachine):
             self.model.pass_time(each.at)
             channel = self.model.channels[self.channel_of(each.client)]
             channel.deliver(each.body, each.attempts, each.client.number, each.message_id, each.at)
+            if each.client.takes_headers:
+                self.check_headers(each.body, each.header_block)
         self.deliveries.clear()
         self.model.pass_time(when)
         for each in self.model.channels.values():
@@ -258,6 +274,12 @@ class Machine(RuleBasedStateMachine):
             held = self.model.channels[consumer.channel].held_by(client.number)
             assert client.in_flight_count == len(held)
             assert client.free <= 0 or not channel.depth or channel.paused, f"a consumer of {channel.name} waits"
+
+    def check_headers(self, body: bytes, block: bytes) -> None:
+        """A message has the headers that it was published with, and none of another message, whatever was damaged."""
+        expected = self.blocks.get(body, b"")
+        lost = self.may_lack_headers and not block
+        assert block == expected or lost, f"{body[:20]!r} has headers {block!r}, not {expected!r}"
 
     def channel_of(self, client: Client) -> str:
         return next(each.channel for each in self.consumers if each.client is client)
@@ -301,6 +323,7 @@ class Machine(RuleBasedStateMachine):
                         assert abs(shown - when) < DUE_TOLERANCE_S
                     body = b64decode(message["body"])
                     assert body not in found.messages, f"{body[:20]!r} is there twice"
+                    self.check_headers(body, encode_headers(message["headers"]) if "headers" in message else b"")
                     failures = message["death"]["failures"] if "death" in message else failed.pop(seq, 0)
                     reason = message["death"]["reason"] if "death" in message else ""
                     found.messages[body] = Expected(status, message["attempts"], when, failures=failures, reason=reason)

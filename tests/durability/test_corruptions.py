@@ -17,7 +17,7 @@ import pytest
 
 import brokerd.journal.journal as journal_module
 import brokerd.log.log as log_module
-from tests.durability.corruption import AFTER, CHANNELS, TOPICS, Damage, Ledger, damage, damage_twice
+from tests.durability.corruption import AFTER, CHANNELS, TOPICS, Damage, Ledger, damage, damage_headers, damage_twice
 
 CASES = int(os.environ.get("CORRUPTIONS", "100"))
 LOST = re.compile(r"TOPIC\((\w+)\): (\d+) messages are lost: numbers \d+ to \d+ are \w+")
@@ -44,10 +44,10 @@ def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.timeout(180 + 2 * CASES)
-@pytest.mark.parametrize("where", ["log", "state", "index and log"])
+@pytest.mark.parametrize("where", ["log", "state", "index and log", "headers"])
 def test_any_damage_is_reported_and_loses_only_what_it_hit(where: str, tmp_path: Path) -> None:
     """Losses are logged and counted, no altered message is delivered, the others are delivered and finished, ids stay
-    unique."""
+    unique. Damaged headers cost no message, and no message gets those of another one."""
     cases = CASES // 4 if where == "state" else CASES
     print(f"CORRUPTION_SEED={SEED} CORRUPTIONS={cases}")
     failures = []
@@ -70,6 +70,8 @@ def play(folder: Path, chance: Random, what: list[str], where: str) -> None:
     ledger.write()
     if where == "index and log":
         done = damage_twice(folder, chance)
+    elif where == "headers":
+        done = damage_headers(folder, chance)
     else:
         done = damage(folder, chance, state_files=where == "state")
     what.append(done.what.replace(str(folder), ""))
@@ -105,6 +107,10 @@ def check_topic(ledger: Ledger, name: str, done: Damage, losses: Losses) -> None
         altered = set(came) - account.published
         assert len(altered) <= int(done.twice), f"{name}/{channel}: an altered message came"  # no hash reveals it
         unnoticed |= altered
+        for each in got:
+            block = account.blocks.get(each.body, b"")
+            is_right = each.header_block == block or (done.headers and not each.header_block)
+            assert is_right or each.body in altered, f"{name}/{channel}: {each.header_block!r} came, not {block!r}"
         if not done.state:
             assert set(came) - altered <= bodies, f"{name}/{channel}: a finished message came again"
         account.ids |= {each.message_id for each in got}

@@ -37,13 +37,22 @@ from brokerd.journal.journal import Journal, NotCheckpointed
 from brokerd.journal.recovery import recover
 from brokerd.log.commits import CommitIndex
 from brokerd.log.files import remove_log
+from brokerd.log.headers import HeaderFile
 from brokerd.log.segment import Segment
 from brokerd.peek import PeekState, peek
 from brokerd.publisher_actions import Outcome
 from brokerd.removal import Removal
 from nsqwire.errors import WouldBeDropped
+from nsqwire.headers import encode_headers
 from tests.brokerd.clockwork import Delivery, Node
-from tests.durability.fuse import FUSE, Killed, fused_commit_append, fused_commit_extend, fused_journal_put
+from tests.durability.fuse import (
+    FUSE,
+    Killed,
+    fused_commit_append,
+    fused_commit_extend,
+    fused_header_write,
+    fused_journal_put,
+)
 from tests.durability.machine import CHANNELS, DELAYS_S, DISK, WALL_S, Consumer, Machine
 from tests.durability.model import (
     ChannelModel,
@@ -80,6 +89,26 @@ class BrokerMachine(Machine):
         self.is_publish = True
         self.topic_was_full = not self.model.admits(len(bodies))
         self.published.update(bodies)
+
+    @rule(
+        count=st.sampled_from([1, 1, 3, 20]),
+        padding=st.sampled_from([0, 10, 300]),
+        size=st.sampled_from([0, 5, 200, 3000]),
+        every=st.sampled_from([1, 1, 2]),
+        delay_s=st.sampled_from([0.0, 0.0, *DELAYS_S]),
+    )
+    def publish_with_headers(self, count: int, padding: int, size: int, every: int, delay_s: float) -> None:
+        """One message in ``every`` has headers, of about ``size`` bytes."""
+        bodies = self.bodies(count, padding)
+        blocks = [b"" if at % every else encode_headers({"of": body.decode()[:20], "x": "h" * size})
+                  for at, body in enumerate(bodies)]  # fmt: skip
+        with self.refusable():
+            self._published(bodies)
+            self.blocks.update({body: block for body, block in zip(bodies, blocks, strict=True) if block})
+            if delay_s:
+                self.deferred.update(bodies)
+            self.model.publish(bodies, delay_s, self.node.now)
+            self.topic.publish_with_headers(bodies, blocks, defer_ms=int(delay_s * 1000))
 
     @rule(count=st.sampled_from([1, 3]), delay_s=st.sampled_from(DELAYS_S))
     def publish_deferred(self, count: int, delay_s: float) -> None:
@@ -207,12 +236,16 @@ class BrokerMachine(Machine):
     # -- consumers ------------------------------------------------------------------------------------------------
 
     @precondition(lambda self: len(self.consumers) < 6)
-    @rule(name=st.sampled_from(CHANNELS), ready_count=st.sampled_from([0, 1, 3, 50]))
-    def subscribe(self, name: str, ready_count: int) -> None:
+    @rule(
+        name=st.sampled_from(CHANNELS),
+        ready_count=st.sampled_from([0, 1, 3, 50]),
+        takes_headers=st.sampled_from([True, True, False]),
+    )
+    def subscribe(self, name: str, ready_count: int, takes_headers: bool = True) -> None:
         with self.refusable():
             self.model.channels.setdefault(name, ChannelModel())
             self.model.route(self.node.now)
-            client = self.node.subscribe("t", name, ready_count, self.deliveries.append)
+            client = self.node.subscribe("t", name, ready_count, self.deliveries.append, takes_headers=takes_headers)
             self.consumers.append(Consumer(name, client))
 
     def pick(self, data: st.DataObject) -> tuple[Consumer, Channel, ChannelModel]:
@@ -721,7 +754,9 @@ class BrokerMachine(Machine):
 
     @precondition(lambda self: not self.was_damaged)
     @rule(
-        pattern=st.sampled_from(["checkpoint", "checkpoint.previous", "journal.*", "topics/t.*/*.idx"]),
+        pattern=st.sampled_from(
+            ["checkpoint", "checkpoint.previous", "journal.*", "topics/t.*/*.idx", "topics/t.*/*.hdr"]
+        ),
         at=st.integers(0, 1 << 20),
         whole_page=st.booleans(),
     )
@@ -735,6 +770,7 @@ class BrokerMachine(Machine):
         FUSE.put_out()
         DISK.is_full = False
         self.was_damaged = True
+        self.may_lack_headers = pattern.endswith(".hdr")
         self.knows_seen = False
         self.node.kill()
         files = [path for path in sorted(self.path.glob(pattern)) if path.read_bytes().strip(b"\0")]
@@ -745,7 +781,7 @@ class BrokerMachine(Machine):
         self.node.open()
         self._opened()
         self.model = found = self.found()
-        if pattern.startswith("checkpoint") and is_complete:
+        if (pattern.startswith("checkpoint") or pattern.endswith(".hdr")) and is_complete:
             check_same(found, expected)
         elif not (pattern.startswith("journal") and self.may_rewind):
             if pattern.startswith("journal"):
@@ -757,7 +793,8 @@ class BrokerMachine(Machine):
                 found.channels = {name: each for name, each in found.channels.items() if name in expected.channels}
             check_redelivered(found, expected, self.published, self.removed)
             assert goes_unnoticed or not self.node.broker.storage.lost_message_count
-        self.may_rewind = self.may_rewind and pattern.startswith("checkpoint")  # emptied messages may be redelivered
+        # After damage of another kind, emptied messages may be redelivered.
+        self.may_rewind = self.may_rewind and (pattern.startswith("checkpoint") or pattern.endswith(".hdr"))
         with self.step():
             pass
 
@@ -811,6 +848,8 @@ def test_the_broker_agrees_with_the_model(
     monkeypatch.setattr(Journal, "_allocate", DISK.unless_full(Journal._allocate))
     monkeypatch.setattr(journal_module, "write_checkpoint", DISK.unless_full(journal_module.write_checkpoint))
     monkeypatch.setattr(Segment, "_mapped_again", DISK.unless_out_of_descriptors(Segment._mapped_again))
+    monkeypatch.setattr(HeaderFile, "_write", DISK.unless_full(fused_header_write(HeaderFile._write)))
+    monkeypatch.setattr(HeaderFile, "open", DISK.unless_out_of_descriptors_or_open(HeaderFile.open))
     monkeypatch.setattr(CommitIndex, "append", fused_commit_append(CommitIndex.append))
     monkeypatch.setattr(CommitIndex, "extend", fused_commit_extend(CommitIndex.extend))
     # pytest would keep each log record, with the traceback of its error, and so the open files of a story.

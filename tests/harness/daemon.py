@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from email.message import Message
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
@@ -78,11 +79,20 @@ class Daemon(Process):
     def url(self) -> str:
         return f"http://{self.http_address}"
 
-    def request(self, method: str, target: str, body: bytes = b"", *, chunked: bool = False) -> Answer:
+    def request(
+        self,
+        method: str,
+        target: str,
+        body: bytes = b"",
+        headers: Mapping[str, str] = MappingProxyType({}),
+        *,
+        chunked: bool = False,
+    ) -> Answer:
         """Send one request, with ``target`` unchanged."""
         connection = http.client.HTTPConnection(*self.http, timeout=DEADLINE_S)
         try:
-            connection.request(method, target, iter([body]) if chunked else body, encode_chunked=chunked)
+            sent = iter([body]) if chunked else body
+            connection.request(method, target, sent, dict(headers), encode_chunked=chunked)
             answer = connection.getresponse()
             return Answer(answer.status, answer.headers, answer.read().decode())
         finally:

@@ -76,10 +76,9 @@ def test_bytes_that_are_not_a_header_block_are_named(block: bytes, error: str) -
 def test_any_bytes_are_headers_or_a_named_error(block: bytes) -> None:
     try:
         found = decode_headers(block)
-    except BadHeaders as error:
-        assert str(error)
-    else:
-        assert decode_headers(encode_headers(found)) == found
+    except BadHeaders:
+        return
+    assert decode_headers(encode_headers(found)) == found
 
 
 HEAD = bytes(8) + b"\x00\x02" + b"0123456789abcdef"
