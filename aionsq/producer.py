@@ -466,9 +466,13 @@ def _block(own: Headers, added: Headers) -> bytes:
     Raises BadHeaders, for the caller's only.
     """
     block = encode_headers(own) if own else b""
-    if added:
-        try:
-            return encode_headers({**added, **{name.lower(): value for name, value in own.items()}})
-        except BadHeaders as error:
-            log.warning("a message is published without its trace: %s", error)
+    headers = {name.lower(): value for name, value in own.items()}
+    for name, value in added.items():
+        if name not in headers:
+            try:
+                block = encode_headers({**headers, name: value})
+            except BadHeaders as error:
+                log.info("a message is published without a header of its trace: %s", error)
+            else:
+                headers[name] = value
     return block
