@@ -15,6 +15,7 @@ from aionsq.errors import (
     ConnectFailed,
     ConnectionLost,
     ConsumerStopped,
+    HeadersNotSupported,
     HTTPFailed,
     InvalidArgument,
     ProducerClosed,
@@ -28,14 +29,15 @@ from aionsq.lookup import Lookup
 from aionsq.message import Message
 from aionsq.node import Node
 from aionsq.options import ConnectionOptions, ConsumerOptions, ProducerOptions, with_text, with_texts
-from aionsq.producer import Producer
+from aionsq.producer import Headers, Producer
 from aionsq.publish import Ids
-from nsqwire.errors import BadBody, BadChannel, BadMessage, BadTopic, Invalid, NSQError
+from nsqwire.errors import BadBody, BadChannel, BadHeaders, BadMessage, BadTopic, Invalid, NSQError
 
 __all__ = [
     "BackoffStrategy",
     "BadBody",
     "BadChannel",
+    "BadHeaders",
     "BadMessage",
     "BadTopic",
     "BlockingProducer",
@@ -47,6 +49,8 @@ __all__ = [
     "ConsumerOptions",
     "ConsumerStopped",
     "HTTPFailed",
+    "Headers",
+    "HeadersNotSupported",
     "Ids",
     "Invalid",
     "InvalidArgument",

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Self
 
 from aionsq.message import Message
+from aionsq.tracing import ProcessTrace
 from nsqwire.units import Seconds
 
 TURN_SECONDS = 0.005
@@ -83,10 +84,18 @@ class Arrivals:
 class Iteration:
     """One ``async for`` loop over the messages. It answers each message when the loop asks for the next one."""
 
-    def __init__(self, take: Callable[[], Awaitable[Message | None]], live: set[Iteration]) -> None:
-        """``live`` is the set of iterations whose loop body is processing a message; the iteration updates it."""
+    def __init__(
+        self,
+        take: Callable[[], Awaitable[Message | None]],
+        live: set[Iteration],
+        trace: Callable[[Message], ProcessTrace] | None,
+    ) -> None:
+        """``live`` is the set of iterations whose loop body is processing a message; the iteration updates it.
+        ``trace``, if not None, begins the trace of a message's processing."""
         self._take = take
         self._live = live
+        self._new_trace = trace
+        self._trace: ProcessTrace | None = None
         self._current: Message | None = None
         self._task: asyncio.Task[object] | None = None
 
@@ -101,6 +110,8 @@ class Iteration:
         self._current = message
         self._task = asyncio.current_task()
         self._live.add(self)
+        if self._new_trace is not None:
+            self._trace = self._new_trace(message)
         return message
 
     def is_over(self) -> bool:
@@ -114,6 +125,9 @@ class Iteration:
     def leave(self, error: BaseException | None) -> None:
         """Answer the current message, if there is one: finish it, or requeue it if the loop's body raised ``error``."""
         message, self._current = self._current, None
+        if self._trace is not None:
+            trace, self._trace = self._trace, None
+            trace.ended(error)
         self._live.discard(self)
         if message is None or not message.auto_response:
             return

@@ -18,8 +18,9 @@ from typing import Self
 from aionsq.arguments import check_timeout
 from aionsq.errors import ProducerClosed, PublishTimedOut
 from aionsq.options import ProducerOptions
-from aionsq.producer import Body, Producer
+from aionsq.producer import Body, Headers, Producer
 from aionsq.publish import Ids
+from aionsq.tracing import Tracing
 
 CLOSE_SECONDS = 5.0
 DEFAULT_TIMEOUT = timedelta(seconds=5)
@@ -51,9 +52,10 @@ class BlockingProducer:
         options: ProducerOptions | None = None,
         *,
         timeout: timedelta = DEFAULT_TIMEOUT,
+        tracing: Tracing | None = None,
     ) -> None:
         """Does not connect yet. Raises InvalidArgument and WrongType, as Producer does."""
-        self._make: Callable[[], Producer] = partial(Producer, nsqd_tcp_addresses, options)
+        self._make: Callable[[], Producer] = partial(Producer, nsqd_tcp_addresses, options, tracing=tracing)
         self._make()  # raises what is wrong with the arguments now
         check_timeout(timeout)
         self._timeout = min(timeout, (options or ProducerOptions()).publish_timeout)
@@ -70,20 +72,35 @@ class BlockingProducer:
     ) -> None:
         self.close()
 
-    def pub(self, topic: str, body: Body, *, timeout: timedelta | None = None) -> Ids:
+    def pub(self, topic: str, body: Body, *, headers: Headers | None = None, timeout: timedelta | None = None) -> Ids:
         """Publish a message, and return its id; see :meth:`Producer.pub`."""
         within = self._within(timeout)
-        return self._wait(within, lambda producer: producer.pub(topic, body, timeout=within))
+        return self._wait(within, lambda producer: producer.pub(topic, body, headers=headers, timeout=within))
 
-    def mpub(self, topic: str, bodies: Sequence[Body], *, timeout: timedelta | None = None) -> Ids:
+    def mpub(
+        self,
+        topic: str,
+        bodies: Sequence[Body],
+        *,
+        headers: Headers | Sequence[Headers] | None = None,
+        timeout: timedelta | None = None,
+    ) -> Ids:
         """Publish several messages, all or none, and return their ids; see :meth:`Producer.mpub`."""
         within = self._within(timeout)
-        return self._wait(within, lambda producer: producer.mpub(topic, bodies, timeout=within))
+        return self._wait(within, lambda producer: producer.mpub(topic, bodies, headers=headers, timeout=within))
 
-    def dpub(self, topic: str, delay: timedelta, body: Body, *, timeout: timedelta | None = None) -> Ids:
+    def dpub(
+        self,
+        topic: str,
+        delay: timedelta,
+        body: Body,
+        *,
+        headers: Headers | None = None,
+        timeout: timedelta | None = None,
+    ) -> Ids:
         """Publish a deferred message, and return its id; see :meth:`Producer.dpub`."""
         within = self._within(timeout)
-        return self._wait(within, lambda producer: producer.dpub(topic, delay, body, timeout=within))
+        return self._wait(within, lambda producer: producer.dpub(topic, delay, body, headers=headers, timeout=within))
 
     def close(self) -> None:
         """Wait for the publishes of other threads, then close the connection. Later publishes raise ProducerClosed."""

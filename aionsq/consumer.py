@@ -6,7 +6,9 @@ import asyncio
 import inspect
 import logging
 import ssl
+import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
 from typing import Self
@@ -22,6 +24,7 @@ from aionsq.message import Message
 from aionsq.options import ConsumerOptions
 from aionsq.ready import Distribution, ReadyCount
 from aionsq.subscription import Subscription
+from aionsq.tracing import Tracing, default_tracing
 from nsqwire.errors import BadChannel, BadTopic
 from nsqwire.names import is_valid_name
 from nsqwire.units import Seconds
@@ -56,9 +59,11 @@ class Consumer:
         lookupd_tls: ssl.SSLContext | None = None,
         options: ConsumerOptions | None = None,
         give_up: Handler | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         """``lookupd_tls`` is for nsqlookupds over HTTPS; by default the system's certificate authorities are trusted.
         ``give_up`` is called with a message delivered more than ``max_attempts`` times, which is then finished.
+        ``tracing``, such as :class:`aionsq.otel.Tracing`, implies the option ``headers``.
 
         Raises BadTopic, BadChannel and, for an address that is invalid or missing, or a file for TLS that cannot be
         used, InvalidArgument. Raises WrongType for arguments of other types.
@@ -84,7 +89,10 @@ class Consumer:
         self.messages_finished = 0
         self.messages_requeued = 0
         self.trial: int | None = None
+        self._tracing = tracing or default_tracing()
         self._options = options or ConsumerOptions()
+        if self._tracing is not None:
+            self._options = replace(self._options, headers=True)
         if self._options.tls_v1:
             self._options.ssl_context()  # raises InvalidArgument now, not when it connects
         self._lookupd_tls = lookupd_tls
@@ -270,10 +278,21 @@ class Consumer:
     # --- taking messages ---
 
     def __aiter__(self) -> Iteration:
-        return Iteration(self.next_message, self._iterations)
+        tracing = self._tracing
+        trace = None if tracing is None else lambda message: tracing.process(message, self.topic, self.channel)
+        return Iteration(self._next, self._iterations, trace)
 
     async def next_message(self) -> Message | None:
         """Wait for the next message, which the caller must answer; None when the consumer has stopped."""
+        if self._tracing is None:
+            return await self._next()
+        began_ns = time.time_ns()
+        message = await self._next()
+        if message is not None:
+            self._tracing.receive(message, self.topic, self.channel, began_ns)
+        return message
+
+    async def _next(self) -> Message | None:
         while (message := await self._arrivals.take()) is not None:
             if 0 < self._options.max_attempts < message.attempts:
                 await self._give_up_on(message)
@@ -299,17 +318,22 @@ class Consumer:
             message.give_up()
 
     async def _work(self, handler: Handler) -> None:
-        while (message := await self.next_message()) is not None:
+        tracing = self._tracing
+        while (message := await self._next()) is not None:
             self._handling += 1
+            trace = None if tracing is None else tracing.process(message, self.topic, self.channel)
+            failure: BaseException | None = None
             try:
                 result = handler(message)
                 if result is not None and inspect.isawaitable(result):
                     await result
-            except Exception:
+            except Exception as error:
+                failure = error
                 log.exception("%s/%s: handler failed for %r", self.topic, self.channel, message)
                 if message.auto_response:
                     message.requeue()
-            except BaseException:
+            except BaseException as error:
+                failure = error
                 if message.auto_response:
                     message.requeue(timedelta(0), backoff=False)
                 raise
@@ -317,6 +341,9 @@ class Consumer:
                 if message.auto_response:
                     message.finish()
             finally:
+                if trace is not None:
+                    trace.ended(failure)
+                failure = None  # an exception that this frame refers to would be in a cycle with it
                 self._handling -= 1
                 if self._stopping:
                     self.progressed()

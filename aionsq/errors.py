@@ -76,6 +76,10 @@ class ProducerClosed(ClientError):
     """The producer was closed before the message was published; it was not stored."""
 
 
+class HeadersNotSupported(ClientError):
+    """The node does not take the headers of messages, as Go's nsqd; the message was not sent."""
+
+
 class ConsumerStopped(ClientError):
     """The consumer was not started, or was stopped and cannot be started again."""
 

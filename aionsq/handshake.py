@@ -34,6 +34,8 @@ class Negotiated:
     deflate_level: int = 6
     snappy: bool = False
     auth_required: bool = False
+    headers: bool = False
+    """Whether messages have headers on this connection."""
 
 
 class Upgrade(Enum):
@@ -109,6 +111,7 @@ class Handshake:
                 deflate_level=int(answer.get("deflate_level", 6)),
                 snappy=bool(answer.get("snappy")),
                 auth_required=bool(answer.get("auth_required")),
+                headers=self._options.headers and bool(answer.get("headers")),
             )
         except (ValueError, TypeError, AttributeError):
             if data != b"OK":

@@ -85,6 +85,7 @@ class ConnectionOptions(Settings, env="AIONSQ_"):
     deflate_level: int = setting(6, "Compression level of deflate.", min=1, max=9)
     snappy: bool = setting(False, "Compress the connection with snappy; excludes `deflate`.")
     auth_secret: str = setting("", "Secret for nsqd's auth server.")
+    headers: bool = setting(False, "Ask nsqd for headers of messages; only brokerd has them.")
 
     def __post_init__(self) -> None:
         for name, declaration in declarations(type(self)).items():
@@ -126,6 +127,7 @@ class ConnectionOptions(Settings, env="AIONSQ_"):
             "snappy": self.snappy,
             "topology_region": self.topology_region,
             "topology_zone": self.topology_zone,
+            **({"headers": True} if self.headers else {}),
         }
 
     def ssl_context(self) -> ssl.SSLContext:
@@ -161,6 +163,12 @@ class ProducerOptions(ConnectionOptions, env="AIONSQ_"):
         min="100ms",
     )
     publish_ids: bool = setting(False, "Ask nsqd for the ids of published messages; only brokerd reports them.")
+    headers_fallback: str = setting(
+        "error",
+        "What becomes of a publish with headers if nsqd does not take them: it fails, the headers are dropped, or the "
+        "body is an envelope with both, which consumers with `open_envelopes` open.",
+        choices=("error", "drop", "envelope"),
+    )
     resend: bool = setting(False, "After a lost connection, publish unanswered messages again; may duplicate them.")
     gather: bool = setting(True, "Combine publishes to one topic in one iteration of the event loop into MPUBs.")
     max_waiting_bytes: int = setting(64 * 1024 * 1024, "Most bytes that may wait for a connection.", min=1)
@@ -202,6 +210,9 @@ class ConsumerOptions(ConnectionOptions, env="AIONSQ_"):
     )
     rdy_redistribute_interval: timedelta = setting(
         "250ms", "How often RDY 1 is redistributed if there are more nsqds than `max_in_flight`.", min="1ms", max="5s"
+    )
+    open_envelopes: bool = setting(
+        False, "Take headers and body of a message out of an envelope (`headers_fallback` of producers)."
     )
     auto_touch: bool = setting(False, "Touch unanswered messages before they time out.")
     lookupd_poll_interval: timedelta = setting("60s", "Interval between polls of nsqlookupd.", min="10ms", max="5m")

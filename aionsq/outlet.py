@@ -11,12 +11,12 @@ from operator import attrgetter
 from typing import Protocol
 
 from aionsq.connection import WRITE_BYTES, Connection
-from aionsq.errors import ConnectFailed, ConnectionLost, Refused, TLSRequired
+from aionsq.errors import ConnectFailed, ConnectionLost, HeadersNotSupported, Refused, TLSRequired
 from aionsq.options import ProducerOptions
-from aionsq.publish import Publish
+from aionsq.publish import HeaderPublish, Publish
 from aionsq.reconnect import Reconnect
 from nsqwire import frame
-from nsqwire.errors import DRAINED
+from nsqwire.errors import DRAINED, NSQError
 from nsqwire.units import Seconds
 
 log = logging.getLogger(__name__)
@@ -57,6 +57,8 @@ class Outlet:
         """Publishes sent and not answered, including timed-out and cancelled ones, which nsqd still answers."""
         self.connection: Connection | None = None
         self.last_error: Exception | None = None
+        self.takes_headers = False
+        """Whether the connected node takes headers of messages."""
         self.heard_at: Seconds = 0.0
         """Loop time of the last answer, or of the first publish sent after all were answered."""
         self._options = options
@@ -86,6 +88,8 @@ class Outlet:
     def send(self, publish: Publish, now: Seconds) -> None:
         """Send a publish. The outlet must be ready."""
         assert self.connection is not None
+        if publish.__class__ is not Publish and not self._encoded(publish):
+            return
         if not self.sent:
             self.heard_at = now
         publish.sent_to = self.address
@@ -102,10 +106,11 @@ class Outlet:
         async with self._opening:
             if self.connection is not None:
                 return
-            connection, _ = await Connection.open(self.address, self._options, self)
+            connection, negotiated = await Connection.open(self.address, self._options, self)
             if connection.is_closed:  # closed before self.connection was set, so connection_closed did nothing
                 raise ConnectFailed(self.address, "nsqd closed the connection")
             self.connection = connection
+            self.takes_headers = negotiated.headers
             self._connected_at = _now()
             self.last_error = None
         self._source.writable()
@@ -153,6 +158,17 @@ class Outlet:
 
     # --- inside ---
 
+    def _encoded(self, publish: Publish) -> bool:
+        """Encode a publish with headers for the node. Returns False, and ends the publish, if that is not possible."""
+        assert isinstance(publish, HeaderPublish)
+        try:
+            publish.encode(self.address, takes_headers=self.takes_headers)
+        except (HeadersNotSupported, NSQError) as error:
+            publish.end(error)
+            self._source.answered()
+            return False
+        return True
+
     def _end_with_ids(self, count: int, answer: bytes) -> bool:
         """End ``count`` publishes with the ids in ``OK <id> <id> …``. Returns False for another answer."""
         ok, *ids = answer.decode(errors="replace").split(" ")
@@ -175,7 +191,8 @@ class Outlet:
             datas = [publish.data for publish in publishes]
             size = 4 + sum(map(len, datas))
             if line and self._gathers and len(datas) >= GATHER_FROM and size <= (self._options.max_body_size or size):
-                parts += (b"M", line, _sizes(size, len(datas)), *datas)
+                many = (b"M", line) if line.startswith(b"P") else (b"HM", line[1:])  # MPUB, or HMPUB of HPUBs
+                parts += (*many, _sizes(size, len(datas)), *datas)
                 self._counts.append(len(datas))
             else:
                 for data in datas:
@@ -206,7 +223,7 @@ class Outlet:
         """Mark the publishes of a refused MPUB to be sent one by one, so that nsqd refuses only the invalid ones."""
         log.info("nsqd %s refused an MPUB; sending its %d publishes one by one: %s", self.address, count, text)
         for publish in islice(self.sent, count):
-            publish.data, publish.line = publish.line + publish.data, b""
+            publish.send_alone()
         if not text.startswith("E_BAD_MESSAGE"):
             self._gathers = False
 

@@ -6,7 +6,8 @@ import asyncio
 import logging
 import struct
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
 from typing import Self
@@ -16,6 +17,7 @@ from aionsq.arguments import body_bytes, check_bodies, check_delay, check_name, 
 from aionsq.errors import (
     ConnectFailed,
     ConnectionLost,
+    HeadersNotSupported,
     InvalidArgument,
     ProducerClosed,
     ProducerFull,
@@ -23,15 +25,19 @@ from aionsq.errors import (
 )
 from aionsq.options import ProducerOptions
 from aionsq.outlet import Outlet
-from aionsq.publish import Ids, Publish
+from aionsq.publish import HeaderPublish, Ids, Publish
+from aionsq.tracing import PublishTrace, Tracing, default_tracing
 from nsqwire import encoding
-from nsqwire.errors import BadBody, BadMessage, BadTopic, Invalid, NSQError
+from nsqwire.errors import BadBody, BadHeaders, BadMessage, BadTopic, Invalid, NSQError
+from nsqwire.headers import encode_headers
 from nsqwire.names import is_valid_name
 from nsqwire.units import Seconds
 
 log = logging.getLogger(__name__)
 
 Body = bytes | bytearray | memoryview
+Headers = Mapping[str, str]
+"""Names and values: nsqwire/headers.py."""
 
 _MS = timedelta(milliseconds=1)
 _KNOWN_TOPICS = 4096
@@ -50,8 +56,10 @@ class Producer:
     messages: their ids, in order, if the option ``publish_ids`` is set and the node is a brokerd, else an empty tuple.
     Its exception is one of
 
-    - nsqwire's ``BadTopic``, ``BadMessage``, ``BadBody`` or ``Invalid``: the message was not sent; other publishes are
-      not affected
+    - nsqwire's ``BadTopic``, ``BadMessage``, ``BadBody``, ``BadHeaders``, ``Invalid``: the message was not sent; other
+      publishes are not affected
+    - :class:`HeadersNotSupported`: the message has headers, and nsqd does not take them; it was not sent. The option
+      ``headers_fallback`` sends it in another way
     - :class:`Refused`: nsqd answered with an error frame and closed the connection; it did not read later publishes,
       which are sent again. What a node refuses because it is being drained is sent again, too, to another node if
       there is one
@@ -66,8 +74,16 @@ class Producer:
     ``nsqd_choice="failover"``, the first of them receives all.
     """
 
-    def __init__(self, nsqd_tcp_addresses: str | Sequence[str], options: ProducerOptions | None = None) -> None:
-        """Raises InvalidArgument if there is no address, if one is neither ``host:port`` nor a Unix socket's path, and
+    def __init__(
+        self,
+        nsqd_tcp_addresses: str | Sequence[str],
+        options: ProducerOptions | None = None,
+        *,
+        tracing: Tracing | None = None,
+    ) -> None:
+        """``tracing``, such as :class:`aionsq.otel.Tracing`, implies the option ``headers``.
+
+        Raises InvalidArgument if there is no address, if one is neither ``host:port`` nor a Unix socket's path, and
         if a file of the options for TLS cannot be used. Raises WrongType for arguments of other types.
         """
         check_options(options, ProducerOptions)
@@ -76,7 +92,10 @@ class Producer:
             raise InvalidArgument("a producer needs the address of an nsqd")
         for address in addresses:
             check_address(address)
+        self._tracing = tracing or default_tracing()
         self._options = options or ProducerOptions()
+        if self._tracing is not None:
+            self._options = replace(self._options, headers=True)
         if self._options.tls_v1:
             self._options.ssl_context()  # raises InvalidArgument now, not when it connects
         self._timeout_s = self._options.publish_timeout.total_seconds()
@@ -149,11 +168,15 @@ class Producer:
         if self._timer is not None:
             self._timer.cancel()
 
-    def pub(self, topic: str, body: Body, *, timeout: timedelta | None = None) -> asyncio.Future[Ids]:
+    def pub(
+        self, topic: str, body: Body, *, headers: Headers | None = None, timeout: timedelta | None = None
+    ) -> asyncio.Future[Ids]:
         """Publish a message of 1 to ``max_msg_size`` bytes. Raises WrongType if the body is not bytes."""
         line = self._pub_lines.get(topic) if type(topic) is str else None
         if type(body) is not bytes:
             body = body_bytes(body)
+        if headers or self._tracing is not None:
+            return self._publish_with_headers("PUB", topic, [body], [headers or {}], timeout)
         size = len(body)
         if line is None or not 0 < size <= self._max_msg_size:
             try:
@@ -163,10 +186,23 @@ class Producer:
                 return _failed(error)
         return self._publish(line, _length(size) + body, timeout)
 
-    def mpub(self, topic: str, bodies: Sequence[Body], *, timeout: timedelta | None = None) -> asyncio.Future[Ids]:
-        """Publish several messages atomically: all are stored, or none. Raises WrongType if a body is not bytes."""
+    def mpub(
+        self,
+        topic: str,
+        bodies: Sequence[Body],
+        *,
+        headers: Headers | Sequence[Headers] | None = None,
+        timeout: timedelta | None = None,
+    ) -> asyncio.Future[Ids]:
+        """Publish several messages atomically: all are stored, or none.
+
+        ``headers`` are those of every message, or a sequence with those of each. Raises WrongType if a body is not
+        bytes, and InvalidArgument if the sequence has another length than ``bodies``.
+        """
         check_bodies(bodies)
         given = [body if type(body) is bytes else body_bytes(body) for body in bodies]
+        if headers or self._tracing is not None:
+            return self._publish_with_headers("MPUB", topic, given, _of_each(headers or {}, len(given)), timeout)
         sizes = list(map(len, given))
         try:
             line = self._pub_line(topic)
@@ -185,7 +221,13 @@ class Producer:
         return self._publish(b"", b"".join(parts), timeout)
 
     def dpub(
-        self, topic: str, delay: timedelta, body: Body, *, timeout: timedelta | None = None
+        self,
+        topic: str,
+        delay: timedelta,
+        body: Body,
+        *,
+        headers: Headers | None = None,
+        timeout: timedelta | None = None,
     ) -> asyncio.Future[Ids]:
         """Publish a message that is delivered after ``delay`` (0 to ``max_req_timeout``) at the earliest.
 
@@ -193,11 +235,12 @@ class Producer:
         """
         check_delay(delay)
         body = body_bytes(body)
+        if headers or self._tracing is not None:
+            return self._publish_with_headers("DPUB", topic, [body], [headers or {}], timeout, delay)
         try:
             self._pub_line(topic)
             self._check_size(len(body))
-            if not timedelta(0) <= delay <= self._options.max_req_timeout:
-                raise Invalid(f"delay {delay} is not within 0..{self._options.max_req_timeout}")
+            self._check_delay(delay)
         except NSQError as error:
             return _failed(error)
         return self._publish(b"", encoding.dpub(topic, delay // _MS, body), timeout)
@@ -211,7 +254,7 @@ class Producer:
     def writable(self) -> None:
         """Send waiting publishes while a connection accepts them."""
         now = asyncio.get_running_loop().time()
-        while self._waiting and (outlet := self._choose(now)) is not None:
+        while self._waiting and (outlet := self._choose(now, self._waiting[0])) is not None:
             publish = self._waiting.popleft()
             self._waiting_bytes -= len(publish.data)
             if not publish.done():
@@ -251,19 +294,85 @@ class Producer:
         if size > self._max_msg_size:
             raise BadMessage(f"message of {size} bytes is larger than {self._options.max_msg_size}")
 
-    def _publish(self, line: bytes, data: bytes, timeout: timedelta | None) -> asyncio.Future[Ids]:
+    def _check_delay(self, delay: timedelta) -> None:
+        if not timedelta(0) <= delay <= self._options.max_req_timeout:
+            raise Invalid(f"delay {delay} is not within 0..{self._options.max_req_timeout}")
+
+    def _publish_with_headers(
+        self,
+        verb: str,
+        topic: str,
+        bodies: Sequence[bytes],
+        headers: Sequence[Headers],
+        timeout: timedelta | None,
+        delay: timedelta = timedelta(0),
+    ) -> asyncio.Future[Ids]:
+        """Publish with the headers of each message, and those that the tracing adds."""
+        trace: PublishTrace | None = None
+        if self._tracing is not None:
+            trace = self._tracing.publish(topic, bodies, headers, batch=verb == "MPUB")
+        try:
+            publish = self._header_publish(verb, topic, bodies, headers, delay, trace)
+        except NSQError as error:
+            if trace:
+                trace.ended(error, (), "")
+            return _failed(error)
+        return self._publish(publish.line, publish.data, timeout, publish)
+
+    def _header_publish(
+        self,
+        verb: str,
+        topic: str,
+        bodies: Sequence[bytes],
+        headers: Sequence[Headers],
+        delay: timedelta,
+        trace: PublishTrace | None,
+    ) -> HeaderPublish:
+        """Return the publish. Raises NSQError."""
+        if self._closed:
+            raise ProducerClosed("the producer was closed; not stored")
+        self._pub_line(topic)
+        if not bodies:
+            raise BadBody("MPUB without messages")
+        self._check_size(min(map(len, bodies)))
+        self._check_size(max(map(len, bodies)))
+        self._check_delay(delay)
+        command = f"{verb} {topic}" + (f" {delay // _MS}" if verb == "DPUB" else "")
+        added = trace.headers if trace else [{}] * len(bodies)
+        blocks = [_block(own, extra) for own, extra in zip(headers, added, strict=True)]
+        fallback = self._options.headers_fallback
+        if not any(headers) and fallback == "error":
+            fallback = "drop"  # a node that takes no headers does not refuse what is traced
+        if not self._options.headers and fallback == "error":
+            raise HeadersNotSupported("headers need ProducerOptions(headers=True); not stored")
+        loop = asyncio.get_running_loop()
+        publish = HeaderPublish(
+            loop=loop,
+            command=command,
+            messages=list(zip(blocks, bodies, strict=True)),
+            fallback=fallback,
+            limits=(self._max_msg_size, self._options.max_body_size or _NEVER),
+            trace=trace,
+        )
+        publish.encode("", takes_headers=self._options.headers)  # checks sizes, and is what waits for a connection
+        return publish
+
+    def _publish(
+        self, line: bytes, data: bytes, timeout: timedelta | None, publish: Publish | None = None
+    ) -> asyncio.Future[Ids]:
         if self._closed:
             return _failed(ProducerClosed("the producer was closed; not stored"))
         if timeout is not None:
             check_timeout(timeout)
         loop = asyncio.get_running_loop()
         now = loop.time()
-        publish = Publish(loop=loop)
+        if publish is None:
+            publish = Publish(loop=loop)
         publish.line = line
         publish.data = data
         publish.sent_to = ""
         publish.deadline = now + (self._timeout_s if timeout is None else timeout.total_seconds())
-        outlet = None if self._waiting else self._choose(now)
+        outlet = None if self._waiting else self._choose(now, publish)
         if outlet is not None:
             outlet.send(publish, now)
         elif self._waiting_bytes + len(data) > self._options.max_waiting_bytes:
@@ -278,14 +387,19 @@ class Producer:
             self._set_timer(publish.deadline)
         return publish
 
-    def _choose(self, now: Seconds) -> Outlet | None:
-        """Return the outlet for the next publish; None if no outlet is ready. A stalled one is the last resort."""
+    def _choose(self, now: Seconds, publish: Publish) -> Outlet | None:
+        """Return the outlet for the next publish; None if no outlet is ready. A stalled one is the last resort.
+
+        A publish with headers goes to a node that takes them, if one is connected.
+        """
         outlets = self._outlets
         if len(outlets) == 1:
             return outlets[0] if outlets[0].is_ready else None
         if self._in_turn:
             self._next = (self._next + 1) % len(outlets)
             outlets = outlets[self._next :] + outlets[: self._next]
+        if publish.__class__ is not Publish:
+            outlets = [each for each in outlets if each.takes_headers and each.is_ready] or outlets
         stalled = None
         for outlet in outlets:
             if outlet.is_ready:
@@ -348,3 +462,30 @@ def _failed(error: Exception) -> asyncio.Future[Ids]:
     future: asyncio.Future[Ids] = asyncio.get_running_loop().create_future()
     future.set_exception(error)
     return future
+
+
+def _of_each(headers: Headers | Sequence[Headers], count: int) -> Sequence[Headers]:
+    """Return the headers of each of ``count`` messages. Raises InvalidArgument if a sequence has another length."""
+    if isinstance(headers, Mapping):
+        return [headers] * count
+    if len(headers) != count:
+        raise InvalidArgument(f"headers of {len(headers)} messages for {count} messages")
+    return headers
+
+
+def _block(own: Headers, added: Headers) -> bytes:
+    """Return the header block of a message: the caller's headers, with those that tracing adds if there is room.
+
+    Raises BadHeaders, for the caller's only.
+    """
+    block = encode_headers(own) if own else b""
+    headers = {name.lower(): value for name, value in own.items()}
+    for name, value in added.items():
+        if name not in headers:
+            try:
+                block = encode_headers({**headers, name: value})
+            except BadHeaders as error:
+                log.info("a message is published without a header of its trace: %s", error)
+            else:
+                headers[name] = value
+    return block

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import struct
+from collections.abc import Sequence
 
+from aionsq.errors import HeadersNotSupported
+from aionsq.tracing import PublishTrace
+from nsqwire.envelope import in_envelope
+from nsqwire.errors import BadBody, BadMessage
 from nsqwire.units import Seconds
 
 Ids = tuple[str, ...]
 """The ids of published messages; empty if the node does not report them."""
+
+_length = struct.Struct(">i").pack
+_NONE = b"{}"
+"""The header block of a message without headers in an HMPUB."""
 
 
 class Publish(asyncio.Future[Ids]):
@@ -33,3 +43,88 @@ class Publish(asyncio.Future[Ids]):
             self.set_result(ids)
         else:
             self.set_exception(error)
+
+    def send_alone(self) -> None:
+        """Combine the publish with no others from now on."""
+        self.data, self.line = self.line + self.data, b""
+
+
+class HeaderPublish(Publish):
+    """A publish with headers. Its bytes depend on whether the node that it is sent to takes headers."""
+
+    __slots__ = ("_alone", "_command", "_fallback", "_limits", "_messages", "_trace")
+
+    def __init__(
+        self,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        command: str,
+        messages: Sequence[tuple[bytes, bytes]],
+        fallback: str,
+        limits: tuple[float, float],
+        trace: PublishTrace | None,
+    ) -> None:
+        """``command`` is the line of the command without headers, such as ``DPUB orders 500``; ``messages`` are pairs
+        of header block and body; ``limits`` are the largest body and the largest MPUB, in bytes."""
+        super().__init__(loop=loop)
+        self._command = command
+        self._messages = messages
+        self._fallback = fallback
+        self._limits = limits
+        self._trace = trace
+        self._alone = False
+
+    def encode(self, address: str, *, takes_headers: bool) -> None:
+        """Set ``line`` and ``data`` for the node at ``address``.
+
+        Raises HeadersNotSupported, and BadMessage or BadBody if headers make a message or an MPUB too large.
+        """
+        with_headers = takes_headers and any(block for block, _ in self._messages)
+        if with_headers:
+            blocks = [(block or _NONE, body) for block, body in self._messages]
+            datas = [_length(len(block)) + block + body for block, body in blocks]
+        elif takes_headers:
+            datas = [body for _, body in self._messages]
+        elif self._fallback == "error":
+            raise HeadersNotSupported(f"nsqd {address} does not take headers; not stored")
+        elif self._fallback == "envelope":
+            datas = [in_envelope(block, body) if block else body for block, body in self._messages]
+            if (longest := max(map(len, datas))) > self._limits[0]:
+                raise BadMessage(f"message of {longest} bytes with its envelope is larger than {self._limits[0]}")
+        else:
+            datas = [body for _, body in self._messages]
+        verb = self._command.partition(" ")[0]
+        line = f"{'H' if with_headers else ''}{self._command}\n".encode()
+        data = b"".join([part for each in datas for part in (_length(len(each)), each)])
+        if verb == "MPUB":
+            data = _length(len(datas)) + data
+            if len(data) > self._limits[1]:
+                raise BadBody(f"MPUB of {len(data)} bytes, headers included, is larger than {self._limits[1]}")
+            data = _length(len(data)) + data
+        self.line, self.data = line, data
+        if self._alone or verb != "PUB":
+            super().send_alone()
+
+    def send_alone(self) -> None:
+        if not self._alone:
+            self._alone = True
+            super().send_alone()
+
+    def set_result(self, result: Ids) -> None:
+        super().set_result(result)
+        self._ended(None, result)
+
+    def set_exception(self, exception: type | BaseException) -> None:
+        super().set_exception(exception)
+        self._ended(exception if isinstance(exception, BaseException) else exception(), ())
+
+    def cancel(self, msg: object = None) -> bool:
+        cancelled = super().cancel(msg)
+        if cancelled:
+            self._ended(asyncio.CancelledError(), ())
+        return cancelled
+
+    def _ended(self, error: BaseException | None, ids: Ids) -> None:
+        self._messages = ()
+        if self._trace is not None:
+            self._trace.ended(error, ids, self.sent_to)

@@ -13,7 +13,8 @@ from aionsq.message import Message
 from aionsq.options import ConsumerOptions
 from aionsq.ready import Slot
 from nsqwire import encoding, frame
-from nsqwire.frame import decode_message
+from nsqwire.envelope import from_envelope
+from nsqwire.frame import decode_message, decode_message_with_headers
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +59,7 @@ class Subscription:
         self._inbox = inbox
         self._options = options
         self._connection: Connection | None = None
+        self._takes_headers = options.headers
         self._touching: asyncio.TimerHandle | None = None
         self._now = asyncio.get_running_loop().time
 
@@ -119,11 +121,18 @@ class Subscription:
         for frame_type, start, end in frames:
             if frame_type == frame.MESSAGE:
                 messages.append(Message(*decode_message(data, start, end), self, trial))
+            elif frame_type == frame.MESSAGE_WITH_HEADERS and self._takes_headers:
+                messages.append(Message(*decode_message_with_headers(data, start, end), self, trial))
             elif frame_type == frame.ERROR:
                 # After a failed FIN, REQ or TOUCH nsqd continues; after any other error it closes the connection.
                 log.warning("nsqd %s: %s", self.address, data[start:end].decode(errors="replace"))
             elif data[start:end] == b"CLOSE_WAIT":
                 self.close_waiting = True
+        if self._options.open_envelopes:
+            for message in messages:
+                opened = from_envelope(message.body)
+                if opened is not None:
+                    message.set_contents(*opened)
         if messages:
             self.in_flight.update(messages)
             self.slot.in_flight_count += len(messages)

@@ -48,11 +48,12 @@ from nsqdaemon.http.server import AnswerRequest
 from nsqdaemon.input_budget import InputBudget
 from nsqdaemon.listener import Listener, ListenFailed, listen, listen_tcp
 from nsqdaemon.settings import load
-from nsqwire.version import NSQ_VERSION, version_text
+from nsqwire.version import NSQ_VERSION, product_version, version_text
 
 if TYPE_CHECKING:
     from brokerd.net.auth_client import AuthServers
     from brokerd.net.tls import NewTLS
+    from nsqdaemon.otlp.pusher import Pusher
 
 log = logging.getLogger("brokerd")
 
@@ -219,6 +220,15 @@ def _auth_servers(settings: BrokerSettings) -> AuthServers | None:
     return AuthServers(settings, context)
 
 
+def _otlp(settings: BrokerSettings, answer: AnswerRequest, instance: str) -> Pusher:
+    """The pusher of metrics by OTLP; ``instance`` is the address that others know the broker by."""
+    from nsqdaemon.otlp.pusher import Pusher, metrics_reader
+
+    resource = {"service.name": "nsqd", "service.version": product_version(), "service.instance.id": instance}
+    interval_s = settings.otlp_interval.total_seconds()
+    return Pusher(settings.otlp_endpoint, interval_s, metrics_reader(answer), resource)
+
+
 def _listen(settings: BrokerSettings) -> Listeners:
     """Bind all addresses or none. Raises ListenFailed."""
     bound = [listen(settings.tcp_address)]
@@ -302,6 +312,9 @@ async def _serve_on(
         background.start(rotate_latencies(broker, latencies, settings.e2e_processing_latency_window_time))
     if settings.statsd_address:
         background.start(Statsd(broker, latencies, pauses, http_port=broadcast_http_port).run())
+    if settings.otlp_endpoint:
+        instance = f"{settings.broadcast_address}:{broadcast_http_port or tcp.port}"
+        background.start(_otlp(settings, router.answer, instance).run())
 
     await stop.wait()
     broker.runtime.is_stopping = True

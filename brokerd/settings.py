@@ -11,6 +11,7 @@ from typing import Final
 
 from brokerd.disk_reserve import DiskReserve
 from nsqdaemon.logs import LOG_FORMATS, LogLevel
+from nsqdaemon.otlp import OTLPUnusable, check_endpoint
 from nsqdaemon.settings import Settings, setting
 from nsqwire.addresses import parse_host_port
 from nsqwire.durations import parse_duration
@@ -144,6 +145,12 @@ class BrokerSettings(Settings, env="BROKERD_"):
     statsd_mem_stats: bool = setting(True, "Push memory statistics as well.")
     statsd_udp_packet_size: int = setting(508, "Largest datagram.", min=1)
     statsd_exclude_ephemeral: bool = setting(False, "Leave out ephemeral topics and channels.")
+    otlp_endpoint: str = setting(
+        "",
+        "Base URL of an OTLP/HTTP receiver, to which the metrics of /metrics are pushed; empty for none. Requires "
+        "nsq-daemons[otel].",
+    )
+    otlp_interval: timedelta = setting("60s", "Time between two pushes by OTLP.", min="1s")
 
     e2e_processing_latency_percentile: tuple[float, ...] = setting(
         (),
@@ -203,6 +210,11 @@ class BrokerSettings(Settings, env="BROKERD_"):
                 parse_host_port(self.statsd_address)
             except ValueError as error:
                 raise InvalidSettings(f"--statsd-address: {error}") from None
+        if self.otlp_endpoint:
+            try:
+                check_endpoint(self.otlp_endpoint)
+            except OTLPUnusable as error:
+                raise InvalidSettings(f"--otlp-endpoint: {error}") from None
 
     @property
     def tls_required_code(self) -> int:

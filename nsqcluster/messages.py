@@ -81,6 +81,7 @@ class PeekedMessage(Struct, kw_only=True):
     deadline: int | None = None
     client: PeekedClient | None = None
     death: Death | None = None
+    headers: dict[str, str] = {}
 
 
 class PeekPage(Struct, kw_only=True):

@@ -37,6 +37,10 @@ class BadMessage(NSQError):
     """A published message that is empty, too big or cut short."""
 
 
+class BadHeaders(NSQError, ValueError):
+    """Headers that cannot be published, or bytes that are not a header block. nsqd has no such error."""
+
+
 class PublishFailed(NSQError):
     """The broker could not store a message; the text is the reason, such as the disk's error."""
 
@@ -135,6 +139,7 @@ REPLIES: dict[type[NSQError], Reply] = {
     BadTopic: Reply("E_BAD_TOPIC", (400, "INVALID_TOPIC"), fatal=True),
     BadChannel: Reply("E_BAD_CHANNEL", (400, "INVALID_ARG_CHANNEL"), fatal=True),
     BadMessage: Reply("E_BAD_MESSAGE", (413, "BAD_MESSAGE"), fatal=True),
+    BadHeaders: Reply("E_BAD_MESSAGE", (400, "INVALID_HEADERS"), fatal=True),
     PublishFailed: Reply("E_PUB_FAILED", (503, "EXITING"), fatal=True),
     Drained: Reply("E_PUB_FAILED", (503, "DRAINING"), fatal=True),
     BelowReserve: Reply("E_PUB_FAILED", (503, "DISK_RESERVE"), fatal=True),

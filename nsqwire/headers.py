@@ -11,6 +11,8 @@ from base64 import b64decode
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from nsqwire.errors import BadHeaders
+
 MAX_HEADERS: Final = 64
 MAX_VALUE_LENGTH: Final = 4096
 MAX_BLOCK_BYTES: Final = 16 * 1024
@@ -20,10 +22,6 @@ DEDUP_ID: Final = "dedup-id"
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
 _encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-
-
-class BadHeaders(ValueError):
-    """Headers that cannot be published, or bytes that are not a header block. The text says what is wrong."""
 
 
 def encode_headers(headers: Mapping[str, str]) -> bytes:

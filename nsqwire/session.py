@@ -35,6 +35,7 @@ from nsqwire.errors import (
     REPLIES,
     BadBody,
     BadChannel,
+    BadHeaders,
     BadMessage,
     BadProtocol,
     BadTopic,
@@ -43,7 +44,7 @@ from nsqwire.errors import (
     go_quote,
 )
 from nsqwire.frame import ERROR, HEADER_SIZE, HEARTBEAT, MESSAGE_ID_BYTES, RESPONSE, encode_frame
-from nsqwire.headers import MAX_BLOCK_BYTES, BadHeaders, decode_headers
+from nsqwire.headers import MAX_BLOCK_BYTES, decode_headers
 from nsqwire.identify import IdentifyLimits, Terms, parse_identify
 from nsqwire.names import is_valid_name
 from nsqwire.params import decimal, raw

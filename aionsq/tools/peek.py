@@ -14,8 +14,10 @@ from nsqcluster.messages import LISTED_BYTES, MESSAGES_IN_A_PAGE, PeekPage, peek
 log = logging.getLogger(__name__)
 
 
-async def ready_messages(client: Client, addresses: list[str], topic: str, channel: str) -> AsyncGenerator[bytes, None]:
-    """Yield the bodies of the channel's ready messages, node by node, in the order of delivery.
+async def ready_messages(
+    client: Client, addresses: list[str], topic: str, channel: str
+) -> AsyncGenerator[tuple[Mapping[str, str], bytes], None]:
+    """Yield headers and body of each of the channel's ready messages, node by node, in the order of delivery.
 
     Messages that are delivered or published meanwhile may be missing. Raises ToolFailed, before the first message if a
     node cannot be read.
@@ -29,7 +31,7 @@ async def ready_messages(client: Client, addresses: list[str], topic: str, chann
                     log.warning(
                         "message %s has %d bytes, the first %d are shown", message.id, message.size, LISTED_BYTES
                     )
-                yield b64decode(message.body)
+                yield message.headers, b64decode(message.body)
             offset += MESSAGES_IN_A_PAGE  # not the number of messages: damaged ones are left out
 
 

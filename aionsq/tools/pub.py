@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -23,7 +23,8 @@ from aionsq.tools.process import INTERRUPTED, Run, Tool
 from aionsq.tools.progress import progress
 from aionsq.tools.records import Records, Throttle, batches
 from nsqdaemon.settings import setting
-from nsqwire.errors import NSQError
+from nsqwire.errors import BadHeaders, NSQError
+from nsqwire.headers import checked_headers
 
 NAME = "to_nsq"
 
@@ -46,6 +47,9 @@ class PubFlags(ProgressFlags):
     defer: timedelta = setting("0s", "Delay before the messages are delivered.", min="0s")
     rate: int = setting(0, "Records per second; 0: unlimited.", min=0)
     batch_size: int = setting(200, "Most records in one MPUB.", min=1)
+    header: tuple[str, ...] = setting(
+        (), "Header of each message, name=value; may be given several times. Only brokerd has headers."
+    )
     ids: bool = setting(False, "Print the id of each stored message, one a line; only brokerd reports them.")
     producer_opt: tuple[str, ...] = setting((), "Option of the client, name,value; docs/client.md.")
 
@@ -58,6 +62,7 @@ class Publisher:
         producers: Sequence[Producer],
         topic: str,
         defer: timedelta,
+        headers: Mapping[str, str],
         print_ids: Callable[[Sequence[Ids]], object] | None = None,
     ) -> None:
         self.stored = 0
@@ -66,6 +71,7 @@ class Publisher:
         self._producers = producers
         self._topic = topic
         self._defer = defer
+        self._headers = headers
         self._print_ids = print_ids
         self._under_way: deque[tuple[int, asyncio.Future[list[Ids]]]] = deque()
 
@@ -93,8 +99,10 @@ class Publisher:
 
     def _sent(self, producer: Producer, batch: Sequence[bytes]) -> list[asyncio.Future[Ids]]:
         if self._defer:  # NSQ has no command for several deferred messages
-            return [producer.dpub(self._topic, self._defer, record) for record in batch]
-        return [producer.pub(self._topic, batch[0]) if len(batch) == 1 else producer.mpub(self._topic, batch)]
+            return [producer.dpub(self._topic, self._defer, record, headers=self._headers) for record in batch]
+        if len(batch) == 1:
+            return [producer.pub(self._topic, batch[0], headers=self._headers)]
+        return [producer.mpub(self._topic, batch, headers=self._headers)]
 
     async def _take_oldest(self) -> None:
         count, answer = self._under_way.popleft()
@@ -119,7 +127,10 @@ async def pub(flags: PubFlags, run: Run) -> int:
     addresses = flags.nsqd_tcp_address or ((DEFAULT_NSQD,) if run.is_subcommand else ())
     if not addresses:
         raise ToolFailed("--nsqd-tcp-address required")
+    headers = headers_of(flags.header)
     options = producer_options(flags.producer_opt, NAME)
+    if headers:
+        options = replace(options, headers=True)
     if flags.ids:
         options = replace(options, publish_ids=True)
     if flags.defer > options.max_req_timeout:
@@ -134,7 +145,7 @@ async def pub(flags: PubFlags, run: Run) -> int:
             except ValueError as error:
                 raise ToolFailed(str(error)) from None
             producers.append(await stack.enter_async_context(producer))
-        publisher = Publisher(producers, flags.topic, flags.defer, print_ids if flags.ids else None)
+        publisher = Publisher(producers, flags.topic, flags.defer, headers, print_ids if flags.ids else None)
         await stack.enter_async_context(progress(flags.progress, lambda: publisher.stored))
         failure = await _publish_all(flags, run, publisher, delimiter)
     done = f"{publisher.stored} message{'' if publisher.stored == 1 else 's'} stored in {flags.topic}"
@@ -145,6 +156,20 @@ async def pub(flags: PubFlags, run: Run) -> int:
         return 0
     run.note(f"interrupted; {done}")
     return INTERRUPTED if run.is_subcommand else 0  # to_nsq is normally ended by a signal, which is not a failure
+
+
+def headers_of(texts: Sequence[str]) -> Mapping[str, str]:
+    """Return the headers ``name=value`` of a repeated flag. Raises ToolFailed."""
+    pairs = []
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ToolFailed(f"--header {text}: not name=value", status=2)
+        pairs.append((name, value))
+    try:
+        return checked_headers(pairs)
+    except BadHeaders as error:
+        raise ToolFailed(f"--header: {error}", status=2) from None
 
 
 def print_ids(found: Sequence[Ids]) -> None:

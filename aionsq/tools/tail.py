@@ -8,9 +8,11 @@ address.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import random
 import sys
+from collections.abc import Mapping
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -52,21 +54,26 @@ class TailFlags(ConsumerFlags):
         "Requires brokerd: Go's nsqd cannot do this.",
     )
     print_topic: bool = setting(False, "Print the topic before each message.")
+    print_headers: bool = setting(
+        False, "Print the headers of each message before it, as a JSON object. Only brokerd has headers."
+    )
 
 
-def _line(topic: str, body: bytes, print_topic: bool) -> bytes:
-    return topic.encode() + b" | " + body if print_topic else body
+def _line(topic: str, headers: Mapping[str, str], body: bytes, flags: TailFlags) -> bytes:
+    if flags.print_headers:
+        body = json.dumps(dict(headers), ensure_ascii=False).encode() + b" | " + body
+    return topic.encode() + b" | " + body if flags.print_topic else body
 
 
 class Printer:
     """Writes messages to standard output up to a limit, and finishes each once it is written."""
 
-    def __init__(self, limit: int, print_topic: bool, enough: asyncio.Event) -> None:
+    def __init__(self, flags: TailFlags, enough: asyncio.Event) -> None:
         self.printed = 0
         self.failure: OSError | None = None
         """The error that ended writing to standard output."""
-        self._left = limit or sys.maxsize
-        self._print_topic = print_topic
+        self._left = flags.n or sys.maxsize
+        self._flags = flags
         self._enough = enough
         self._unwritten: list[tuple[bytes, Message]] = []
 
@@ -76,7 +83,7 @@ class Printer:
         if self._left == 0 or self.failure is not None:
             message.requeue(timedelta(0), backoff=False)
             return
-        line = _line(topic, message.body, self._print_topic)
+        line = _line(topic, message.headers, message.body, self._flags)
         if not self._unwritten:
             asyncio.get_running_loop().call_soon(self._write)
         self._unwritten.append((line + b"\n", message))
@@ -111,7 +118,9 @@ async def tail(flags: TailFlags, run: Run) -> int:
         return await peek(flags, where, run)
     options = consumer_options(flags, NAME)
     options = replace(options, max_in_flight=min(options.max_in_flight, flags.n or options.max_in_flight))
-    printer = Printer(flags.n, flags.print_topic, run.stop)
+    if flags.print_headers:
+        options = replace(options, headers=True)
+    printer = Printer(flags, run.stop)
     async with AsyncExitStack() as stack:
         topics = list(dict.fromkeys(flags.topic))
         backlog = await stack.enter_async_context(Backlog(where, lambda: [(topic, flags.channel) for topic in topics]))
@@ -140,11 +149,11 @@ async def peek(flags: TailFlags, where: Sources, run: Run) -> int:
                 raise ToolFailed(f"no node with topic {topic} answers over HTTP: {reasons or 'no node has the topic'}")
             for server, reason in addresses.failures.items():
                 run.note(f"{server}: {reason}")
-            async with aclosing(ready_messages(backlog.client, addresses.known, topic, flags.channel)) as bodies:
-                async for body in bodies:
+            async with aclosing(ready_messages(backlog.client, addresses.known, topic, flags.channel)) as found:
+                async for headers, body in found:
                     if left == 0 or run.stop.is_set():
                         break
-                    sys.stdout.buffer.write(_line(topic, body, flags.print_topic) + b"\n")
+                    sys.stdout.buffer.write(_line(topic, headers, body, flags) + b"\n")
                     left -= 1
             sys.stdout.buffer.flush()
     return 0

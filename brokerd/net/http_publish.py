@@ -24,8 +24,8 @@ from nsqdaemon.http import (
     text_response,
 )
 from nsqdaemon.http.messages import FLAG_WORDS
-from nsqwire.errors import PublishFailed
-from nsqwire.headers import BadHeaders, checked_headers, encode_headers, parse_envelope
+from nsqwire.errors import BadHeaders, PublishFailed
+from nsqwire.headers import checked_headers, encode_headers, parse_envelope
 from nsqwire.names import is_valid_name
 from nsqwire.scan import COMPLETE
 

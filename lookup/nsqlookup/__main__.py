@@ -10,21 +10,26 @@ import signal
 import socket
 import sys
 import time
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import uvloop
 
 from nsqdaemon import logs
 from nsqdaemon.descriptors import allow_many_descriptors, occupy_standard_descriptors
 from nsqdaemon.http import HTTPServer
+from nsqdaemon.http.server import AnswerRequest
 from nsqdaemon.listener import Listener, ListenFailed, listen_tcp
+from nsqdaemon.otlp import OTLPUnusable, check_endpoint
 from nsqdaemon.settings import load
 from nsqlookup.http import Clock, make_router
 from nsqlookup.registry import Registry
 from nsqlookup.scheduler import Scheduler
 from nsqlookup.settings import LookupSettings
 from nsqlookup.tcp import LookupServer
-from nsqwire.version import NSQ_VERSION, version_text
+from nsqwire.version import NSQ_VERSION, product_version, version_text
+
+if TYPE_CHECKING:
+    from nsqdaemon.otlp.pusher import Pusher
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +48,12 @@ def main(argv: list[str] | None = None) -> None:
     )
     logs.configure(settings.log_level, settings.log_prefix, settings.log_format)
     try:
+        if settings.otlp_endpoint:
+            check_endpoint(settings.otlp_endpoint)
         uvloop.run(serve(settings))
+    except OTLPUnusable as error:
+        log.critical("failed to instantiate %s - --otlp-endpoint: %s", PROGRAM, error)
+        raise SystemExit(1) from None
     except ListenFailed as error:
         log.critical("failed to instantiate %s - %s", PROGRAM, error)
         raise SystemExit(1) from None
@@ -75,17 +85,37 @@ async def serve(settings: LookupSettings) -> None:
     gc.set_threshold(*gc.get_threshold()[:2], _NO_FULL_COLLECTION)
     scheduler = Scheduler()
     lookup_server = LookupServer(registry, clock, identity, scheduler)
-    http_server = HTTPServer(make_router(registry, clock, scheduler).answer)
+    router = make_router(registry, clock, scheduler)
+    http_server = HTTPServer(router.answer)
     tcp_listening = await tcp.serve(lookup_server.protocol)
     http_listening = await http.serve(http_server.protocol)
 
+    pushing = None
+    if settings.otlp_endpoint:
+        pushing = asyncio.create_task(_otlp(settings, router.answer, http.port).run())
+
     await stop.wait()
+    if pushing is not None:
+        pushing.cancel()
+        await asyncio.gather(pushing, return_exceptions=True)
     log.info("TCP: closing %s", tcp.shown)
     tcp_listening.close()
     lookup_server.close()
     log.info("HTTP: closing %s", http.shown)
     http_listening.close()
     await http_server.close()
+
+
+def _otlp(settings: LookupSettings, answer: AnswerRequest, http_port: int) -> Pusher:
+    from nsqdaemon.otlp.pusher import Pusher, metrics_reader  # here, because most registries do without it
+
+    resource = {
+        "service.name": PROGRAM,
+        "service.version": product_version(),
+        "service.instance.id": f"{settings.broadcast_address}:{http_port}",
+    }
+    interval_s = settings.otlp_interval.total_seconds()
+    return Pusher(settings.otlp_endpoint, interval_s, metrics_reader(answer), resource)
 
 
 def _listen(interface: str, address: str) -> Listener:

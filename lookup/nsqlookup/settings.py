@@ -10,7 +10,7 @@ from nsqdaemon.settings import Settings, setting
 
 @dataclass(frozen=True, kw_only=True)
 class LookupSettings(Settings, env="LOOKUP_"):
-    """Flags, file keys and defaults are nsqlookupd 1.3.0's; ``log_format`` is in addition to these."""
+    """Flags, file keys and defaults are nsqlookupd 1.3.0's; ``log_format`` and ``otlp_…`` are in addition to these."""
 
     config: str = setting("", "Path to a TOML file with settings.", file=False)
     version: bool = setting(False, "Print the version and exit.", file=False)
@@ -33,3 +33,9 @@ class LookupSettings(Settings, env="LOOKUP_"):
     tombstone_lifetime: timedelta = setting(
         "45s", "How long a tombstoned producer is left out of a topic's answers, even if it registers again."
     )
+    otlp_endpoint: str = setting(
+        "",
+        "Base URL of an OTLP/HTTP receiver, to which the metrics of /metrics are pushed; empty for none. Requires "
+        "nsq-daemons[otel].",
+    )
+    otlp_interval: timedelta = setting("60s", "Time between two pushes by OTLP.", min="1s")

@@ -23,6 +23,7 @@ from tests.harness.waiting import DEADLINE_S, until
 from tests.platform.go_nsq import GoCluster
 
 RESPONSE, ERROR, MESSAGE = 0, 1, 2
+PUBLISHES = ("PUB", "MPUB", "DPUB", "HPUB", "HMPUB", "HDPUB")
 
 
 @dataclass
@@ -75,7 +76,7 @@ class Peer:
             while line := await self._reader.readline():
                 command = Command(line.decode().removesuffix("\n"))
                 verb = command.line.split(" ")[0]
-                if verb in ("IDENTIFY", "AUTH", "PUB", "MPUB", "DPUB"):
+                if verb in ("IDENTIFY", "AUTH", *PUBLISHES):
                     (size,) = struct.unpack(">i", await self._reader.readexactly(4))
                     command.body = await self._reader.readexactly(size)
                 self.commands.append(command)
@@ -141,7 +142,7 @@ class ScriptedNsqd:
             peer.frame(RESPONSE, json.dumps(self.identify_answer).encode())
         elif verb == "CLS":
             peer.frame(RESPONSE, b"CLOSE_WAIT")
-        elif verb in ("SUB", "PUB", "MPUB", "DPUB"):
+        elif verb in ("SUB", *PUBLISHES):
             peer.frame(RESPONSE, b"OK")
 
     def changed(self) -> None:

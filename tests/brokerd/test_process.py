@@ -60,6 +60,8 @@ OUR_FLAGS = {
     "max-attempts",
     "max-unfinished-size",
     "msg-ttl",
+    "otlp-endpoint",
+    "otlp-interval",
     "retention",
     "retention-bytes",
     "retry-delay",

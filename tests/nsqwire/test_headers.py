@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nsqwire.errors import BadHeaders
 from nsqwire.frame import FrameError, decode_message_with_headers
-from nsqwire.headers import BadHeaders, decode_headers, encode_headers
+from nsqwire.headers import decode_headers, encode_headers
 
 names = st.from_regex(r"[A-Za-z0-9._-]{1,64}", fullmatch=True)
 values = st.text(st.characters(exclude_categories=("Cc", "Cs")), max_size=40)

@@ -3,6 +3,11 @@ stores its text in Redis with every poll, and the web process serves both."""
 
 from __future__ import annotations
 
+import os
+import socket
+from collections.abc import Callable
+
+from django.conf import settings
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -12,6 +17,9 @@ from prometheus_client import (
     disable_created_metrics,
 )
 from prometheus_client.exposition import generate_latest
+
+from nsqdaemon.otlp.thread import push_in_thread
+from nsqwire.version import product_version
 
 disable_created_metrics()  # they would add a series to each counter, which Prometheus does not need
 
@@ -62,3 +70,18 @@ def websocket_sent(text: str) -> None:
 
 def collector_text() -> bytes:
     return generate_latest(collector)
+
+
+def web_text() -> bytes:
+    return generate_latest(web)
+
+
+def push_by_otlp(service: str, read: Callable[[], bytes]) -> None:
+    """Push what ``read`` returns in a thread, under the name ``service``, if ``NSQ_OTLP_ENDPOINT`` is set."""
+    if settings.NSQ_OTLP_ENDPOINT:
+        resource = {
+            "service.name": service,
+            "service.version": product_version(),
+            "service.instance.id": f"{socket.gethostname()}:{os.getpid()}",
+        }
+        push_in_thread(settings.NSQ_OTLP_ENDPOINT, settings.NSQ_OTLP_INTERVAL_S, read, resource)

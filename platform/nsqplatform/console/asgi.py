@@ -14,6 +14,7 @@ http = get_asgi_application()  # loads the models, which the consumers import
 from nsqplatform.accounts.connection import HTTPApplication  # noqa: E402
 from nsqplatform.accounts.forwarded import Forwarded  # noqa: E402
 from nsqplatform.accounts.origins import OwnOrigin  # noqa: E402
+from nsqplatform.cluster import metrics  # noqa: E402
 from nsqplatform.cluster.live.cluster_socket import websocket_urls  # noqa: E402
 from nsqplatform.cluster.messages.tail_socket import tail_urls  # noqa: E402
 from nsqplatform.clusters.asgi import OfCluster  # noqa: E402
@@ -32,3 +33,5 @@ application = Forwarded(
         )
     )
 )
+
+metrics.push_by_otlp("nsqadmin", metrics.web_text)

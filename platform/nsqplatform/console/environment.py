@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nsqanalytics.master import FORMS, is_master
+from nsqdaemon.otlp import OTLPUnusable, check_endpoint
 from nsqdaemon.variable import InvalidVariable
 from nsqplatform.accounts.oidc.provider import ROLES, IdentityProvider, role_mapping, scopes
 from nsqplatform.clusters.declaration import DEFAULT_ONLY, BadDeclaration, Declaration, clusters_of
@@ -40,6 +41,14 @@ def clusters(text: str) -> tuple[Declaration, ...]:
         return clusters_of(Path(text).absolute())
     except BadDeclaration as error:
         raise InvalidVariable("NSQ_CLUSTERS", str(error)) from None
+
+
+def otlp_endpoint(text: str) -> str:
+    try:
+        check_endpoint(text)
+    except OTLPUnusable as error:
+        raise InvalidVariable("NSQ_OTLP_ENDPOINT", str(error)) from None
+    return text
 
 
 def spark_master(text: str) -> str:
@@ -75,6 +84,8 @@ ALLOWED_HOSTS = Variable(
     "NSQ_ALLOWED_HOSTS", variable.hosts, "a list of host names, of .domains, or *, separated by commas"
 )
 SITE = Variable("NSQ_SITE", variable.site, "a base URL such as https://nsq.example.org")
+OTLP_ENDPOINT = Variable("NSQ_OTLP_ENDPOINT", otlp_endpoint, "the base URL of an OTLP/HTTP receiver")
+OTLP_INTERVAL_S = Variable("NSQ_OTLP_INTERVAL_S", variable.seconds, "a number of seconds from 1 to 3600")
 LOCAL_SIGN_IN = Variable("NSQ_LOCAL_SIGN_IN", variable.flag, _FLAG)
 OIDC_ISSUER = Variable("NSQ_OIDC_ISSUER", variable.site, "the http or https URL of an OpenID Connect provider")
 OIDC_CLIENT_ID = Variable("NSQ_OIDC_CLIENT_ID", str, "UTF-8")
@@ -116,6 +127,8 @@ class Environment:
     https: bool
     allowed_hosts: tuple[str, ...]
     site: str
+    otlp_endpoint: str
+    otlp_interval_s: int
     oidc: IdentityProvider
     local_sign_in: bool
     """Whether people sign in with a password."""
@@ -155,6 +168,8 @@ class Environment:
             https=HTTPS.read(environ, False),
             allowed_hosts=("localhost", "127.0.0.1", "[::1]", *ALLOWED_HOSTS.read(environ, ())),
             site=SITE.read(environ, ""),
+            otlp_endpoint=OTLP_ENDPOINT.read(environ, ""),
+            otlp_interval_s=OTLP_INTERVAL_S.read(environ, 60),
             oidc=identity_provider(environ),
             local_sign_in=LOCAL_SIGN_IN.read(environ, True),
             mail=EMAIL_URL.read(environ, MailServer()),

@@ -6,7 +6,7 @@ import time
 from typing import cast
 
 from django.conf import settings
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from redis.exceptions import RedisError
 
 from nsqdaemon.http import HTTPError, Response, error_response
@@ -55,7 +55,7 @@ class RequestMetrics:
         except HTTPError as error:
             await record_refusal(scope, "/metrics", b"", error.code)
             return error_response(error.status, error.code)
-        text = generate_latest(metrics.web) + await self._collectors()
+        text = metrics.web_text() + await self._collectors()
         return Response(200, text, ((b"Content-Type", CONTENT_TYPE_PLAIN_0_0_4.encode()),))
 
     @staticmethod

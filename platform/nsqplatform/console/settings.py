@@ -126,6 +126,8 @@ NSQ_REPORTS = NSQ.reports
 NSQ_HISTORY = NSQ.history
 NSQ_HISTORY_DAYS = NSQ.history_days
 NSQ_SITE = NSQ.site
+NSQ_OTLP_ENDPOINT = NSQ.otlp_endpoint
+NSQ_OTLP_INTERVAL_S = NSQ.otlp_interval_s
 SPARK_MASTER = NSQ.spark_master
 
 # Celery has its own URL scheme for Redis on a Unix socket.

@@ -90,6 +90,13 @@ def days(text: str) -> int:
     return int(text)
 
 
+def seconds(text: str) -> int:
+    """A number from 1 to 3600."""
+    if not text.isascii() or not text.isdecimal() or not 1 <= int(text) <= 3600:
+        raise ValueError(text)
+    return int(text)
+
+
 def names(text: str) -> tuple[str, ...]:
     """Split a list at its commas."""
     return tuple(part.strip() for part in text.split(",") if part.strip())

@@ -131,3 +131,38 @@ async def test_pub_prints_the_ids_of_what_it_has_stored(broker, start_tool):
     ids = [int(line, 16) for line in ended.out.splitlines()]
     assert (len(ids), ids) == (450, sorted(set(ids)))
     assert (ended.status, ended.err) == (0, "nsq pub: 450 messages stored in t\n")
+
+
+async def test_pub_sends_headers_and_tail_prints_them(broker, start_tool):
+    """``--header`` of all messages, alone, in batches and deferred; ``--print-headers``, with the topic."""
+    async with Node(broker.http_address) as node:
+        await node.topic("create", "t")
+        await node.channel("create", "t", "c")
+    to = f"--nsqd-tcp-address={broker.tcp_address}"
+    headers = "--header=Tenant=a=b", "--header=kind=é"
+    for flags in (["--message=1"], ["--message=2", "--message=3"], ["--message=4", "--defer=1ms"]):
+        tool = await start_tool("pub", "--topic=t", to, *headers, *flags)
+        assert (await tool.end()).status == 0
+    tool = await start_tool("pub", "--topic=t", to, "--message=5")
+    assert (await tool.end()).status == 0
+    tail = await start_tool("tail", "--topic=t", "--channel=c", "-n=5", to, "--print-headers", "--print-topic")
+    shown = 't | {"tenant": "a=b", "kind": "é"} | '.encode()
+    printed = (await tail.end()).out.splitlines()
+    assert sorted(printed) == sorted([*(shown + b"%d" % number for number in range(1, 5)), b"t | {} | 5"])
+
+
+async def test_pub_refuses_headers_that_cannot_be_sent(broker, nsqd, start_tool):
+    """One line names the flag, or the node that has no headers, as Go's nsqd; nothing is stored."""
+    for header, says in (
+        ("tenant", "--header tenant: not name=value"),
+        ("a b=c", "--header: header name 'a b' is not 1 to 64 characters of A-Z, a-z, 0-9, '.', '_' and '-'"),
+    ):
+        tool = await start_tool(
+            "pub", "--topic=t", f"--nsqd-tcp-address={broker.tcp_address}", "--message=x", f"--header={header}"
+        )
+        ended = await tool.end()
+        assert (ended.status, ended.err) == (2, f"nsq pub: {says}\n")
+    tool = await start_tool("pub", "--topic=t", f"--nsqd-tcp-address={nsqd.address}", "--message=x", "--header=a=b")
+    ended = await tool.end()
+    refused = f"nsqd {nsqd.address} does not take headers; not stored (0 messages stored in t, 1 not)"
+    assert (ended.status, ended.err) == (1, f"nsq pub: {refused}\n")

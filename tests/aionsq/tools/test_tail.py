@@ -7,7 +7,7 @@ import re
 import signal
 from pathlib import Path
 
-from aionsq import Node, Producer
+from aionsq import Node, Producer, ProducerOptions
 from tests.platform.go_nsq import GoCluster
 
 
@@ -158,3 +158,21 @@ async def test_peek_on_gos_nsqd_is_one_line_and_status_1(start_tool):
     assert (ended.status, ended.out) == (1, b"")
     [line] = ended.err.splitlines()
     assert "cannot show messages without consuming them: brokerd can, Go's nsqd cannot" in line
+
+
+async def test_peek_prints_headers_if_asked(broker, registry, start_tool, channel_of):
+    """As for messages that are consumed."""
+    where = f"--lookupd-http-address={registry.http_address}"
+    async with Producer(broker.tcp_address, ProducerOptions(headers=True)) as producer:
+        async with Node(broker.http_address) as node:
+            await node.topic("create", "t")
+            await node.channel("create", "t", "c")
+        await producer.pub("t", b"one", headers={"tenant": "a"})
+        await producer.pub("t", b"two")
+    await channel_of(broker, "t", "c")
+    for flags, printed in (
+        (["--print-headers"], b'{"tenant": "a"} | one\n{} | two\n'),
+        ([], b"one\ntwo\n"),
+    ):
+        tail = await start_tool("tail", "--topic=t", "--channel=c", "--peek", where, *flags)
+        assert (await tail.end()).out == printed

@@ -293,5 +293,6 @@ def main(argv: Sequence[str]) -> int:
     # cost, so cycles are collected between polls, and objects from the start are excluded.
     gc.freeze()
     gc.disable()
+    metrics.push_by_otlp("nsq-collector", metrics.collector_text)
     uvloop.run(collect_until_signalled())
     return 0

@@ -1,0 +1,30 @@
+"""The envelope: headers and body in one body, for nodes that do not know headers, such as Go's nsqd.
+
+Layout: ``magic 8 bytes (ff 'NSQHDR1') | header size u32, big-endian | header block | body``. The block is that of
+:mod:`nsqwire.headers`. No text in UTF-8 begins with ``ff``.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+MAGIC: Final = b"\xffNSQHDR1"
+_SIZE: Final = struct.Struct(">I")
+HEAD_BYTES: Final = len(MAGIC) + _SIZE.size
+"""Bytes before the header block."""
+
+
+def in_envelope(header_block: bytes, body: bytes) -> bytes:
+    """Return a body that contains the header block and ``body``."""
+    return MAGIC + _SIZE.pack(len(header_block)) + header_block + body
+
+
+def from_envelope(body: bytes) -> tuple[bytes, bytes] | None:
+    """Return the header block and the body in an envelope; None if ``body`` is not an envelope."""
+    if not body.startswith(MAGIC) or len(body) < HEAD_BYTES:
+        return None
+    end = HEAD_BYTES + _SIZE.unpack_from(body, len(MAGIC))[0]
+    if end > len(body):
+        return None
+    return body[HEAD_BYTES:end], body[end:]

@@ -1,0 +1,66 @@
+"""A receiver of OTLP over HTTP, which parses what it is sent with OpenTelemetry's own schema."""
+
+from __future__ import annotations
+
+import gzip
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
+
+
+class Pushed(NamedTuple):
+    """One request: the attributes of its resource, and its metrics by name."""
+
+    resource: dict[str, str]
+    metrics: dict[str, Metric]
+
+
+class Receiver:
+    """Receives metrics on a free port of loopback; ``with`` starts and ends it."""
+
+    def __init__(self) -> None:
+        self.pushed: list[Pushed] = []
+        self.paths: set[str] = set()
+        self.status = 200
+        """The status of the answers. Metrics that are refused are not in ``pushed``."""
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                receiver.paths.add(self.path)
+                status = receiver.status
+                if status == 200:
+                    encoded = self.headers.get("Content-Encoding") == "gzip"
+                    receiver.pushed.append(_parsed(gzip.decompress(body) if encoded else body))
+                self.send_response(status)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def of(self, service: str) -> list[Pushed]:
+        """What a service has pushed, oldest first."""
+        return [each for each in list(self.pushed) if each.resource["service.name"] == service]
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def _parsed(body: bytes) -> Pushed:
+    (resource,) = ExportMetricsServiceRequest.FromString(body).resource_metrics
+    attributes = {each.key: each.value.string_value for each in resource.resource.attributes}
+    return Pushed(attributes, {metric.name: metric for scope in resource.scope_metrics for metric in scope.metrics})
