@@ -37,7 +37,8 @@ class Consumption:
     inbox: Inbox
     window: Window | None
     """None if messages need no acknowledgement."""
-    readers: dict[Source, Reader] = field(default_factory=dict)
+    readers: dict[str, Reader] = field(default_factory=dict)
+    """By topic."""
 
 
 class Channel(virtual.Channel):
@@ -111,15 +112,19 @@ class Channel(virtual.Channel):
 
     def _queue_bind(self, exchange: str, routing_key: str, pattern: str | None, queue: str) -> None:
         """Subscribe now, so that the queue has what is published from now on."""
-        source = self._bound_source(exchange, routing_key, pattern, queue)
-        if source is None:
+        bound = self._bound_source(exchange, routing_key, pattern, queue)
+        if bound is None:
             return
+        (source,) = [each for each in self._sources(queue) if each.topic == bound.topic]
         for consumption in self._consumptions.values():
-            if consumption.queue == queue and source not in consumption.readers:
-                self._open(consumption, source)
+            if consumption.queue == queue:
+                if (reader := consumption.readers.get(source.topic)) is None:
+                    self._open(consumption, source)
+                else:
+                    reader.source = source
                 return
         if source.is_shared or source.topic != names.queue_topic(queue, self.connection.settings.prefix):
-            self.connection.bind(queue, source)
+            self.connection.bind(source)
 
     def _bound_source(self, exchange: str, routing_key: str, pattern: str | None, queue: str) -> Source | None:
         declared = self.state.exchanges.get(exchange)
@@ -127,12 +132,9 @@ class Channel(virtual.Channel):
             return None
         topic = self._topic_of(exchange, routing_key or "")
         channel = self._channel_of(queue)
-        if declared["type"] == "fanout":
-            return Source(topic, channel, is_shared=True)
-        if declared["type"] == "topic":
-            return Source(topic, channel, pattern, is_shared=True)
-        # The channel of an ephemeral topic may be a plain one: messages then wait for a worker that restarts.
-        return Source(topic, channel)
+        if declared["type"] == "topic" and pattern is not None:
+            return Source(queue, topic, channel, ((exchange, pattern),), is_shared=True)
+        return Source(queue, topic, channel, is_shared=declared["type"] in _SHARED_TYPES)
 
     def _channel_of(self, queue: str) -> str:
         return names.nsq_name(queue, is_ephemeral=self._is_temporary(queue))
@@ -143,19 +145,15 @@ class Channel(virtual.Channel):
 
     def _sources(self, queue: str) -> list[Source]:
         """Return the subscriptions of a queue. A temporary queue with bindings receives through these alone."""
-        sources: dict[tuple[str, str], Source] = {}
+        own = Source(queue, names.queue_topic(queue, self.connection.settings.prefix), self._channel_of(queue))
+        sources: dict[str, Source] = {}
         for exchange, routing_key, arguments in self.state.queue_bindings(queue):
             meta = self.typeof(exchange).prepare_bind(queue, exchange, routing_key, arguments)
-            source = self._bound_source(exchange, *meta)
-            if source is None:
-                continue
-            known = sources.get((source.topic, source.channel))
-            if known is not None and known.pattern and source.pattern:  # one subscription serves several patterns
-                source = Source(source.topic, source.channel, f"{known.pattern}|{source.pattern}", is_shared=True)
-            sources[source.topic, source.channel] = source
-        own = Source(names.queue_topic(queue, self.connection.settings.prefix), self._channel_of(queue))
+            if (source := self._bound_source(exchange, *meta)) is not None:
+                known = sources.get(source.topic)
+                sources[source.topic] = source if known is None else known.joined(source)
         if not sources or not self._is_temporary(queue):
-            sources.setdefault((own.topic, own.channel), own)
+            sources[own.topic] = own.joined(sources[own.topic]) if own.topic in sources else own
         return list(sources.values())
 
     def queue_unbind(
@@ -221,10 +219,8 @@ class Channel(virtual.Channel):
             reader.begin_stop()
 
     def _open(self, consumption: Consumption, source: Source) -> None:
-        reader = self.connection.open_reader(
-            consumption.queue, source, consumption.take, consumption.window, consumption.inbox
-        )
-        consumption.readers[source] = reader
+        reader = self.connection.open_reader(source, consumption.take, consumption.window, consumption.inbox)
+        consumption.readers[source.topic] = reader
         self._readers.append(reader)
 
     def _pass(self, callback: Callable[[Any], object], delivery: Delivery) -> None:

@@ -46,7 +46,7 @@ class EventLoopThread:
         self.at_exit: set[Callable[[], Awaitable[None]]] = set()
         """Called when the process exits, in the event loop."""
         self._calls: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
-        self._calls_lock = threading.Lock()
+        self._calls_lock = threading.RLock()  # a signal's handler may interrupt its owner
         self._is_woken = False
         self._producers: dict[tuple[tuple[str, ...], ProducerOptions], tuple[Producer, list[object]]] = {}
         self._thread = threading.Thread(target=self._run, name="nsqkombu", daemon=True)

@@ -16,7 +16,7 @@ class Inbox:
 
     def __init__(self) -> None:
         self._deliveries: deque[Delivery] = deque()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may interrupt its owner
         self._reading, self._writing = socket.socketpair()
         self._reading.setblocking(False)
         self._writing.setblocking(False)

@@ -79,6 +79,11 @@ class Reader(Member):
         return len(self._outstanding)
 
     @property
+    def in_flight_count(self) -> int:  # type: ignore[override]
+        """Number of these messages that nsqd counts as in flight on this subscription."""
+        return sum(delivery.message.is_in_flight for delivery in self._outstanding.values())
+
+    @property
     def waiting_count(self) -> int:  # type: ignore[override]
         """Number of messages that kombu has not taken yet."""
         return sum(not delivery.is_taken for delivery in self._outstanding.values())
@@ -179,7 +184,7 @@ class Reader(Member):
             message.finish()
             return
         payload = decode(message.body)
-        if not self.source.matches(payload["properties"]["delivery_info"].get("routing_key") or ""):
+        if not self.source.accepts(payload["properties"]["delivery_info"]):
             message.finish()
             return
         if (left := time_left(payload)) > EARLY:
@@ -187,6 +192,7 @@ class Reader(Member):
             return
         if self._window is not None and self._window.is_full:
             message.requeue(_NOW, backoff=False)
+            self._window.changed()
             return
         payload["properties"]["redelivered"] = message.attempts > 1
         payload["properties"]["delivery_info"]["redelivered"] = message.attempts > 1
@@ -216,8 +222,10 @@ class Reader(Member):
             self._answered()
 
     def _answered(self) -> None:
-        if self._window is not None and len(self._window.members) > 1:
-            self._window.changed()
+        """Update the window. With one member and no lost connection, its share stays the limit."""
+        window = self._window
+        if window is not None and (len(window.members) > 1 or self._share != window.limit):
+            window.changed()
 
     def _was_finished_late(self, key: tuple[str, bytes]) -> bool:
         at = self._finished_late.pop(key, None)

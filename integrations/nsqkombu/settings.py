@@ -85,8 +85,9 @@ def settings_of(client: Any, *, tls: bool) -> Settings:
     known = OWN_OPTIONS | CONNECTION_OPTIONS | CONSUMER_OPTIONS | PRODUCER_OPTIONS | KOMBU_OPTIONS
     if unknown := sorted(options.keys() - known):
         raise ValueError(f"unknown transport option {unknown[0]!r} of nsq://; known are {', '.join(sorted(known))}")
+    # With several hosts, kombu's own parameters are those of the first.
     given = [str(each) for each in client.alt] or [client.hostname or "127.0.0.1"]
-    addresses, secret = _addresses(given, client.port)
+    addresses, secret = _addresses(given, DEFAULT_PORT if client.alt else client.port or DEFAULT_PORT)
     texts: list[tuple[str, str | None]] = [("user_agent", "nsqkombu")]
     if secret or client.password:
         texts.append(("auth_secret", secret or client.password))
@@ -126,7 +127,7 @@ def settings_of(client: Any, *, tls: bool) -> Settings:
     )
 
 
-def _addresses(given: Iterable[str], port: int | None) -> tuple[tuple[str, ...], str]:
+def _addresses(given: Iterable[str], port: int) -> tuple[tuple[str, ...], str]:
     """Return the addresses, each once and in order, and the password of the first URL that has one."""
     addresses: dict[str, None] = {}
     secret = ""
@@ -134,7 +135,7 @@ def _addresses(given: Iterable[str], port: int | None) -> tuple[tuple[str, ...],
         parts = urlsplit(text if "://" in text else f"nsq://{text}")
         secret = secret or unquote(parts.password or "")
         host = parts.hostname or "127.0.0.1"
-        address = f"{f'[{host}]' if ':' in host else host}:{parts.port or port or DEFAULT_PORT}"
+        address = f"{f'[{host}]' if ':' in host else host}:{parts.port or port}"
         check_address(address)
         addresses[address] = None
     return tuple(addresses), secret

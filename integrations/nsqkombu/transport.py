@@ -66,8 +66,9 @@ class Transport(virtual.Transport):
         self.inbox: Inbox = Inbox()
         self._thread: EventLoopThread | None = None
         self._producer: Producer | None = None
-        self._bound: dict[tuple[str, Source], Reader] = {}
-        self._created: set[Source] = set()
+        self._bound: dict[tuple[str, str], Reader] = {}
+        """Subscriptions to ephemeral channels of queues that nobody consumes yet, by topic and channel."""
+        self._created: set[tuple[str, str]] = set()
         self._readers: set[Reader] = set()
         self._hub: Any = None
 
@@ -116,7 +117,8 @@ class Transport(virtual.Transport):
             with suppress(NoAnswer):
                 thread.run(self._close(), CLOSE_SECONDS + MARGIN_SECONDS)
         self._producer = None
-        self.inbox.close()
+        if thread is None or thread.is_own:  # in a forked child, the inbox's lock may stay locked for ever
+            self.inbox.close()
 
     async def _close(self) -> None:
         readers, self._readers = self._readers, set()
@@ -170,30 +172,29 @@ class Transport(virtual.Transport):
 
     # --- consuming ---
 
-    def bind(self, queue: str, source: Source) -> None:
+    def bind(self, source: Source) -> None:
         """Create the channel of a binding; if it is ephemeral, subscribe until the queue is consumed."""
-        if (queue, source) in self._bound or source in self._created:
-            return
-        reader = self.run(self._start(source), self._limit_s)
-        if source.is_ephemeral:
-            self._bound[queue, source] = reader
-        else:
-            self.close_readers([reader])
-            self._created.add(source)
+        key = (source.topic, source.channel)
+        if (bound := self._bound.get(key)) is not None:
+            bound.source = source
+        elif source.is_ephemeral:
+            self._bound[key] = self.run(self._start(source), self._limit_s)
+        elif key not in self._created:
+            self.close_readers([self.run(self._start(source), self._limit_s)])
+            self._created.add(key)
 
     def unbind(self, queue: str) -> None:
         """End the subscriptions of a queue that nobody consumes."""
-        for key in [key for key in self._bound if key[0] == queue]:
-            reader = self._bound.pop(key)
-            self._readers.discard(reader)
-            self.call(reader.begin_stop)
+        mine = [key for key, reader in self._bound.items() if reader.source.queue == queue]
+        self.close_readers([self._bound.pop(key) for key in mine])
 
-    def open_reader(self, queue: str, source: Source, take: Take, window: Window | None, inbox: Inbox) -> Reader:
+    def open_reader(self, source: Source, take: Take, window: Window | None, inbox: Inbox) -> Reader:
         """Subscribe, and deliver to ``inbox``. Raises ConnectFailed if no nsqd can be reached."""
-        return self.run(self._open(queue, source, take, window, inbox), self._limit_s)
+        return self.run(self._open(source, take, window, inbox), self._limit_s)
 
-    async def _open(self, queue: str, source: Source, take: Take, window: Window | None, inbox: Inbox) -> Reader:
-        reader = self._bound.pop((queue, source), None) or await self._start(source)
+    async def _open(self, source: Source, take: Take, window: Window | None, inbox: Inbox) -> Reader:
+        reader = self._bound.pop((source.topic, source.channel), None) or await self._start(source)
+        reader.source = source
         reader.activate(inbox.put, take, window)
         return reader
 

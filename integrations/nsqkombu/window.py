@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def shares(limit: int, outstanding: Sequence[int], turn: int) -> list[int]:
-    """Return the ``max_in_flight`` of each subscription, from the numbers of their unacknowledged messages.
+def shares(free: int, outstanding: Sequence[int], turn: int) -> list[int]:
+    """Return the ``max_in_flight`` of each subscription, from the number of messages that each has in flight.
 
     A free place is offered to one subscription. If there are fewer places than subscriptions, each is offered one,
     because nobody knows which queue has messages; messages that arrive beyond the limit are then requeued at once.
     ``turn`` decides which subscriptions are offered the remainder of a division.
     """
     count = len(outstanding)
-    free = max(limit - sum(outstanding), 0)
     each, extra = divmod(free, count)
     if free and not each:
         return [mine + 1 for mine in outstanding]
@@ -25,7 +24,8 @@ class Window:
 
     def __init__(self, unlimited: int) -> None:
         self._unlimited = unlimited
-        self._limit = unlimited
+        self.limit = unlimited
+        """Most unacknowledged messages."""
         self._turn = 0
         self.members: list[Member] = []
 
@@ -37,11 +37,11 @@ class Window:
     @property
     def is_full(self) -> bool:
         """Whether no more messages may be delivered."""
-        return self.outstanding_count >= self._limit
+        return self.outstanding_count >= self.limit
 
     def set_limit(self, prefetch_count: int) -> None:
         """Apply a new prefetch count; 0 is none."""
-        self._limit = prefetch_count or self._unlimited
+        self.limit = prefetch_count or self._unlimited
         self.changed()
 
     def admit_one(self) -> None:
@@ -52,22 +52,20 @@ class Window:
     def changed(self) -> None:
         """Apply the shares, after a message was delivered or answered, or the members changed."""
         active = [member for member in self.members if not member.is_stopping]
-        if not active:
-            return
-        if len(active) == len(self.members) == 1:
-            active[0].set_share(self._limit)
-            return
-        self._turn += 1
-        elsewhere = sum(member.outstanding_count for member in self.members if member.is_stopping)
-        counts = [member.outstanding_count for member in active]
-        for member, share in zip(active, shares(max(self._limit - elsewhere, 0), counts, self._turn), strict=True):
-            member.set_share(share)
+        if active:
+            self._turn += 1
+            free = max(self.limit - self.outstanding_count, 0)
+            in_flight = [member.in_flight_count for member in active]
+            for member, share in zip(active, shares(free, in_flight, self._turn), strict=True):
+                member.set_share(share)
 
 
 class Member:
     """A subscription in the window."""
 
     outstanding_count: int
+    in_flight_count: int
+    """Those of them whose connection still exists: nsqd counts them."""
     waiting_count: int
     """Those of them that kombu has not taken yet."""
     is_stopping: bool
