@@ -81,10 +81,9 @@ class Workers:
         """Start a worker of two processes, and wait until it consumes."""
         command = [sys.executable, "-m", "celery", "-A", "tests.nsqkombu.applications:worker_app", "worker"]
         words = ["--concurrency=2", "--loglevel=INFO", f"--hostname={name}@localhost", *flags]
-        # In a session of its own, so that kill() reaches its children too, as the end of a machine would.
         worker = Process([*command, *words], merged=True, env=self._environment, cwd=ROOT).start()
         self._started.append(worker)
-        worker.wait_for_log(r"@localhost ready\.")
+        worker.wait_for_log(r"@localhost ready\.", within_s=2 * DEADLINE_S)
         return worker
 
     def runs(self) -> Counter[str]:

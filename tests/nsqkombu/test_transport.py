@@ -1,4 +1,4 @@
-"""kombu's interface over NSQ, against a real broker: what kombu's own integration tests ask of a transport, and more."""
+"""kombu's interface over NSQ, against a real broker: what kombu's integration tests ask of transports, and more."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import threading
 from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
+import trustme
 from kombu import Connection, Consumer, Exchange, Producer, Queue
 from kombu.asynchronous import Hub
 from kombu.pidbox import Mailbox
@@ -21,7 +23,7 @@ from kombu.pidbox import Mailbox
 from aionsq import ConnectFailed
 from bench.ports import free_port
 from nsqkombu import Transport
-from tests.harness.daemon import Broker
+from tests.harness.daemon import Broker, Registry
 from tests.harness.waiting import DEADLINE_S, wait_until
 from tests.nsqkombu.conftest import drain, nothing_within
 
@@ -49,6 +51,9 @@ class Received:
         self.messages.append(message)
         if self._acks:
             message.ack()
+
+    def has(self, count: int) -> bool:
+        return len(self.messages) >= count
 
     def __enter__(self) -> Received:
         self._consumer.consume()
@@ -360,12 +365,10 @@ def test_the_prefetch_count_is_that_of_the_channel(connection: Connection, broke
         drain(connection, lambda: len(got.bodies) == 2)
         nothing_within(connection)
         wait_until(lambda: in_flight() == 2, "the broker has the others")
-        answered = 0
-        while answered < 12:
-            assert len(got.messages) - answered <= 2
+        for answered in range(12):
+            assert len(got.messages) <= answered + 2
             got.messages[answered].ack()
-            answered += 1
-            drain(connection, lambda: len(got.messages) > answered or answered == 12)
+            drain(connection, partial(got.has, min(answered + 2, 12)))
         wait_until(lambda: in_flight() == 0, "all are finished")
     assert sorted(got.bodies) == sorted([*range(4)] * 3)
 
@@ -530,7 +533,43 @@ def test_a_purge_over_tcp_receives_what_waits(connect: Connect, broker: Broker, 
     assert depth(broker, name, name) == 0
 
 
-# --- several nsqds
+# --- several nsqds, TLS
+
+
+def test_queues_are_consumed_over_tls(tmp_path: Path, name: str) -> None:
+    """With ``nsqs://`` and Celery's ``broker_use_ssl``; the broker refuses plain connections."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    issued = authority.issue_cert("127.0.0.1")
+    issued.private_key_pem.write_to_path(tmp_path / "key.pem")
+    issued.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
+    flags = [f"--tls-cert={tmp_path / 'cert.pem'}", f"--tls-key={tmp_path / 'key.pem'}", "--tls-required=tcp-https"]
+    data_path = tmp_path / "data"
+    data_path.mkdir()
+    with Broker(data_path, *flags) as broker:
+        broker.wait_until_ready()
+        with pytest.raises(ConnectFailed):
+            Connection(f"nsq://{broker.tcp_address}").connect()
+        with Connection(f"nsqs://{broker.tcp_address}", ssl={"ca_certs": str(tmp_path / "ca.pem")}) as connection:
+            Producer(connection.channel()).publish("secret", routing_key=name, declare=[Queue(name)])
+            assert received(connection, Queue(name)) == ["secret"]
+
+
+def test_queues_are_consumed_from_nsqds_that_a_registry_lists(tmp_path: Path, broker: Broker, name: str) -> None:
+    """A worker needs the address of one nsqd, to publish, and of a registry, to find the others."""
+    data_path = tmp_path / "data"
+    data_path.mkdir()
+    with Registry() as registry:
+        registry.wait_until_ready()
+        flags = ["--broadcast-address=127.0.0.1", f"--lookupd-tcp-address={registry.tcp_address}"]
+        with Broker(data_path, *flags) as listed:
+            listed.wait_until_ready()
+            with Connection(f"nsq://{listed.tcp_address}") as publishing:
+                Producer(publishing.channel()).publish("listed", routing_key=name, declare=[Queue(name)])
+            wait_until(lambda: registry.request("GET", f"/lookup?topic={name}").status == 200, "the topic is listed")
+            options = {"lookupd_http_addresses": [registry.http_address]}
+            with Connection(f"nsq://{broker.tcp_address}", transport_options=options) as connection:
+                assert received(connection, Queue(name)) == ["listed"]
 
 
 def test_queues_are_consumed_from_every_host(broker: Broker, tmp_path: Path, name: str) -> None:
