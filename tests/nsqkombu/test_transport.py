@@ -20,7 +20,7 @@ from kombu import Connection, Consumer, Exchange, Producer, Queue
 from kombu.asynchronous import Hub
 from kombu.pidbox import Mailbox
 
-from aionsq import ConnectFailed
+from aionsq import ConnectFailed, Refused
 from bench.ports import free_port
 from nsqkombu import Transport
 from tests.harness.daemon import Broker, Registry
@@ -548,8 +548,8 @@ def test_queues_are_consumed_over_tls(tmp_path: Path, name: str) -> None:
     data_path.mkdir()
     with Broker(data_path, *flags) as broker:
         broker.wait_until_ready()
-        with pytest.raises(ConnectFailed):
-            Connection(f"nsq://{broker.tcp_address}").connect()
+        with Connection(f"nsq://{broker.tcp_address}") as plain, pytest.raises(Refused, match="TLS required"):
+            Producer(plain.channel()).publish("open", routing_key=name)
         with Connection(f"nsqs://{broker.tcp_address}", ssl={"ca_certs": str(tmp_path / "ca.pem")}) as connection:
             Producer(connection.channel()).publish("secret", routing_key=name, declare=[Queue(name)])
             assert received(connection, Queue(name)) == ["secret"]
