@@ -26,7 +26,7 @@ NPM := NODE_USE_SYSTEM_CA=1 $(if $(NODE_ON_PATH),npm,PATH="$(CURDIR)/$(BIN):$$PA
 
 KERNEL_SETUP := distributions/daemons/setup.py
 KERNEL_SOURCES := $(wildcard brokerd/kernel/_*.pyx brokerd/kernel/*.pxd brokerd/kernel/*.h)
-BYTECODE_OF := brokerd nsqwire nsqdaemon nsqcommand nsqcluster lookup aionsq
+BYTECODE_OF := brokerd nsqwire nsqdaemon nsqcommand nsqcluster lookup aionsq integrations
 BYTECODE_SOURCES := $(shell find $(BYTECODE_OF) -name '*.py')
 PLATFORM_SOURCES := $(shell find platform nsqwire nsqcluster -name '*.py' -not -path '*/nsq/*' -not -path '*/migrations/*')
 FRONTEND_SOURCES := $(shell find frontend/src frontend/public -type f -not -name schema.d.ts) \

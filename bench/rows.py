@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from bench.admin import admin
 from bench.bystander import bystander
+from bench.celery import celery
 from bench.crowds import idle, timers
 from bench.deferred import deferred
 from bench.history import history
@@ -54,6 +55,7 @@ ROWS: dict[str, Callable[[Options, LoadProcesses], Iterator[Row]]] = {
     "platform": platform,
     "history": history,
     "jobs": jobs,
+    "celery": celery,
     "pages": pages,
 }
 

@@ -17,6 +17,7 @@ PACKAGES = (
     "lookup/nsqlookup",
     "aionsq",
     "analytics/nsqanalytics",
+    "integrations/nsqkombu",
 )
 CALLBACKS = {
     "asyncio": {

@@ -34,7 +34,7 @@ from tests.harness.waiting import wait_until
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = {
     "nsq-common": {"nsqwire", "nsqdaemon", "nsqcommand"},
-    "nsq-client": {"aionsq", "nsqcluster"},
+    "nsq-client": {"aionsq", "nsqcluster", "nsqkombu"},
     "nsq-daemons": {"brokerd", "nsqlookup"},
     "nsq-analytics": {"nsqanalytics"},
     "nsq-platform": {"nsqplatform"},
@@ -327,6 +327,32 @@ async def main():
 asyncio.run(main())
 """
 ANY_PORT = ("--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0")
+
+
+CELERY = """
+import sys
+import nsqkombu
+from kombu import Connection
+
+with Connection(f"nsq://{sys.argv[1]}") as connection:
+    queue = connection.SimpleQueue("greetings")
+    queue.put("hello")
+    message = queue.get(timeout=60)
+    message.ack()
+    print(message.payload)
+    queue.close()
+"""
+
+
+def test_the_clients_extra_celery_has_the_transport_of_kombu(install):
+    """Without the extra, its import says what to install."""
+    without = install("nsq-client").run("python", "-c", "import nsqkombu")
+    assert without.stderr.splitlines()[-1].endswith("No module named 'kombu': pip install 'nsq-client[celery]'")
+    client = install("nsq-client[celery]")
+    assert client.has("celery")
+    with install("nsq-daemons").running("nsqd", *ANY_PORT, f"--data-path={client.home}") as wait_for:
+        address = wait_for(r"TCP: listening on (\S+)")[1]
+        assert client.python(CELERY, address) == "hello\n"
 
 
 def test_client_and_daemons_work_together(install, tmp_path):

@@ -157,6 +157,18 @@ def test_a_bulk_deletion_is_measured_beside_requests_to_the_broker(tmp_path: Pat
     assert row["also"]["dispatcher ms"] > 0
 
 
+def test_celery_is_measured_on_brokerd_beside_redis(tmp_path: Path) -> None:
+    """Tasks per second, and the processor time of broker, worker and client for one task."""
+    done = bench("celery", "--seconds=0.1", "--rounds=1", "--json", f"--data-path={tmp_path}")
+    assert done.returncode == 0, done.stderr
+    rows = {row["name"]: row for row in json.loads(done.stdout)["rows"]}
+    assert list(rows) == ["celery nsq", "celery Redis"]
+    for row in rows.values():
+        assert row["messages"] == 100
+        assert row["floor_per_second"] == pytest.approx(rows["celery Redis"]["per_second"])
+        assert row["also"]["published/s"] > 0
+
+
 def test_both_kernels_are_shown_one_below_the_other(tmp_path: Path) -> None:
     """With --twin beside, each row is printed twice, once per kernel."""
     done = bench("pub", "sync", "--twin=beside", "--seconds=0.1", "--json", f"--data-path={tmp_path}")

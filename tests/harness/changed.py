@@ -27,13 +27,19 @@ TESTS = {
     "lookup/": ("tests/lookup",),
     "aionsq/": ("tests/aionsq",),
     "analytics/": ("tests/analytics",),
+    "integrations/": ("tests/nsqkombu",),
     "bench/": ("tests/bench",),
     "platform/nsqplatform/reports/": ("tests/reports",),
     "platform/nsqplatform/console/nsq/": ("tests/command",),
     "platform/": ("tests/platform",),
 }
 """Folders and their tests. For a path, the first folder that contains it applies."""
-PACKAGES = {"lookup": "nsqlookup", "analytics": "nsqanalytics", "platform": "nsqplatform"}
+PACKAGES = {
+    "lookup": "nsqlookup",
+    "analytics": "nsqanalytics",
+    "integrations": "nsqkombu",
+    "platform": "nsqplatform",
+}
 """Packages of folders that have another name."""
 
 

@@ -24,6 +24,7 @@ PLATFORM = {
     "NSQ_HOME": ["/proc/nope", "/dev/null/nope", NOT_UTF_8],
     "DATABASE_URL": ["foo://x", "nonsense", "postgres://h:port/name", "mysql://h/name"],
     "REDIS_URL": ["nonsense", "http://h", "redis://h:port", "redis://h/name", "unix://"],
+    "CELERY_BROKER_URL": ["nonsense", "amqp://h", "nsq://", "nsq://h:port", "nsq://a;redis://b", "redis://h/name"],
     "NSQ_ARCHIVE": ["foo://x", "/dev/null/archive"],
     "NSQ_REPORTS": ["foo://x", "/dev/null/reports"],
     "NSQ_HISTORY": ["/proc/nope", "/dev/null/nope"],
@@ -128,6 +129,7 @@ def test_a_secret_is_not_shown_at_all(tmp_path: Path, name: str) -> None:
     [
         ("DATABASE_URL", "foo://nsq:p@ss@db/nsq"),
         ("REDIS_URL", "http://:p@ss@cache"),
+        ("CELERY_BROKER_URL", "amqp://:p@ss@queue"),
         ("NSQ_EMAIL_URL", "mail://nsq:p@ss@mail"),
     ],
 )
@@ -148,6 +150,9 @@ def test_a_password_in_a_value_is_not_shown(tmp_path: Path, name: str, value: st
         ("REDIS_URL", "redis://:p%40ss@cache:6379/2"),
         ("REDIS_URL", "rediss://cache"),
         ("REDIS_URL", "unix:///run/redis.sock?db=1"),
+        ("CELERY_BROKER_URL", "nsq://:p%40ss@one:4150/platform;nsq://two"),
+        ("CELERY_BROKER_URL", "nsqs://one;two:4150"),
+        ("CELERY_BROKER_URL", "redis+socket:///run/redis.sock"),
         ("NSQ_ARCHIVE", "s3a://bucket/archive"),
         ("NSQ_ALLOWED_HOSTS", "nsq.example.org, .example.com,*,[::1]"),
         ("NSQ_SITE", "https://nsq.example.org:8443/nsq/"),

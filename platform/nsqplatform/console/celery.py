@@ -9,6 +9,8 @@ from typing import Any
 from celery import Celery
 from celery.signals import setup_logging
 
+import nsqkombu  # noqa: F401  registers nsq://
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "nsqplatform.console.settings")
 # Celery would run Django's system checks at each start and ignore what they find. The check of the URLs imports the
 # whole API, which takes longer than the rest of the start.

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from nsqanalytics.master import FORMS, is_master
 from nsqdaemon.otlp import OTLPUnusable, check_endpoint
@@ -70,6 +71,12 @@ REDIS_URL = Variable(
     "redis://user:password@host:port/number, rediss:// over TLS or unix:///path",
     has_password=True,
 )
+CELERY_BROKER_URL = Variable(
+    "CELERY_BROKER_URL",
+    variable.celery_broker,
+    "nsq://host:port, nsqs:// over TLS, redis://, rediss:// over TLS or redis+socket:///path",
+    has_password=True,
+)
 ARCHIVE = Variable("NSQ_ARCHIVE", variable.store, _STORE)
 REPORTS = Variable("NSQ_REPORTS", variable.store, _STORE)
 HISTORY = Variable("NSQ_HISTORY", variable.folder, _FOLDER)
@@ -116,6 +123,7 @@ class Environment:
     home: Path
     database_url: str
     redis_url: str
+    celery_broker_url: str
     archive: str
     reports: str
     history: Path
@@ -150,10 +158,12 @@ class Environment:
         home = HOME.read({HOME.name: str(default_home(environ))}, default_home(environ))
         nsqd = NSQD_HTTP_ADDRESSES.read(environ, ())
         no_registry = () if nsqd or NSQLOOKUPD_HTTP_ADDRESSES.name in environ else (DEFAULT_LOOKUP,)
+        redis_url = REDIS_URL.read(environ, f"unix://{home / 'redis.sock'}")
         return cls(
             home=home,
             database_url=DATABASE_URL.read(environ, f"sqlite:///{home / 'platform.sqlite3'}"),
-            redis_url=REDIS_URL.read(environ, f"unix://{home / 'redis.sock'}"),
+            redis_url=redis_url,
+            celery_broker_url=CELERY_BROKER_URL.read(environ, as_celery_broker(redis_url)),
             archive=ARCHIVE.read(environ, str(home / "archive")),
             reports=REPORTS.read(environ, str(home / "reports")),
             history=HISTORY.read(environ, home / "history"),
@@ -183,6 +193,11 @@ class Environment:
 
 VARIABLES = tuple(each for each in list(globals().values()) if isinstance(each, Variable))
 """Every variable of the platform, except the ``NSQADMIN_…`` of :mod:`nsqplatform.nsqadmin.settings`."""
+
+
+def as_celery_broker(redis_url: str) -> str:
+    """Return the URL with Celery's own scheme for a Redis on a Unix socket."""
+    return f"redis+socket://{urlsplit(redis_url).path}" if redis_url.startswith("unix:") else redis_url
 
 
 def identity_provider(environ: Mapping[str, str]) -> IdentityProvider:

@@ -6,7 +6,6 @@ By default: SQLite in WAL mode, and a Redis on a Unix socket in ``$NSQ_HOME``, w
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import dj_database_url
 
@@ -130,8 +129,7 @@ NSQ_OTLP_ENDPOINT = NSQ.otlp_endpoint
 NSQ_OTLP_INTERVAL_S = NSQ.otlp_interval_s
 SPARK_MASTER = NSQ.spark_master
 
-# Celery has its own URL scheme for Redis on a Unix socket.
-CELERY_BROKER_URL = f"redis+socket://{urlsplit(REDIS_URL).path}" if REDIS_URL.startswith("unix:") else REDIS_URL
+CELERY_BROKER_URL = NSQ.celery_broker_url
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 # A report occupies a thread of its worker until it ends, so other tasks have their own queue.

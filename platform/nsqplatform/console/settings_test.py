@@ -16,6 +16,7 @@ os.environ["NSQ_HOME"] = _home
 for _name in (
     "DATABASE_URL",
     "REDIS_URL",
+    "CELERY_BROKER_URL",
     "NSQ_ARCHIVE",
     "NSQ_REPORTS",
     "NSQ_HISTORY",

@@ -159,6 +159,23 @@ def redis(text: str) -> str:
     return text
 
 
+def celery_broker(text: str) -> str:
+    """URLs of the brokers that the platform is tested with, several of NSQ separated by semicolons."""
+    scheme, separator, _ = text.partition("://")
+    if scheme in ("redis", "rediss"):
+        return redis(text)
+    if scheme == "redis+socket" and urlsplit(text).path.strip("/"):
+        return text
+    if scheme not in ("nsq", "nsqs"):
+        raise ValueError(text)
+    for url in text.split(";"):
+        parts = urlsplit(url if "://" in url else f"{scheme}{separator}{url}")
+        if parts.scheme != scheme or not parts.hostname:
+            raise ValueError(text)
+        _ = parts.port  # raises ValueError for a port that is no number
+    return text
+
+
 def store(text: str) -> str:
     """A path, or a URL of a file system that Arrow and Spark read."""
     scheme, separator, _ = text.partition("://")

@@ -184,7 +184,9 @@ def declared_clusters(environ: Mapping[str, str] = os.environ) -> list[str]:
 
 def python_path() -> str:
     """``PYTHONPATH`` of child processes: the source roots of a checkout precede installed packages."""
-    roots = [str(CHECKOUT / root) for root in (".", "platform", "lookup", "analytics")] if CHECKOUT else []
+    roots = (
+        [str(CHECKOUT / root) for root in (".", "platform", "lookup", "analytics", "integrations")] if CHECKOUT else []
+    )
     return os.pathsep.join([*roots, *filter(None, [os.environ.get("PYTHONPATH", "")])])
 
 
