@@ -47,6 +47,7 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "nsqplatform.accounts.credentials.SignedIn",
+    "nsqplatform.console.refusals.RedisFailures",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 
