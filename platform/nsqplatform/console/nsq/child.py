@@ -21,7 +21,7 @@ MAX_BACKOFF_SECONDS = 30.0
 STEADY_SECONDS = 30.0
 """After a process was ready for this long, its next restart has the shortest delay."""
 PERMANENT_ERROR_STATUS = 78
-"""Exit status (EX_CONFIG of sysexits.h) of an error that another start would meet again: the process is not restarted."""
+"""Exit status, EX_CONFIG of sysexits.h, of an error that a restart does not end: the process is not restarted."""
 FAILURES_TO_SETTLE = 2
 """After this many ends before it was ready, a process is no longer waited for."""
 LAST_WORDS_SECONDS = 1.0
@@ -71,7 +71,8 @@ PR_SET_PDEATHSIG = 1
 class Child:
     """A service's process, across restarts. Call ``start``, await ``settled``, and call ``stop`` once.
 
-    ``running`` is set while the process is ready; ``settled`` once it was ready, has failed for good, or has failed twice.
+    ``running`` is set while the process is ready; ``settled`` once it was ready, has failed for good, or
+    has failed twice.
     """
 
     def __init__(self, service: Service, listener: Listener) -> None:

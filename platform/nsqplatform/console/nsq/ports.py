@@ -37,7 +37,7 @@ class Address(NamedTuple):
 
     @property
     def elsewhere(self) -> Address:
-        """The address for other machines: in place of all interfaces, that of one of them. Loopback if there is no other."""
+        """The address for other machines: in place of all interfaces, that of one of them, or loopback without any."""
         return self if self.reachable == self else Address(own_address(), self.port)
 
 
