@@ -1,0 +1,98 @@
+"""A Redis that refuses commands is status 503 with a message, on every way into the platform."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import pytest
+from django.test import Client
+from redis import Redis
+
+from nsqplatform.accounts.oidc.provider import IdentityProvider
+from nsqplatform.console.api import api as platform_api
+
+pytestmark = pytest.mark.database
+
+REFUSALS = {
+    "full": "Redis refuses commands: OOM command not allowed when used memory > 'maxmemory'.",
+    "read-only": "Redis refuses commands: You can't write against a read only replica.",
+    "locked": "Redis refuses commands: Authentication required.",
+}
+"""The ways in which Redis refuses, and the message."""
+
+
+@pytest.fixture(params=REFUSALS)
+def refusing(request: pytest.FixtureRequest, redis: Redis) -> Iterator[Callable[[], str]]:
+    """Lets Redis refuse commands from the call on, and returns the message."""
+    how: str = request.param
+    admin = Redis.from_url(cast(Any, redis.connection_pool).connection_kwargs["path"].join(("unix://", "")))
+    admin.ping()
+    set_up = {
+        "full": lambda: admin.config_set("maxmemory", "1"),
+        "read-only": lambda: admin.execute_command("REPLICAOF", "127.0.0.1", "1"),
+        "locked": lambda: (admin.config_set("requirepass", "secret"), admin.client_kill_filter(_type="normal")),
+    }
+
+    def begin() -> str:
+        set_up[how]()
+        return REFUSALS[how]
+
+    yield begin
+    if how == "locked":
+        admin.connection_pool.disconnect()
+        admin = Redis.from_url(f"unix://:secret@{cast(Any, redis.connection_pool).connection_kwargs['path']}")
+    admin.config_set("maxmemory", "0")
+    admin.execute_command("REPLICAOF", "NO", "ONE")
+    admin.config_set("requirepass", "")
+    admin.close()
+
+
+def test_signing_in_is_refused_with_the_reason(refusing, browser, account, password):
+    """Attempts could not be counted, so no password is checked."""
+    account("viewer")
+    message = refusing()
+    answer = browser().request("POST", "session", {"username": "viewer", "password": password})
+    assert (answer.status_code, answer.json()["message"]) == (503, message)
+
+
+def test_a_page_that_needs_redis_shows_the_reason(refusing, settings, db):
+    """A browser gets a page, and a script JSON."""
+    settings.NSQ_OIDC = IdentityProvider(issuer="http://127.0.0.1:1", client_id="nsq")
+    message = refusing()
+    page = Client().get("/signin/oidc", headers={"Accept": "text/html"})
+    assert page.status_code == 503
+    assert message.replace("'", "&#x27;").replace(">", "&gt;") in page.text
+    script = Client().get("/signin/oidc")
+    assert (script.status_code, script.json()) == (503, {"message": message})
+
+
+def test_no_endpoint_fails_with_500(refusing, sign_in):
+    """Every GET of the API without a path's parameter answers, or is refused with the reason."""
+    admin = sign_in("admin")
+    paths = [
+        path.removeprefix("/api/v1/")
+        for path, methods in platform_api.get_openapi_schema()["paths"].items()
+        if "get" in methods and "{" not in path
+    ]
+    assert {"snapshot", "me", "jobs"} <= {*paths}
+    message = refusing()
+    statuses = {path: admin.request("GET", path) for path in paths}
+    assert {path: answer.status_code for path, answer in statuses.items() if answer.status_code >= 500} == {
+        path: 503 for path, answer in statuses.items() if answer.status_code >= 500
+    }
+    for answer in statuses.values():
+        if answer.status_code == 503:
+            assert answer.json()["message"].startswith(("Redis refuses commands: ", message))
+
+
+def test_nsqadmins_endpoints_are_refused_with_the_reason(refusing, api):
+    """For scripts that poll, and that change something."""
+    message = refusing()
+    answers = [
+        api.request("PUT", "/config/nsqlookupd_http_addresses", '["127.0.0.1:1"]'),
+        api.get("/api/topics"),
+        api.get("/api/nodes"),
+    ]
+    assert (answers[0].status_code, answers[0].json()) == (503, {"message": message})
+    assert 500 not in [answer.status_code for answer in answers]
