@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from django.test import Client
@@ -15,19 +15,20 @@ from nsqplatform.console.api import api as platform_api
 pytestmark = pytest.mark.database
 
 REFUSALS = {
-    "full": "Redis refuses commands: OOM command not allowed when used memory > 'maxmemory'.",
-    "read-only": "Redis refuses commands: You can't write against a read only replica.",
-    "locked": "Redis refuses commands: Authentication required.",
+    "full": "Redis is full and refuses to store anything: raise its maxmemory, or free memory",
+    "read-only": "Redis is read-only: REDIS_URL has to name the primary server, not a replica",
+    "locked": "Redis refuses the user or password of REDIS_URL",
 }
 """The ways in which Redis refuses, and the message."""
+NO_SNAPSHOT = "there is no snapshot of the cluster yet: is the collector running?"
 
 
 @pytest.fixture(params=REFUSALS)
-def refusing(request: pytest.FixtureRequest, redis: Redis) -> Iterator[Callable[[], str]]:
+def refusing(request: pytest.FixtureRequest, redis: Redis, settings: Any) -> Iterator[Callable[[], str]]:
     """Lets Redis refuse commands from the call on, and returns the message."""
     how: str = request.param
-    admin = Redis.from_url(cast(Any, redis.connection_pool).connection_kwargs["path"].join(("unix://", "")))
-    admin.ping()
+    # A connection that was open before needs no password.
+    admin = Redis.from_url(settings.REDIS_URL, single_connection_client=True)
     set_up = {
         "full": lambda: admin.config_set("maxmemory", "1"),
         "read-only": lambda: admin.execute_command("REPLICAOF", "127.0.0.1", "1"),
@@ -39,9 +40,6 @@ def refusing(request: pytest.FixtureRequest, redis: Redis) -> Iterator[Callable[
         return REFUSALS[how]
 
     yield begin
-    if how == "locked":
-        admin.connection_pool.disconnect()
-        admin = Redis.from_url(f"unix://:secret@{cast(Any, redis.connection_pool).connection_kwargs['path']}")
     admin.config_set("maxmemory", "0")
     admin.execute_command("REPLICAOF", "NO", "ONE")
     admin.config_set("requirepass", "")
@@ -62,14 +60,16 @@ def test_a_page_that_needs_redis_shows_the_reason(refusing, settings, db):
     message = refusing()
     page = Client().get("/signin/oidc", headers={"Accept": "text/html"})
     assert page.status_code == 503
-    assert message.replace("'", "&#x27;").replace(">", "&gt;") in page.text
+    assert message in page.text
     script = Client().get("/signin/oidc")
     assert (script.status_code, script.json()) == (503, {"message": message})
 
 
-def test_no_endpoint_fails_with_500(refusing, sign_in):
+def test_no_endpoint_fails_with_500(refusing, browser, account):
     """Every GET of the API without a path's parameter answers, or is refused with the reason."""
-    admin = sign_in("admin")
+    account("admin")
+    admin = browser()
+    assert admin.sign_in("admin").status_code == 200
     paths = [
         path.removeprefix("/api/v1/")
         for path, methods in platform_api.get_openapi_schema()["paths"].items()
@@ -77,13 +77,12 @@ def test_no_endpoint_fails_with_500(refusing, sign_in):
     ]
     assert {"snapshot", "me", "jobs"} <= {*paths}
     message = refusing()
-    statuses = {path: admin.request("GET", path) for path in paths}
-    assert {path: answer.status_code for path, answer in statuses.items() if answer.status_code >= 500} == {
-        path: 503 for path, answer in statuses.items() if answer.status_code >= 500
-    }
-    for answer in statuses.values():
-        if answer.status_code == 503:
-            assert answer.json()["message"].startswith(("Redis refuses commands: ", message))
+    answers = {path: admin.request("GET", path) for path in paths}
+    failed = {path: answer.json() for path, answer in answers.items() if answer.status_code in (500, 503)}
+    if failed.get("snapshot") == {"message": NO_SNAPSHOT}:  # reading was not refused, and there is none
+        del failed["snapshot"]
+    assert failed == {path: {"message": message} for path in failed}
+    assert answers["me"].status_code == 200  # the sweep is signed in
 
 
 def test_nsqadmins_endpoints_are_refused_with_the_reason(refusing, api):

@@ -11,7 +11,6 @@ from typing import cast
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
-from redis.exceptions import RedisError
 
 from nsqdaemon.http import Response, error_response
 from nsqplatform.accounts import audit
@@ -30,7 +29,6 @@ from nsqplatform.accounts.forwarded import client_of_scope
 from nsqplatform.clusters import current
 from nsqplatform.compression import coding_of, packed
 from nsqplatform.nsqadmin.api import Endpoints, ScopedRequest
-from nsqplatform.redis_errors import redis_failure
 from nsqwire.addresses import address_text
 
 logger = logging.getLogger("nsqadmin")
@@ -71,11 +69,8 @@ class NsqadminEndpoints:
         if scope["method"] != "GET":
             body = await read_body(receive)
             request.body, request.oversized = body or b"", body is None
-        try:
-            answer = self.endpoints.router.answer(request)
-            response = answer if isinstance(answer, Response) else await cast(Awaitable[Response], answer)
-        except RedisError as error:
-            response = error_response(503, redis_failure(error))
+        answer = self.endpoints.router.answer(request)
+        response = answer if isinstance(answer, Response) else await cast(Awaitable[Response], answer)
         outside = base + current.path()
         if outside and (300 <= response.status < 400):
             response = below(outside, response)
