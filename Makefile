@@ -23,7 +23,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 # An interrupted `python -m venv` leaves a folder without pip.
 ifeq ($(filter help clean,$(MAKECMDGOALS)),)
 ifneq ($(wildcard $(VENV)/bin $(VENV)/pyvenv.cfg),)
-ifneq ($(shell $(BIN)/python -c 'import pip' 2>&1),)
+ifneq ($(shell $(BIN)/python -c 'import pip' >/dev/null 2>&1 || echo yes),)
 $(error $(VENV) is incomplete, or its Python is gone: remove it with `make clean`, then make again)
 endif
 endif

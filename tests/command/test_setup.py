@@ -27,10 +27,20 @@ def clone(tmp_path: Path) -> Path:
     folder.mkdir()
     shutil.copy(ROOT / "Makefile", folder)
     shutil.copy(ROOT / "manage.py", folder)
-    for name in ("nsqcommand", "nsqdaemon", "nsqwire"):
-        (folder / name).symlink_to(ROOT / name)
-    for name in ("brokerd", "nsqcluster", "lookup", "aionsq", "platform", "frontend/src", "frontend/public"):
-        (folder / name).mkdir(parents=True)
+    for source in (
+        "nsqcommand",
+        "nsqdaemon",
+        "nsqwire",
+        "nsqcluster",
+        "brokerd",
+        "lookup",
+        "aionsq",
+        "analytics",
+        "platform",
+    ):
+        (folder / source).symlink_to(ROOT / source)
+    for name in ("src", "public"):
+        (folder / "frontend" / name).mkdir(parents=True)
     return folder
 
 
@@ -80,9 +90,8 @@ def test_a_python_without_venv_is_named_with_the_package_to_install(clone):
     done = run(clone, "make", ".venv/bin/python", f"PYTHON={python}")
     assert done.returncode == 2
     line, _ = done.stderr.splitlines()  # the second is make's own
-    assert line == (
-        f"make: {python} cannot make .venv: its modules venv and ensurepip are missing; on Debian, apt install python3-venv"
-    )
+    reason = "cannot make .venv: its modules venv and ensurepip are missing"
+    assert line == f"make: {python} {reason}; on Debian, apt install python3-venv"
     assert not (clone / ".venv").exists()
 
 
