@@ -10,6 +10,7 @@ from django.test import Client
 from redis import Redis
 
 from nsqplatform.accounts.oidc.provider import IdentityProvider
+from nsqplatform.accounts.services import one_time_link
 from nsqplatform.console.api import api as platform_api
 
 pytestmark = pytest.mark.database
@@ -95,3 +96,13 @@ def test_nsqadmins_endpoints_are_refused_with_the_reason(refusing, api):
     ]
     assert (answers[0].status_code, answers[0].json()) == (503, {"message": message})
     assert 500 not in [answer.status_code for answer in answers]
+
+
+def test_a_sign_in_link_works_without_redis(refusing, account):
+    """The page that reports the error recommends it."""
+    link = one_time_link(account("admin"))
+    refusing()
+    browser = Client()
+    assert browser.get(link).status_code == 200
+    assert browser.post(link).status_code == 302
+    assert browser.get("/api/v1/me").json()["username"] == "admin"
