@@ -37,8 +37,8 @@ class TooManyFailures(Exception):
     """Sign-in for this name from this address is refused for a while."""
 
 
-def create_first_account() -> User | None:
-    """Create the first account, ``admin``, an administrator's; None if accounts exist.
+def first_start() -> str | None:
+    """Create the first account, ``admin``, and return the path of a link that signs it in; None if accounts exist.
 
     The account has no password until its owner sets one (``manage.py changepassword admin``).
     """
@@ -46,15 +46,10 @@ def create_first_account() -> User | None:
         return None
     try:
         with transaction.atomic():
-            return User.objects.create_user(FIRST_ACCOUNT, role=Role.ADMIN)
+            user = User.objects.create_user(FIRST_ACCOUNT, role=Role.ADMIN)
     except IntegrityError:  # another process was first
         return None
-
-
-def first_start() -> str | None:
-    """Create the first account and return the path of a link that signs it in; None if accounts exist."""
-    user = create_first_account()
-    return None if user is None else one_time_link(user)
+    return one_time_link(user)
 
 
 def one_time_link(user: User, *, lifetime: timedelta = LINK_LIFETIME) -> str:

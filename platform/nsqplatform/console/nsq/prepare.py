@@ -28,7 +28,7 @@ def prepare_platform() -> SignInLink | None:
     from django.core.management import call_command
     from django.db import connections
 
-    from nsqplatform.accounts.services import create_first_account
+    from nsqplatform.accounts.services import first_start
     from nsqplatform.console.private_folder import create_private_file
 
     database = connections["default"].settings_dict
@@ -36,7 +36,7 @@ def prepare_platform() -> SignInLink | None:
         create_private_file(Path(database["NAME"]))
     try:
         call_command("migrate", interactive=False, verbosity=0)
-        create_first_account()
+        first_start()
         return administrators_link()
     finally:
         connections.close_all()

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from nsqplatform.console.environment import SITE
-from nsqplatform.console.nsq.prepare import administrators_link, load_django
+from nsqplatform.console.nsq.prepare import SignInLink, administrators_link, load_django
 
 
 def main(argv: Sequence[str]) -> int:
@@ -32,12 +32,15 @@ def main(argv: Sequence[str]) -> int:
     load_django()
     from django.db import DatabaseError
 
-    from nsqplatform.accounts.services import create_first_account
+    from nsqplatform.accounts.services import FIRST_ACCOUNT, first_start
 
     try:
-        if not options.user and create_first_account() is not None:
-            print("nsq signin-link: the first account, admin, was created", file=sys.stderr)
-        link = administrators_link(options.user)
+        path = None if options.user else first_start()
+        if path is not None:
+            print(f"nsq signin-link: the first account, {FIRST_ACCOUNT}, was created", file=sys.stderr)
+            link: SignInLink | None = SignInLink(FIRST_ACCOUNT, path)
+        else:
+            link = administrators_link(options.user)
     except DatabaseError as error:
         reason = str(error).partition("\n")[0]
         print(
