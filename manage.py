@@ -3,6 +3,7 @@
 
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
@@ -15,7 +16,24 @@ def enter_virtual_environment() -> None:
         os.execv(python, [str(python), *sys.argv])
 
 
+def not_installed(error: ModuleNotFoundError) -> str:
+    """One line that names the missing package, and how to install it."""
+    folder = ROOT / ".venv"
+    how = f"remove {folder}, which is incomplete, and run `make setup`" if folder.exists() else "run `make setup`"
+    return f"manage.py: the Python package {error.name} is not installed for {sys.executable}: {how}"
+
+
 def main() -> int:
+    try:
+        return run()
+    except ModuleNotFoundError as error:
+        if not error.name or find_spec(error.name.partition(".")[0]) is not None:
+            raise  # a mistake in the code, which needs its traceback
+        print(not_installed(error), file=sys.stderr)
+        return 1
+
+
+def run() -> int:
     enter_virtual_environment()
     # The source roots, for a checkout that is not installed. platform/ is not a package: `import platform` is the
     # standard library's.
@@ -29,7 +47,13 @@ def main() -> int:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "nsqplatform.console.settings")
     from django.core.management import execute_from_command_line
 
-    execute_from_command_line(sys.argv)
+    from nsqdaemon.variable import InvalidVariable
+
+    try:
+        execute_from_command_line(sys.argv)
+    except InvalidVariable as error:
+        print(f"manage.py: {error}", file=sys.stderr)
+        return 2
     return 0
 
 

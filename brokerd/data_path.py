@@ -23,7 +23,7 @@ _DIRECTORIES = re.compile(rf"{TOPICS}|{SET_ASIDE}|{nsqd_import.KEPT_NAME.pattern
 
 
 class DataPathLocked(Exception):
-    """The data path cannot be locked; the text is nsqd's."""
+    """The data path cannot be locked; the text is nsqd's. The cause is an OSError."""
 
 
 class NotADataPath(Exception):

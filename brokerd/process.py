@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import faulthandler
 import gc
 import logging
@@ -59,7 +60,11 @@ log = logging.getLogger("brokerd")
 
 
 class DataPathFailed(Exception):
-    """The data path cannot be read or written."""
+    """The data path cannot be read or written. The cause is an OSError."""
+
+
+_PERMANENT = frozenset((errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR))
+"""Errors of the data path that another start does not end."""
 
 
 class Listeners(NamedTuple):
@@ -85,12 +90,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         settings.check()
         uvloop.run(serve(settings))
-    except (InvalidSettings, DataPathLocked, DataPathFailed, ListenFailed) as error:
+    except (DataPathLocked, DataPathFailed) as error:
+        log.critical("failed to instantiate nsqd - %s", error)
+        is_permanent = isinstance(error.__cause__, OSError) and error.__cause__.errno in _PERMANENT
+        return settings.permanent_error_status if is_permanent else 1
+    except (InvalidSettings, ListenFailed) as error:
         log.critical("failed to instantiate nsqd - %s", error)
         return 1
     except (CorruptState, UnsupportedFormat) as error:
         log.critical("failed to load metadata - %s", error)
-        return 1
+        return settings.permanent_error_status
     except (NotCheckpointed, OSError) as error:
         log.critical("failed to write the last checkpoint - %s", error)
         return 1

@@ -43,8 +43,12 @@ class Damaged(Exception):
     """A checkpoint cannot be read; the text has the file and the reason."""
 
 
+class OtherVersion(Damaged):
+    """A checkpoint is not damaged, but has other contents than any release has written."""
+
+
 def read_checkpoint(path: Path) -> tuple[NodeState, Position]:
-    """Return the state and its position in the journals. Raises Damaged and OSError."""
+    """Return the state and its position in the journals. Raises Damaged, also as OtherVersion, and OSError."""
     data = path.read_bytes()
     data = data[data_start(data) :]
     digest, rest = data[: _DIGEST_BYTES - 1], data[_DIGEST_BYTES:]
@@ -55,7 +59,8 @@ def read_checkpoint(path: Path) -> tuple[NodeState, Position]:
         generation, offset = map(int, [*head.split(b" "), b"0"][:2])
         return NodeState.from_lines(text.decode().splitlines()), Position(generation, offset)
     except (ValueError, KeyError, TypeError) as error:
-        raise Damaged(f"{path} cannot be read: {error}") from error
+        why = f"it has no {error}" if isinstance(error, KeyError) else error
+        raise OtherVersion(f"{path} was written by a version that this release cannot read ({why})") from error
 
 
 def position_of(path: Path) -> Position | None:

@@ -17,7 +17,16 @@ from xxhash import xxh3_64_intdigest
 
 from brokerd.file_header import HEADER_BYTES, data_start, is_intact
 from brokerd.journal import records
-from brokerd.journal.checkpoint import CHECKPOINT, NEW, PREVIOUS, Damaged, Position, position_of, read_checkpoint
+from brokerd.journal.checkpoint import (
+    CHECKPOINT,
+    NEW,
+    PREVIOUS,
+    Damaged,
+    OtherVersion,
+    Position,
+    position_of,
+    read_checkpoint,
+)
 from brokerd.journal.records import KINDS
 from brokerd.journal.state import Inapplicable, NodeState
 
@@ -170,6 +179,11 @@ def _read_newest(directory: Path, warnings: list[str]) -> tuple[NodeState, Posit
     try:
         state, position = read_checkpoint(newest)
         return state, position, position, position_of(previous)
+    except OtherVersion as error:
+        # The logs beside it are likely to be of that version too: to read them now would take all messages for damaged.
+        raise CorruptState(
+            f"{error}; nothing was changed. Start that version on it, or this one on an empty data path"
+        ) from error
     except (Damaged, FileNotFoundError) as error:
         reason = str(error) if isinstance(error, Damaged) else f"{newest} is missing"
     try:

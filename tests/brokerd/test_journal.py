@@ -260,6 +260,23 @@ def test_two_damaged_checkpoints_are_named_and_nothing_is_touched(tmp_path: Path
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
+def test_a_checkpoint_of_a_version_that_cannot_be_read_is_named_as_such(tmp_path: Path) -> None:
+    """It is not damaged, so the logs beside it are not read as if they were, and neither is an older checkpoint."""
+    written(tmp_path)
+    newest, previous = tmp_path / "checkpoint", tmp_path / "checkpoint.previous"
+    previous.write_bytes(newest.read_bytes())
+    text = "".join(node().to_lines()).replace('"imports":0,', "").encode()
+    newest.write_bytes(xxh3_64_hexdigest(text).encode() + b" 4\n" + text)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(CorruptState) as refused:
+        recover(tmp_path)
+    assert str(refused.value) == (
+        f"{newest} was written by a version that this release cannot read (it has no 'imports'); nothing was changed. "
+        "Start that version on it, or this one on an empty data path"
+    )
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
 def test_a_full_journal_continues_in_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No record is lost when the next generation begins, and files that no checkpoint needs are removed."""
     monkeypatch.setattr(journal_module, "JOURNAL_BYTES", 4096)

@@ -62,6 +62,7 @@ OUR_FLAGS = {
     "msg-ttl",
     "otlp-endpoint",
     "otlp-interval",
+    "permanent-error-status",
     "retention",
     "retention-bytes",
     "retry-delay",
@@ -237,6 +238,39 @@ def test_a_data_path_belongs_to_one_broker(start_broker):
         "resource temporarily unavailable (possibly in use by another instance of nsqd)"
     )
     assert first.request("GET", "/ping").text == "OK"
+
+
+def test_errors_that_a_restart_may_end_have_status_1(start_broker):
+    """A supervisor that asked for a status of permanent errors starts the broker again after these."""
+    first = start_broker()
+    asked = "--permanent-error-status=78"
+    locked = start_broker(asked, data_path=first.data_path, ready=False)
+    taken = start_broker(asked, f"--http-address={first.http_address}", ready=False)
+    assert (locked.wait_for_exit(), taken.wait_for_exit()) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("checkpoint", "{}", "failed to load metadata - {path}/checkpoint is damaged"),
+        ("nsqd.dat", "{]", "failed to load metadata - failed to parse metadata in {path}/nsqd.dat - "),
+        ("..", "", "failed to lock data-path: open {path}: not a directory"),
+    ],
+)
+def test_a_data_path_that_needs_somebody_has_the_status_of_a_permanent_error(tmp_path, name, text, said):
+    """A damaged file, a foreign one under one of the broker's names, and a file in place of the directory."""
+    data_path = tmp_path / "data"
+    if name == "..":
+        data_path.write_text(text)
+    else:
+        data_path.mkdir()
+        (data_path / name).write_text(text)
+    flags = [f"--data-path={data_path}", "--tcp-address=127.0.0.1:0", "--http-address="]
+    for more, status in (([], 1), (["--permanent-error-status=78"], 78)):
+        ended = run(*flags, *more)
+        assert ended.returncode == status, ended.stderr
+        (fatal,) = [line for line in ended.stderr.splitlines() if "FATAL" in line]
+        assert said.format(path=data_path) in fatal
 
 
 def test_a_taken_port_is_named_and_the_data_stays_free(start_broker):

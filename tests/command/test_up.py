@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
+import shutil
 import signal
 import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import psutil
+import pytest
+from xxhash import xxh3_64_hexdigest
 
+from bench.ports import free_ports
+from tests.command.conftest import environment
 from tests.harness import web
-from tests.harness.waiting import wait_until
+from tests.harness.process import ROOT
+from tests.harness.waiting import DEADLINE_S, wait_until
 
 ALL = ("redis", "lookup", "brokerd", "collector", "web", "worker", "dispatcher", "beat")
 BROKER_ONLY = ("--without", "redis,collector,web,worker,dispatcher,beat")
@@ -123,14 +135,16 @@ def test_a_killed_process_is_restarted_and_up_says_so(up):
 
 
 def test_a_process_that_keeps_crashing_is_started_less_and_less_often(up, tmp_path):
-    """A broker that cannot start (its data path is a file) does not loop, and the rest goes on."""
+    """A broker that cannot start (its data path is locked) does not loop, and the rest goes on."""
     (tmp_path / "var").mkdir()
     platform = up("--without", "redis,collector,web,worker,dispatcher,beat")
     platform.wait_for_log("^Ctrl-C stops everything")
     pid = platform.running("brokerd")
     data = tmp_path / "var" / "brokerd"
     data.rename(tmp_path / "aside")
-    data.write_text("in the way")
+    data.mkdir()
+    fd = os.open(data, os.O_RDONLY)
+    fcntl.flock(fd, fcntl.LOCK_EX)
     os.kill(pid, signal.SIGKILL)
     pauses = [
         platform.wait_for_log(rf"● brokerd +restarting .*starts again in {pause} s") for pause in ("0.5", "1", "2")
@@ -139,6 +153,7 @@ def test_a_process_that_keeps_crashing_is_started_less_and_less_often(up, tmp_pa
     assert web.get(f"http://{platform.addresses['--lookupd-http-address']}/ping").text == "OK"
     platform.signal(signal.SIGINT)
     assert platform.wait_for_exit() == 0
+    os.close(fd)
 
 
 def test_a_taken_port_is_named_with_its_holder_before_anything_starts(up):
@@ -249,3 +264,115 @@ def test_every_command_makes_the_folder_private(nsq, tmp_path):
     home.chmod(0o755)
     nsq("signin-link")
     assert f"{home.stat().st_mode & 0o777:o}" == "700"
+
+
+def test_a_permanent_error_is_shown_once_and_the_rest_comes_up(up, tmp_path):
+    """A checkpoint of another version: the broker is not started again; registry, web and collector run."""
+    data = tmp_path / "var" / "brokerd"
+    data.mkdir(parents=True)
+    text = b'{"format":1,"next_topic":1,"next_channel":1}\n'  # of a time when there was no import of nsqd's data
+    checkpoint = data / "checkpoint"
+    checkpoint.write_bytes(xxh3_64_hexdigest(text).encode() + b" 4\n" + text)
+    before = checkpoint.read_bytes()
+    platform = up("--without", "worker,dispatcher,beat")
+    platform.wait_for_log("^Ctrl-C stops everything", within_s=150)
+    for name in ("redis", "lookup", "collector", "web"):
+        platform.running(name)
+    assert web.get(f"{platform.site}/ping").status_code == 200
+    lines = [line for line in platform.log if re.search(r"^brokerd|● brokerd", line) and "WARNING" not in line]
+    states = [line.split()[2] for line in lines if line.startswith("●")]
+    assert states == ["starting", "failed"]
+    (reason,) = [line for line in lines if "FATAL" in line]
+    assert f"{checkpoint} was written by a version that this release cannot read (it has no 'imports')" in reason
+    assert "● brokerd    failed      exit 78; a restart would not help, so it is not started again" in lines
+    assert "Not running: brokerd. Their last lines above give the reason." in platform.log
+    assert platform.log.index(reason) < platform.log.index("Ctrl-C stops everything.")
+    assert checkpoint.read_bytes() == before
+    platform.signal(signal.SIGINT)
+    assert platform.wait_for_exit() == 0
+
+
+def test_the_rest_comes_up_beside_a_process_that_keeps_failing(up, tmp_path):
+    """Redis cannot read its file: web is started although Redis is not ready, and Redis is started again."""
+    redis = tmp_path / "var" / "redis"
+    redis.mkdir(parents=True)
+    (redis / "appendonly.aof").write_text("not a log of commands")
+    platform = up("--without", "brokerd,collector,worker,dispatcher,beat")
+    platform.wait_for_log("^Ctrl-C stops everything", within_s=150)
+    platform.running("web")
+    platform.wait_for_log(r"● redis +restarting +exit 1; starts again in 1 s")
+    assert "Not running: redis. Their last lines above give the reason." in platform.log
+
+
+def test_a_link_for_other_machines_signs_in(up):
+    """With all interfaces as the address, the link has an address of this machine, which the platform answers to."""
+    port = free_ports(1)[0]
+    platform = up("--without", "lookup,brokerd,collector,worker,dispatcher,beat", "--http-address", f"0.0.0.0:{port}")
+    link = platform.wait_for_log(r"Sign in, once, as admin: (http\S+)", within_s=150)[1]
+    host = urlsplit(link).hostname
+    own = {each.address for addresses in psutil.net_if_addrs().values() for each in addresses}
+    assert host in own
+    reached = {each for each in own if re.fullmatch(r"[\d.]+", each) and not each.startswith("127.")}
+    assert host in (reached or {"127.0.0.1"})
+    with web.client() as browser:
+        page = browser.get(link)
+        assert page.status_code == 200
+        token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', page.text)[1]
+        assert browser.post(link, data={"csrfmiddlewaretoken": token}).status_code == 302
+        assert browser.get(f"http://{host}:{port}/api/v1/me").json()["username"] == "admin"
+    by_name = web.get(f"http://127.0.0.1:{port}/signin", headers={"Host": f"{socket.gethostname()}:{port}"})
+    assert by_name.status_code == 200
+
+
+def test_new_files_are_private_at_once(up, tmp_path):
+    """Everything that the first start creates, whatever the user's umask is, so that another user reads nothing."""
+    platform = up("--without", "lookup,brokerd,collector,worker,dispatcher,beat")
+    platform.wait_for_log("^Ctrl-C stops everything", within_s=150)
+    home = tmp_path / "var"
+    entries = [home, *home.rglob("*")]
+    assert {"platform.sqlite3", "secret_key", "redis.sock"} <= {path.name for path in entries}
+    assert [f"{path.name} {path.stat().st_mode:o}" for path in entries if path.stat().st_mode & 0o077] == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_can_read_neither_accounts_nor_key(tmp_path):
+    """The folder of an earlier release, which everyone could read, is closed by any command."""
+    home = Path(tempfile.mkdtemp())  # pytest's folders are closed to other users
+    try:
+        home.chmod(0o755)
+        secret = home / "secret_key"
+        secret.write_text("a secret")
+        secret.chmod(0o644)
+
+        def read_by_another() -> int:
+            cat = subprocess.run(["cat", str(secret)], user=65534, group=65534, extra_groups=[], capture_output=True)
+            return cat.returncode
+
+        assert read_by_another() == 0
+        command = [sys.executable, str(ROOT / "manage.py"), "nsq", "signin-link"]
+        subprocess.run(command, env=environment(tmp_path, NSQ_HOME=str(home)), capture_output=True, timeout=DEADLINE_S)
+        assert read_by_another() != 0
+    finally:
+        shutil.rmtree(home)
+
+
+@pytest.mark.parametrize("words", [("nsq", "up"), ("nsq", "web"), ("nsq", "signin-link"), ("migrate",)])
+def test_a_data_folder_that_cannot_be_written_is_one_line_with_the_cure(words, tmp_path):
+    """The folder, the reason and what to do; status 2, and no traceback."""
+    home = tmp_path / "var"
+    home.mkdir()
+    home.chmod(0o500)
+    # Root may write everywhere, unless it gives that up.
+    unprivileged = ["setpriv", "--bounding-set=-dac_override", "--inh-caps=-all"] if os.geteuid() == 0 else []
+    answer = subprocess.run(
+        [*unprivileged, sys.executable, str(ROOT / "manage.py"), *words],
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert answer.returncode == 2, answer.stderr
+    (line,) = answer.stderr.splitlines()
+    assert f"NSQ_HOME: '{home}' is not a folder that can be created and written to: Permission denied" in line
+    assert line.endswith("; make it this user's, or set NSQ_HOME to another folder")

@@ -176,12 +176,15 @@ def test_a_file_of_a_newer_format_is_refused_and_nothing_changes(
     assert contents(data_path) == before
 
 
-def test_the_process_exits_with_status_1_and_one_line(data_path: Path) -> None:
-    """As for any state that cannot be loaded."""
+@pytest.mark.parametrize(("flags", "status"), [((), 1), (("--permanent-error-status=78",), 78)])
+def test_the_process_exits_with_the_status_of_a_permanent_error_and_one_line(
+    flags: tuple[str, ...], status: int, data_path: Path
+) -> None:
+    """As for any state that cannot be loaded: nsqd's 1, unless a supervisor has asked for another."""
     put_header(data_path / "checkpoint", NEWER._replace(kind=CHECKPOINT.kind).to_bytes())
     argv = [sys.executable, "-m", "brokerd", f"--data-path={data_path}", "--tcp-address=127.0.0.1:0", "--http-address="]
-    ended = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
-    assert ended.returncode == 1
+    ended = subprocess.run([*argv, *flags], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == status
     lines = [line for line in ended.stderr.splitlines() if "format 7" in line]
     assert len(lines) == 1
     assert f"failed to load metadata - {data_path}/checkpoint has format 7" in lines[0]

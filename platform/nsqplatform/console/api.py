@@ -13,8 +13,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, Throttled, ValidationError
 from ninja.openapi.schema import OpenAPISchema
-from redis.exceptions import ConnectionError as RedisUnreachable
-from redis.exceptions import TimeoutError as RedisTimedOut
+from redis.exceptions import RedisError
 
 from nsqcluster import ClusterUnreachable, NotInCluster
 from nsqcluster.policies import PolicyRefused
@@ -43,6 +42,7 @@ from nsqplatform.definitions.api import router as definitions_router
 from nsqplatform.definitions.errors import InvalidDefinitions, NotAllKnown
 from nsqplatform.jobs.api import router as jobs_router
 from nsqplatform.nsqadmin.graphs_api import router as graphs_router
+from nsqplatform.redis_errors import redis_failure
 from nsqplatform.reports.api import router as reports_router
 from nsqplatform.reports.results_api import router as results_router
 from nsqplatform.saved_views.api import router as views_router
@@ -189,11 +189,11 @@ def on_too_much(request: HttpRequest, error: RequestDataTooBig) -> HttpResponse:
     return refuse(request, 413, f"a request may have at most {settings.DATA_UPLOAD_MAX_MEMORY_SIZE:,} bytes")
 
 
-@api.exception_handler(RedisTimedOut)
-@api.exception_handler(RedisUnreachable)
-def on_no_redis(request: HttpRequest, error: RedisUnreachable | RedisTimedOut) -> HttpResponse:
-    logger.error("Redis does not answer", extra={"error": str(error)})
-    return refuse(request, 503, f"Redis does not answer: {error}")
+@api.exception_handler(RedisError)
+def on_no_redis(request: HttpRequest, error: RedisError) -> HttpResponse:
+    message = redis_failure(error)
+    logger.error("a request needs Redis", extra={"error": message})
+    return refuse(request, 503, message)
 
 
 @api.exception_handler(Exception)

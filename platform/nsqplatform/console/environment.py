@@ -33,7 +33,10 @@ _STORE = "a folder, or a URL of s3a, s3, gs, hdfs or abfs"
 
 def private_folder(text: str) -> Path:
     path = Path(text).absolute()
-    make_private(path)
+    try:
+        make_private(path)
+    except OSError as error:
+        raise unusable_home(path, error) from None
     return path
 
 
@@ -225,7 +228,14 @@ def secret_key_of(home: Path) -> str:
     try:
         return kept_secret(home / "secret_key")
     except OSError as error:
-        raise InvalidVariable(HOME.name, f"{str(home)!r} is not {HOME.accepts}: {error.strerror}") from None
+        raise unusable_home(home, error) from None
+
+
+def unusable_home(home: Path, error: OSError) -> InvalidVariable:
+    """The error for a data folder that cannot be created, read or written, with what to do."""
+    what = f"{str(home)!r} is not {HOME.accepts}: {error.strerror}"
+    where = f" ({error.filename})" if error.filename and Path(os.fsdecode(error.filename)) != home else ""
+    return InvalidVariable(HOME.name, f"{what}{where}; make it this user's, or set {HOME.name} to another folder")
 
 
 def kept_secret(path: Path) -> str:

@@ -14,8 +14,6 @@ import socket
 import sys
 from collections.abc import Sequence
 
-import psutil
-
 from nsqdaemon import logs
 from nsqdaemon.listener import Listener, ListenFailed, listen_tcp
 from nsqdaemon.settings import load
@@ -24,11 +22,11 @@ from nsqplatform.console.checkout import default_home
 from nsqplatform.console.environment import HOME, Environment
 from nsqplatform.console.nsq.child import Service
 from nsqplatform.console.nsq.home import Home, HomeInUse
-from nsqplatform.console.nsq.ports import Address
+from nsqplatform.console.nsq.ports import Address, own_names
 from nsqplatform.console.nsq.prepare import prepare_platform
 from nsqplatform.console.nsq.readiness import http_ping, redis_ping
 from nsqplatform.console.nsq.redis import NoRedis, redis_command
-from nsqplatform.console.nsq.services import collectors, declared_clusters, nsq, python_path
+from nsqplatform.console.nsq.services import collectors, declared_clusters, nsq, private_umask, python_path
 from nsqplatform.console.nsq.supervisor import Supervisor
 from nsqplatform.nsqadmin.settings import PROGRAM, AdminSettings
 from nsqplatform.nsqadmin.settings import check as check_values
@@ -152,18 +150,6 @@ def environment(settings: AdminSettings, home: Home, redis_url: str) -> dict[str
     return made
 
 
-def own_names() -> list[str]:
-    """The names of this machine in URLs: its host names and addresses. A proxy's name is unknown."""
-    names = {socket.gethostname(), socket.getfqdn()}
-    for addresses in psutil.net_if_addrs().values():
-        for each in addresses:
-            if each.family == socket.AF_INET:
-                names.add(each.address)
-            elif each.family == socket.AF_INET6:
-                names.add(f"[{each.address.partition('%')[0]}]")
-    return sorted(names)
-
-
 def stages(settings: AdminSettings, listener: Listener, home: Home, redis_url: str) -> list[list[Service]]:
     first = []
     if not os.environ.get("REDIS_URL"):
@@ -174,6 +160,7 @@ def stages(settings: AdminSettings, listener: Listener, home: Home, redis_url: s
                 command=redis_command(home, redis_socket),
                 detail=f"unix {redis_socket}",
                 ready=redis_ping(f"unix://{redis_socket}"),
+                umask=private_umask(),
             )
         )
     host = parse_host_port(settings.http_address)[0]
@@ -184,6 +171,7 @@ def stages(settings: AdminSettings, listener: Listener, home: Home, redis_url: s
         detail=f"http {listener.shown}",
         ready=http_ping(reachable, settings.base),
         pass_fds=(listener.socket.fileno(),),
+        umask=private_umask(),
     )
     return [first, [*collectors(declared_clusters(), redis_url), web]]
 
@@ -195,7 +183,7 @@ class Lines:
         log.log(logging.DEBUG if name == "redis" else logging.INFO, "%s: %s", name, line)
 
     def state(self, name: str, state: str, detail: str) -> None:
-        level = logging.WARNING if state == "restarting" else logging.DEBUG
+        level = logging.WARNING if state in ("restarting", "failed") else logging.DEBUG
         log.log(level, "%s: %s, %s", name, state, detail)
 
 

@@ -46,6 +46,7 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "nsqplatform.accounts.credentials.SignedIn",
+    "nsqplatform.console.refusals.RedisFailures",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 

@@ -9,6 +9,7 @@ from nsqplatform.accounts.views import sign_in_by_link
 from nsqplatform.console.api import api
 from nsqplatform.console.pages import no_such_endpoint, page, ping
 
+handler400 = "nsqplatform.console.refusals.bad_request"
 urlpatterns = [
     path("ping", ping),
     path("api/v1/", api.urls),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from django.conf import settings
 from django.core.exceptions import PermissionDenied
+from redis.exceptions import RedisError
 
 from nsqcluster import Client
 from nsqcluster.discovery import NobodyAnswered
@@ -26,7 +28,11 @@ from nsqplatform.nsqadmin.graphite import Graphite
 from nsqplatform.nsqadmin.reads import Reads
 from nsqplatform.nsqadmin.snapshot_answers import SnapshotAnswers
 from nsqplatform.nsqadmin.writes import AllFailed, Writes
+from nsqplatform.redis_errors import redis_failure
 
+logger = logging.getLogger("nsqadmin")
+
+AsyncHandler = Callable[[Request], Awaitable[Response]]
 Body = Mapping[str, object]
 """A JSON object: one of the TypedDicts of the reads and writes."""
 
@@ -45,8 +51,8 @@ class Endpoints:
         self.answers = PerCluster(SnapshotAnswers)
         self.router = Router()
         self._clients = PerCluster(node_client.client)
-        add = self.router.add
-        add("GET", "/ping", lambda request: text_response("OK", nsq=False))
+        self.router.add("GET", "/ping", lambda request: text_response("OK", nsq=False))
+        add = self._add
         add("GET", "/api/topics", self._topics)
         add("GET", "/api/topics/:topic", self._read(lambda reads, request: reads.topic(request.path_value)))
         add("GET", "/api/topics/:topic/:channel", self._read(lambda reads, request: reads.channel(*names(request))))
@@ -67,6 +73,19 @@ class Endpoints:
         add("PUT", "/config/:opt", self._change_config, too_big="INVALID_VALUE")
         if settings.NSQADMIN.proxy_graphite:
             add("GET", "/render", self._render)
+
+    def _add(self, method: str, path: str, handler: AsyncHandler, too_big: str = "BODY_TOO_BIG") -> None:
+        """Register a handler. Where it needs a Redis that fails, the response is 503 with the reason."""
+
+        async def answer(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except RedisError as error:
+                message = redis_failure(error)
+                logger.error("a request needs Redis", extra={"error": message})
+                raise HTTPError(503, message) from None
+
+        self.router.add(method, path, answer, too_big=too_big)
 
     @property
     def client(self) -> Client:

@@ -31,6 +31,7 @@ from nsqplatform.cluster.messages.tail import (
     nodes_without_channel,
     tails,
 )
+from nsqplatform.redis_errors import redis_failure
 from nsqwire.names import is_valid_name
 
 SEND_INTERVAL_S = 1.0
@@ -130,7 +131,7 @@ class TailSocket(SignedInSocket):
             await self.refuse(str(error))
             return
         except RedisError as error:
-            await self.refuse(f"Redis does not answer: {error}")
+            await self.refuse(redis_failure(error))
             return
         await self._send({"type": "started", "topic": topic, "channel": self.tail.channel})
         self.sender = asyncio.create_task(self._send_messages(self.tail))

@@ -20,6 +20,10 @@ FIRST_BACKOFF_SECONDS = 0.5
 MAX_BACKOFF_SECONDS = 30.0
 STEADY_SECONDS = 30.0
 """After a process was ready for this long, its next restart has the shortest delay."""
+PERMANENT_ERROR_STATUS = 78
+"""Exit status, EX_CONFIG of sysexits.h, of an error that a restart does not end: the process is not restarted."""
+FAILURES_TO_SETTLE = 2
+"""After this many ends before it was ready, a process is no longer waited for."""
 LAST_WORDS_SECONDS = 1.0
 MAX_LINE_BYTES = 64 * 1024
 """Output without a newline is split into lines of this many bytes."""
@@ -65,11 +69,16 @@ PR_SET_PDEATHSIG = 1
 
 
 class Child:
-    """A service's process, across restarts. Call ``start``, await ``running``, and call ``stop`` once."""
+    """A service's process, across restarts. Call ``start``, await ``settled``, and call ``stop`` once.
+
+    ``running`` is set while the process is ready; ``settled`` once it was ready, has failed for good, or
+    has failed twice.
+    """
 
     def __init__(self, service: Service, listener: Listener) -> None:
         self.service = service
         self.running = asyncio.Event()
+        self.settled = asyncio.Event()
         self._listener = listener
         self._process: asyncio.subprocess.Process | None = None
         self._keeper: asyncio.Task[None] | None = None
@@ -115,7 +124,9 @@ class Child:
     async def _keep(self) -> None:
         """Run the process and restart it with increasing delays, until ``stop``."""
         backoff = FIRST_BACKOFF_SECONDS
+        failures = 0
         while True:
+            status: int | None = None
             steady_since: float | BaseException | None = None
             try:
                 process = await self._spawn()
@@ -131,10 +142,18 @@ class Child:
                 await asyncio.wait([pump], timeout=LAST_WORDS_SECONDS)
                 pump.cancel()
                 (steady_since,) = await asyncio.gather(watcher, return_exceptions=True)
-                ending = describe_exit(process.returncode)
+                status = process.returncode
+                ending = describe_exit(status)
             self.running.clear()
             if self._stopping:
                 return
+            if status == PERMANENT_ERROR_STATUS:
+                self._state("failed", f"{ending}; a restart would not help, so it is not started again")
+                self.settled.set()
+                return
+            failures += 1
+            if failures >= FAILURES_TO_SETTLE:
+                self.settled.set()
             if isinstance(steady_since, float) and time.monotonic() - steady_since > STEADY_SECONDS:
                 backoff = FIRST_BACKOFF_SECONDS
             self._state("restarting", f"{ending}; starts again in {backoff:g} s")
@@ -183,6 +202,7 @@ class Child:
         ready_at = time.monotonic()
         self._state("running", f"pid {process.pid}, {self.service.detail}, {ready_at - started_at:.1f} s")
         self.running.set()
+        self.settled.set()
         return ready_at
 
     async def _pump(self, process: asyncio.subprocess.Process) -> None:

@@ -59,6 +59,7 @@ def main(argv: Sequence[str]) -> int:
 
     from nsqplatform.clusters import current
     from nsqplatform.definitions.errors import InvalidDefinitions, NotAllKnown
+    from nsqplatform.redis_errors import redis_failure
 
     try:
         current.set_for_process(options.cluster)
@@ -73,7 +74,7 @@ def main(argv: Sequence[str]) -> int:
     except DatabaseError as error:
         print(f"{PROG}: cannot use the database: {error}; nsq up creates it", file=sys.stderr)
     except RedisError as error:
-        print(f"{PROG}: Redis does not answer: {error}; nsq up starts it", file=sys.stderr)
+        print(f"{PROG}: {redis_failure(error)}; nsq up starts Redis", file=sys.stderr)
     return FAILED
 
 

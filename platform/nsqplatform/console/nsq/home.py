@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Self
 
-from nsqplatform.console.environment import HOME
+from nsqplatform.console.environment import HOME, unusable_home
 from nsqplatform.console.private_folder import make_private
 
 SOCKET_PATH_LIMIT = 100
@@ -36,11 +36,14 @@ class Home:
         Raises InvalidVariable, HomeInUse with the holder's pid, and OSError.
         """
         HOME.read({HOME.name: str(self.path)}, self.path)
-        for folder in (self.brokerd, self.redis, self.run):
-            folder.mkdir(parents=True, exist_ok=True)
-        make_private(self.path)
-        # Python opens files with close-on-exec, so a child that outlives `up` does not hold the lock.
-        lock = os.open(self.run / "up.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            for folder in (self.brokerd, self.redis, self.run):
+                folder.mkdir(parents=True, exist_ok=True)
+            make_private(self.path)
+            # Python opens files with close-on-exec, so a child that outlives `up` does not hold the lock.
+            lock = os.open(self.run / "up.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise unusable_home(self.path, error) from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import socket
 from collections.abc import Iterable
+from ipaddress import ip_address
 from typing import NamedTuple
 
 import psutil
@@ -25,6 +27,19 @@ class Address(NamedTuple):
         """The address for processes of this machine: loopback in place of all interfaces."""
         return Address("127.0.0.1", self.port) if self.host in ("", "0.0.0.0", "::") else self
 
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only processes of this machine can reach it."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    @property
+    def elsewhere(self) -> Address:
+        """The address for other machines: in place of all interfaces, that of one of them, or loopback without any."""
+        return self if self.reachable == self else Address(own_address(), self.port)
+
 
 class Claim(NamedTuple):
     """An address to listen on: its purpose, and the flag that changes it."""
@@ -32,6 +47,31 @@ class Claim(NamedTuple):
     address: Address
     purpose: str
     flag: str
+
+
+def own_address() -> str:
+    """The IPv4 address from which this machine reaches others, or that of an interface; 127.0.0.1 if it has none."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))  # TEST-NET-1: the system chooses a route, and nothing is sent
+        return str(probe.getsockname()[0])
+    found = [name for name in interface_addresses() if ":" not in name and not ip_address(name).is_loopback]
+    return min(found, default="127.0.0.1")
+
+
+def own_names() -> list[str]:
+    """The names of this machine in URLs: its host names and addresses. A proxy's name is unknown."""
+    addresses = {f"[{each}]" if ":" in each else each for each in interface_addresses()}
+    return sorted({socket.gethostname(), socket.getfqdn(), *addresses})
+
+
+def interface_addresses() -> set[str]:
+    """The IPv4 and IPv6 addresses of this machine's interfaces, without zones."""
+    return {
+        each.address.partition("%")[0]
+        for addresses in psutil.net_if_addrs().values()
+        for each in addresses
+        if each.family in (socket.AF_INET, socket.AF_INET6)
+    }
 
 
 def parse_address(text: str) -> Address:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import NamedTuple
 
 
@@ -28,7 +29,11 @@ def prepare_platform() -> SignInLink | None:
     from django.db import connections
 
     from nsqplatform.accounts.services import first_start
+    from nsqplatform.console.private_folder import create_private_file
 
+    database = connections["default"].settings_dict
+    if database["ENGINE"] == "django.db.backends.sqlite3":
+        create_private_file(Path(database["NAME"]))
     try:
         call_command("migrate", interactive=False, verbosity=0)
         first_start()

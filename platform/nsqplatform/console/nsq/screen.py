@@ -11,7 +11,14 @@ from rich.console import Console
 from rich.text import Text
 
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_magenta", "bright_green")
-STATE_COLOURS = {"running": "green", "starting": "yellow", "stopping": "yellow", "restarting": "red", "stopped": "dim"}
+STATE_COLOURS = {
+    "running": "green",
+    "starting": "yellow",
+    "stopping": "yellow",
+    "restarting": "red",
+    "failed": "red",
+    "stopped": "dim",
+}
 
 
 class PipeConsole(Console):

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from nsqplatform.clusters.declaration import DEFAULT, DEFAULT_ONLY
 from nsqplatform.console.checkout import CHECKOUT
-from nsqplatform.console.environment import CLUSTERS
-from nsqplatform.console.nsq.child import Service
+from nsqplatform.console.environment import ALLOWED_HOSTS, ARCHIVE, CLUSTERS, HISTORY, REPORTS, SITE
+from nsqplatform.console.nsq.child import PERMANENT_ERROR_STATUS, Service
 from nsqplatform.console.nsq.home import Home
-from nsqplatform.console.nsq.ports import Address, Claim
+from nsqplatform.console.nsq.ports import Address, Claim, own_names
 from nsqplatform.console.nsq.readiness import PID_FILE, http_ping, pid_written, redis_ping, snapshot_taken
 from nsqplatform.console.nsq.redis import redis_command
 from nsqplatform.console.private_folder import GROUP_AND_OTHERS
@@ -48,6 +48,11 @@ class Plan:
         """Whether any process needs Django, the database and Redis."""
         return any(map(self.runs, PLATFORM))
 
+    @property
+    def site(self) -> str:
+        """The base URL that people open: NSQ_SITE, else the web platform's address."""
+        return SITE.read(os.environ, f"http://{self.http.elsewhere}")
+
     def claims(self) -> list[Claim]:
         """The addresses on which the chosen processes listen."""
         every = {
@@ -71,6 +76,9 @@ class Plan:
             "PYTHONPATH": python_path(),
             "PYTHONUNBUFFERED": "1",
         }
+        if not self.http.is_loopback:
+            # People on other machines open the pages under one of these.
+            made[ALLOWED_HOSTS.name] = ",".join([*filter(None, [os.environ.get(ALLOWED_HOSTS.name)]), *own_names()])
         if self.runs("lookup"):
             made["NSQLOOKUPD_HTTP_ADDRESSES"] = str(self.lookupd_http.reachable)
         elif self.runs("brokerd"):
@@ -122,6 +130,7 @@ class Plan:
             *("--http-address", self.nsqd_http),
             *("--data-path", self.home.brokerd),
             *("--log-level", self.log_level),
+            *("--permanent-error-status", PERMANENT_ERROR_STATUS),
         ]
         if self.nsqd_tcp.reachable == self.nsqd_tcp:
             # Consumers get the listening address, because the host's name may resolve to another one.
@@ -142,6 +151,7 @@ class Plan:
             command=nsq("web", "--http-address", self.http),
             detail=f"http {self.http}",
             ready=http_ping(self.http),
+            umask=private_umask(),
         )
 
     def _worker(self) -> Service:
@@ -161,6 +171,7 @@ class Plan:
             detail=detail,
             ready=pid_written(pid_file),
             environment={PID_FILE: str(pid_file)},
+            umask=private_umask(),
         )
 
 
@@ -172,9 +183,17 @@ def collectors(clusters: Sequence[str], redis_url: str) -> list[Service]:
             command=nsq("collector") if cluster == DEFAULT else nsq("collector", "--cluster", cluster),
             detail="polls every second",
             ready=snapshot_taken(redis_url, cluster),
+            umask=private_umask(),
         )
         for cluster in clusters
     ]
+
+
+def private_umask(environ: Mapping[str, str] = os.environ) -> int:
+    """The umask of the platform's processes: other users read nothing, unless a folder was chosen for archive, results
+    or history, which may be shared. Its files then have the permissions of the user's own umask."""
+    is_shared = any(environ.get(folder.name) for folder in (ARCHIVE, REPORTS, HISTORY))
+    return -1 if is_shared else GROUP_AND_OTHERS
 
 
 def declared_clusters(environ: Mapping[str, str] = os.environ) -> list[str]:

@@ -150,13 +150,15 @@ class Up:
                 link = await asyncio.to_thread(prepare_platform)
             await self.supervisor.start(stage)
         if self.plan.runs("web"):
-            site = f"http://{self.plan.http.reachable}"
+            site = self.plan.site
             self.screen.say("")
             self.screen.say(f"Ready: {site}", "bold green")
             if link:
                 self.screen.say(f"Sign in, once, as {link.account}: {site}{link.path}", "bold")
         else:
             self.screen.say("Ready", "bold green")
+        if missing := self.supervisor.not_running():
+            self.screen.say(f"Not running: {', '.join(missing)}. Their last lines above give the reason.", "red")
         self.screen.say("Ctrl-C stops everything.")
 
     def _signalled(self) -> None:

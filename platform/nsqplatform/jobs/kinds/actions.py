@@ -20,6 +20,7 @@ from nsqplatform.cluster.actions.execution import execute
 from nsqplatform.cluster.actions.notification import Origin, notify, notify_all
 from nsqplatform.cluster.actions.topic_nodes import address_of_node
 from nsqplatform.jobs.kinds.kind import Kind, Outcome, Parameters, Perform, Subject, outcome_of_results
+from nsqplatform.redis_errors import redis_failure
 
 SERVER_CONCURRENCY = 8
 """Maximum number of requests of one job to one node or registry at once."""
@@ -50,7 +51,7 @@ class ClusterKind(Kind):
                 except ClusterUnreachable as error:
                     return Outcome("failed", str(error), error.silent)
                 except RedisError as error:
-                    return Outcome("failed", f"Redis does not answer: {error}")
+                    return Outcome("failed", redis_failure(error))
 
             yield one
 

@@ -1,0 +1,56 @@
+"""Requests that the whole platform refuses: those for an unknown host name, and those that need a Redis that fails."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from django.core.exceptions import DisallowedHost
+from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, JsonResponse
+from django.http.request import split_domain_port
+from django.shortcuts import render
+from django.views.defaults import bad_request as django_bad_request
+from redis.exceptions import RedisError
+
+from nsqplatform.console.environment import ALLOWED_HOSTS
+from nsqplatform.redis_errors import redis_failure
+
+logger = logging.getLogger(__name__)
+
+
+class RedisFailures:
+    """Django middleware that answers 503 with the reason, where a view raises an error of Redis."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        return self.get_response(request)
+
+    def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
+        if not isinstance(exception, RedisError):
+            return None
+        message = redis_failure(exception)
+        logger.error("a request needs Redis", extra={"error": message, "path": request.path})
+        if wants_page(request):
+            return render(request, "console/no_redis.html", {"message": message}, status=503)
+        return JsonResponse({"message": message}, status=503)
+
+
+def bad_request(request: HttpRequest, exception: Exception, *args: Any, **kwargs: Any) -> HttpResponse:
+    """Django's handler of status 400. A request for a host name that is not allowed is told what to set."""
+    if not isinstance(exception, DisallowedHost):
+        return django_bad_request(request, exception, *args, **kwargs)
+    name = split_domain_port(request.META.get("HTTP_HOST", ""))[0]
+    if wants_page(request):
+        context = {"name": name, "variable": ALLOWED_HOSTS.name}
+        return render(request, "console/refused_host.html", context, status=400)
+    message = f"this platform does not answer to the host name {json.dumps(name)}: {ALLOWED_HOSTS.name} has to name it"
+    return HttpResponseBadRequest(json.dumps({"message": message}), content_type="application/json")
+
+
+def wants_page(request: HttpRequest) -> bool:
+    """Whether a browser opens a page, rather than the web app or a script calling an endpoint."""
+    return "text/html" in request.headers.get("Accept", "")
