@@ -46,7 +46,7 @@ PLATFORM_SOURCES := $(shell find platform nsqwire nsqcluster -name '*.py' -not -
 FRONTEND_SOURCES := $(shell find frontend/src frontend/public -type f -not -name schema.d.ts) \
 	$(wildcard frontend/*.html frontend/*.ts frontend/*.js frontend/tsconfig*.json)
 
-.PHONY: help setup run test check lint types types-core types-platform unit postgres coverage seconds frontend-test browser format bench pictures docs constraints wheels chromium clean
+.PHONY: help setup run test check lint types types-core types-platform unit postgres coverage seconds frontend-test browser format bench pictures docs man constraints wheels chromium clean
 .DELETE_ON_ERROR:
 
 help: ## what can be made
@@ -148,6 +148,9 @@ $(VENV)/bytecode-written: $(BYTECODE_SOURCES) | $(VENV)/installed
 wheels: setup ## a wheel and an sdist of each distribution, in build/distributions
 	$(BIN)/python distributions/build.py build/distributions
 
+man: setup ## the manual pages, in build/man/man1
+	$(BIN)/nsq man --directory build/man/man1
+
 constraints: | $(BIN)/python ## resolve constraints.txt anew from the pyproject.toml of each distribution
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --dry-run --ignore-installed \
 		--report $(VENV)/closure.json $(DISTRIBUTIONS:%=--editable distributions/%) --editable '.[dev]'
@@ -209,5 +212,5 @@ docs: $(VENV)/installed ## the tables of settings and figures in docs/
 	$(BIN)/python -m nsqdaemon.settings nsqplatform.nsqadmin.settings:AdminSettings docs/settings-nsqadmin.md
 
 clean: ## remove what was built; var/ stays
-	rm -rf $(VENV) build *.egg-info distributions/*/*.egg-info distributions/*/build frontend/dist frontend/node_modules tests/witnesses/node_modules frontend/openapi.json \
+	rm -rf $(VENV) build *.egg-info distributions/*/*.egg-info distributions/*/build distributions/*/man frontend/dist frontend/node_modules tests/witnesses/node_modules frontend/openapi.json \
 		frontend/src/api/schema.d.ts brokerd/kernel/_*.c brokerd/kernel/_*.so

@@ -5,6 +5,10 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nsqdaemon.settings import SettingsParser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -16,6 +20,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     from brokerd.process import main
 
     return main(argv)
+
+
+def parser() -> SettingsParser:
+    """The parser of ``nsq brokerd``, for its help."""
+    from brokerd.settings import DESCRIPTION, EXAMPLES, BrokerSettings
+    from nsqdaemon.settings import parser_of
+
+    return parser_of(BrokerSettings, prog="nsq brokerd", description=DESCRIPTION, examples=EXAMPLES)
 
 
 if __name__ == "__main__":

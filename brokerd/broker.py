@@ -68,9 +68,10 @@ class Broker:
         call_soon: Callable[[Callable[[], None]], object],
         call_at: CallAt,
         policies: Mapping[Patterns, Values] | None = None,
+        data_path: DataPath | None = None,
     ) -> None:
         """Lock the data path, import nsqd's files in it, and recover its state. ``policies`` are those of the settings'
-        file.
+        file, and ``data_path`` is the settings' if that is locked already.
 
         Raises DataPathLocked and OSError. With nothing changed, raises CorruptState if the state cannot be read,
         ImportFailed if nsqd's metadata cannot be read, and UnsupportedFormat if a file is of a newer release.
@@ -85,19 +86,19 @@ class Broker:
         self.clients: set[Client] = set()
         self.observers: list[Callable[[RegistrationChange], None]] = []
         self._next_client = 0
-        self._data_path = DataPath(settings.data_path or ".")
+        self._data_path = data_path or DataPath(settings.data_path or ".")
         retention = Retention.of(settings.retention, settings.retention_bytes)
         self.storage = Storage(self._data_path, retention, DiskReserve.of(settings.disk_reserve), self.topics)
         self.drain = Drain(self.storage, self.topics, now)
         self._directories = TopicDirectories(self._data_path.path / TOPICS)
         self._removal = Removal()
-        data_path = self._data_path.path
-        nsqd_import.check(data_path)
-        check_formats(data_path)
-        found = recover(data_path)
+        path = self._data_path.path
+        nsqd_import.check(path)
+        check_formats(path)
+        found = recover(path)
         state = found.state
-        import_interrupted = nsqd_import.is_interrupted(data_path)
-        nsqd_files = nsqd_import.stage(data_path, state)
+        import_interrupted = nsqd_import.is_interrupted(path)
+        nsqd_files = nsqd_import.stage(path, state)
         for warning in found.warnings:
             logger.warning("%s", warning)
         for directory in self._directories.reconcile(state, import_interrupted=import_interrupted):
@@ -119,7 +120,7 @@ class Broker:
         self._restore(state)
         self.storage.open_journal(
             Journal(
-                data_path,
+                path,
                 found,
                 self._snapshot,
                 self.storage.journal_failed,

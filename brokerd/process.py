@@ -20,7 +20,7 @@ import uvloop
 
 from brokerd import kernel
 from brokerd.broker import Broker
-from brokerd.data_path import DataPathLocked
+from brokerd.data_path import DataPath, DataPathLocked
 from brokerd.file_header import UnsupportedFormat
 from brokerd.journal.journal import NotCheckpointed
 from brokerd.journal.recovery import CorruptState
@@ -39,10 +39,11 @@ from brokerd.net.statsd import Statsd
 from brokerd.net.tcp import serve_tcp
 from brokerd.policies import Patterns, policies_in_file
 from brokerd.policy import InvalidPolicy, Values
-from brokerd.settings import BrokerSettings, InvalidSettings
+from brokerd.settings import DESCRIPTION, EXAMPLES, BrokerSettings, InvalidSettings
 from brokerd.syncer import Syncer
 from brokerd.timers import never_early
 from nsqdaemon import logs
+from nsqdaemon.command_line import USAGE
 from nsqdaemon.descriptors import allow_many_descriptors, occupy_standard_descriptors
 from nsqdaemon.http import HTTPServer, Limits
 from nsqdaemon.http.server import AnswerRequest
@@ -76,19 +77,30 @@ class Listeners(NamedTuple):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run until SIGINT or SIGTERM and return the exit status. Exits at once for ``--version``, ``-h`` and bad flags."""
+    """Run until SIGINT or SIGTERM and return the exit status. Exits at once for ``--version``, ``-h`` and bad flags.
+
+    With ``argv``, it is ``nsq brokerd``; without, it is nsqd, whose arguments are the process's.
+    """
     occupy_standard_descriptors()
     allow_many_descriptors()
+    is_subcommand = argv is not None
     settings = load(
         BrokerSettings,
-        prog="nsqd",
+        prog="nsq brokerd" if is_subcommand else "nsqd",
         argv=sys.argv[1:] if argv is None else argv,
         environ=os.environ,
         version_text=version_text("nsqd"),
+        description=DESCRIPTION if is_subcommand else None,
+        examples=EXAMPLES,
+        refuse_words=is_subcommand,
     )
     logs.configure(settings.log_level, settings.log_prefix, settings.log_format)
     try:
         settings.check()
+    except InvalidSettings as error:
+        log.critical("failed to instantiate nsqd - %s", error)
+        return USAGE if is_subcommand else 1
+    try:
         uvloop.run(serve(settings))
     except (DataPathLocked, DataPathFailed) as error:
         log.critical("failed to instantiate nsqd - %s", error)
@@ -123,13 +135,46 @@ async def serve(settings: BrokerSettings) -> None:
     log.info("ID: %d", settings.node_id)
     if not kernel.COMPILED:
         log.warning("the compiled kernel is not in use: messages cost about ten times the processor time")
+    # First what may fail before the data path is touched, so that a start that fails leaves no file behind.
+    try:
+        data_path = DataPath(settings.data_path or ".")
+    except OSError as error:
+        raise DataPathFailed(f"cannot use data-path: {error}") from error
+    try:
+        policies, tls, auth, listeners = _policies(settings), _tls(settings), _auth_servers(settings), _listen(settings)
+    except (InvalidSettings, ListenFailed):
+        data_path.close()
+        raise
+    try:
+        await _run(settings, data_path, policies, listeners, tls, auth, stop)
+    finally:
+        if auth is not None:
+            await auth.close()
+        for listener in listeners:
+            if listener is not None:
+                listener.remove()
+    log.info("NSQ: bye")
+
+
+async def _run(
+    settings: BrokerSettings,
+    data_path: DataPath,
+    policies: dict[Patterns, Values],
+    listeners: Listeners,
+    tls: NewTLS | None,
+    auth: AuthServers | None,
+    stop: asyncio.Event,
+) -> None:
+    """Recover the state from the data path, serve until ``stop``, and write a checkpoint. Raises as ``serve``."""
+    loop = asyncio.get_running_loop()
     try:
         broker = Broker(
             settings,
             now=loop.time,
             call_soon=loop.call_soon,
             call_at=never_early(loop.call_at),
-            policies=_policies(settings),
+            policies=policies,
+            data_path=data_path,
         )
     except OSError as error:
         raise DataPathFailed(f"cannot use data-path: {error}") from error
@@ -154,24 +199,16 @@ async def serve(settings: BrokerSettings) -> None:
     gc.enable()
     try:
         _check_dead_topics(broker)
-        tls, auth = _tls(settings), _auth_servers(settings)
-        listeners = _listen(settings)
-    except (InvalidSettings, ListenFailed):
+    except InvalidSettings:
         broker.close()
         raise
     try:
         await _serve_on(broker, listeners, tls, auth, stop)
         write_last_stats(broker, broker.data_path)
     finally:
-        if auth is not None:
-            await auth.close()
         with contextlib.suppress(OSError):  # it was logged when it failed
             await syncer.close()
         broker.close()
-        for listener in listeners:
-            if listener is not None:
-                listener.remove()
-    log.info("NSQ: bye")
 
 
 def _dump_and_exit() -> None:

@@ -22,6 +22,7 @@ from brokerd.log.inspection import LogReport, inspect_log
 from brokerd.settings import BrokerSettings
 from brokerd.topic_directories import EntryKind, TopicDirectories
 from brokerd.topic_log import id_head
+from nsqdaemon.command_line import CommandParser
 
 SOUND, DAMAGED, NOT_DONE = 0, 1, 2
 _REMEDIES = {
@@ -31,13 +32,12 @@ _REMEDIES = {
     errno.ENOSPC: "make room on the disk and try again",
 }
 
-EXAMPLES = """
-Examples:
-  nsq repair /var/lib/nsq              report contents and damage; changes nothing
-  nsq repair --rebuild /var/lib/nsq    rebuild indexes from the logs, and write a new checkpoint
-  nsq repair --set-aside /var/lib/nsq  move unusable files to /var/lib/nsq/set-aside/<time>/
-  nsq repair --set-aside --rebuild /var/lib/nsq
-
+EXAMPLES = (
+    ("nsq repair /var/lib/nsq", "report contents and damage; changes nothing"),
+    ("nsq repair --rebuild /var/lib/nsq", "rebuild indexes from the logs, and write a new checkpoint"),
+    ("nsq repair --set-aside /var/lib/nsq", "move unusable files to /var/lib/nsq/set-aside/<time>/"),
+)
+NOTES = """\
 No broker may be using the data path. Only files of topics that were already deleted are removed, by --rebuild.
 Exit status: 0 if the data path is undamaged, 1 if damage remains or changes in the journal are lost, 2 for a usage
 error, a directory that is not a data path or is in use, or a file that cannot be read or written.
@@ -195,18 +195,24 @@ class _Never:
         pass
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run the command; returns its exit status."""
-    parser = argparse.ArgumentParser(
+def parser() -> CommandParser:
+    """The parser of the command."""
+    made = CommandParser(
         prog="nsq repair",
         description="Report the contents and damage of a stopped broker's data path, and repair it on request.",
-        epilog=EXAMPLES,
+        epilog=NOTES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        examples=EXAMPLES,
     )
-    parser.add_argument("data_path", metavar="DATA_PATH", help="the broker's --data-path")
-    parser.add_argument("--rebuild", action="store_true", help="rebuild indexes from logs, and write a new checkpoint")
-    parser.add_argument("--set-aside", action="store_true", help="move unusable files to DATA_PATH/set-aside/")
-    options = parser.parse_args(argv)
+    made.add_argument("data_path", metavar="DATA_PATH", help="the broker's --data-path")
+    made.add_argument("--rebuild", action="store_true", help="rebuild indexes from logs, and write a new checkpoint")
+    made.add_argument("--set-aside", action="store_true", help="move unusable files to DATA_PATH/set-aside/")
+    return made
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; returns its exit status."""
+    options = parser().parse_args(argv)
     try:
         return repair(Path(options.data_path), rebuilds=options.rebuild, sets_aside=options.set_aside)
     except (DataPathLocked, NotADataPath, NotCheckpointed, UnsupportedFormat) as error:

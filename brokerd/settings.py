@@ -17,6 +17,13 @@ from nsqwire.addresses import parse_host_port
 from nsqwire.durations import parse_duration
 from nsqwire.units import Seconds
 
+DESCRIPTION: Final = "Run the broker, which stores and delivers messages: nsqd, with its flags and a few more."
+EXAMPLES: Final = (
+    ("nsq brokerd --data-path data", "keep the data in this folder; it must exist"),
+    ("nsq brokerd --data-path data --lookupd-tcp-address 127.0.0.1:4160", "and register with nsqlookupd"),
+    ("nsq brokerd --data-path data --retention 24h", "keep messages for a day, for rewind"),
+)
+
 _TRUE_WORDS: Final = ("true", "1", "t")
 
 

@@ -7,11 +7,14 @@ complete.
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
 from pathlib import Path
+
+from nsqcommand.manual import write_pages
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = {
@@ -22,6 +25,9 @@ FOLDERS = {
     "nsq-platform": ROOT / "distributions" / "platform",
     "nsq": ROOT,
 }
+
+WITH_MANUAL = ("nsq-common", "nsq-client", "nsq-daemons", "nsq-platform")
+"""Distributions with subcommands of ``nsq``, whose manual pages their wheels install."""
 
 
 def run_hook(hook: str, source: Path, into: Path) -> Path:
@@ -41,6 +47,9 @@ def build(name: str, into: Path) -> Path:
     index = ROOT / "frontend" / "dist" / "index.html"
     if name == "nsq-platform" and not index.is_file():
         raise FileNotFoundError(f"{index}: make setup builds the front end")
+    if name in WITH_MANUAL:
+        shutil.rmtree(FOLDERS[name] / "man", ignore_errors=True)
+        write_pages(FOLDERS[name] / "man", name)
     sdist = run_hook("build_sdist", FOLDERS[name], into)
     with tempfile.TemporaryDirectory() as scratch, tarfile.open(sdist) as archive:
         archive.extractall(scratch)

@@ -13,7 +13,7 @@ from nsqcluster.errors import Malformed
 from nsqcluster.posts import post_everywhere
 from nsqcluster.results import Result
 from nsqcluster.stats import Drain
-from nsqwire.units import WholeSeconds
+from nsqwire.units import Seconds
 
 NO_DRAIN: Final = "a Go node cannot drain"
 
@@ -23,7 +23,7 @@ class _Drained(Struct):
 
 
 async def drain(
-    cluster: Cluster, node: str, *, timeout_s: WholeSeconds | None = None, takes_publishes: bool | None = None
+    cluster: Cluster, node: str, *, timeout_s: Seconds | None = None, takes_publishes: bool | None = None
 ) -> list[Result]:
     """Drain the node with this id, or change the parameters of its drain. The detail of its result has the number of
     messages that are left.
@@ -33,7 +33,7 @@ async def drain(
     """
     params = {}
     if timeout_s is not None:
-        params["timeout"] = f"{timeout_s}s"
+        params["timeout"] = f"{round(timeout_s * 1e6)}us"
     if takes_publishes is not None:
         params["publishes"] = "true" if takes_publishes else "false"
     return await _post(cluster, node, "/drain", params)

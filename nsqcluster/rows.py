@@ -9,8 +9,17 @@ from typing import Literal
 from typing_extensions import TypedDict
 
 from nsqcluster.producers import Producer
-from nsqcluster.stats import ChannelStats, NodeStats, TopicStats
+from nsqcluster.stats import ChannelStats, Drain, NodeStats, TopicStats
 from nsqcluster.sums import client_count, over_nodes, over_topics
+
+
+class DrainRow(TypedDict):
+    """The drain of a node, as nsqcluster.stats.Drain."""
+
+    since: int
+    ends_within: float | None
+    takes_publishes: bool
+    messages: int
 
 
 class NodeRow(TypedDict):
@@ -33,6 +42,8 @@ class NodeRow(TypedDict):
     """Sum of its topics and their channels."""
     tombstones: list[str]
     """Topics that some registry has tombstoned on the node."""
+    drain: DrainRow | None
+    """None if the node does not drain."""
 
 
 class TopicNode(TypedDict):
@@ -122,6 +133,16 @@ def node_row(
         client_count=over_topics("client_count", stats) if stats else 0,
         depth=over_topics("depth", stats) if stats else 0,
         tombstones=sorted(tombstones),
+        drain=_drain_row(stats.drain) if stats and stats.drain else None,
+    )
+
+
+def _drain_row(drain: Drain) -> DrainRow:
+    return DrainRow(
+        since=drain.since,
+        ends_within=drain.ends_within,
+        takes_publishes=drain.takes_publishes,
+        messages=drain.messages,
     )
 
 

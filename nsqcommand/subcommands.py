@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import NamedTuple
+
+from nsqdaemon.command_line import CommandParser
 
 Main = Callable[[Sequence[str]], int]
 
@@ -13,6 +16,7 @@ Main = Callable[[Sequence[str]], int]
 DISTRIBUTIONS = {
     "aionsq": "nsq-client",
     "brokerd": "nsq-daemons",
+    "nsqcommand": "nsq-common",
     "nsqlookup": "nsq-daemons",
     "nsqplatform": "nsq-platform",
 }
@@ -20,7 +24,10 @@ DISTRIBUTIONS = {
 
 
 class Subcommand(NamedTuple):
-    """``target`` is ``module:function``. It is called with the arguments after the name; it returns the exit status."""
+    """``target`` is ``module:function``. It is called with the arguments after the name; it returns the exit status.
+
+    Its parser is the result of the function's own ``parser()`` if it has one, and otherwise of its module's.
+    """
 
     target: str
     help: str
@@ -45,6 +52,12 @@ class Subcommand(NamedTuple):
         module, _, function = self.target.partition(":")
         main: Main = getattr(import_module(module), function)
         return main
+
+    def parser(self) -> CommandParser:
+        """Import the module and return its parser, for help, completion and the man page."""
+        main = self.load()
+        make: Callable[[], CommandParser] = getattr(main, "parser", None) or sys.modules[main.__module__].parser
+        return make()
 
 
 GROUPS: dict[str, dict[str, Subcommand]] = {
@@ -84,15 +97,25 @@ GROUPS: dict[str, dict[str, Subcommand]] = {
             "aionsq.tools.policies:main", "list the policies of topics and channels; set, delete or mend them"
         ),
         "messages": Subcommand("aionsq.tools.messages:main", "cancel or defer published messages, by their ids"),
-        "nodes": Subcommand("aionsq.tools.nodes:main", "list a cluster's nodes; tombstone a topic on one"),
+        "nodes": Subcommand("aionsq.tools.nodes:main", "list a cluster's nodes; tombstone a topic on one; drain"),
         "repair": Subcommand("brokerd.repair:main", "report and repair damage in a stopped broker's data path"),
         "signin-link": Subcommand(
             "nsqplatform.console.nsq.signin_link:main", "print a one-time link that signs an account in"
+        ),
+        "manage": Subcommand(
+            "nsqplatform.console.nsq.manage:main",
+            "run one of Django's commands, such as create_token",
         ),
         "definitions": Subcommand(
             "nsqplatform.console.nsq.definitions:main",
             "export, review and apply topics, alert rules, schedules and people as one file",
         ),
+    },
+    "About the command": {
+        "completion": Subcommand(
+            "nsqcommand.completion:main", "print a script with which bash, zsh or fish completes this command"
+        ),
+        "man": Subcommand("nsqcommand.manual:main", "show the manual page of nsq or of a subcommand"),
     },
 }
 """The subcommands by their heading in ``nsq --help``."""

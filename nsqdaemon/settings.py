@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NoReturn, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from nsqdaemon import logs
+from nsqdaemon.command_line import USAGE, CommandParser
 from nsqdaemon.declaration import Declaration, shown_value, split_list, value_from_file, value_from_text, value_of_code
 from nsqdaemon.logs import LogLevel
 from nsqdaemon.variable import InvalidVariable
@@ -133,42 +134,69 @@ def variables(cls: type[Settings]) -> dict[str, str]:
 # --- the command line ---
 
 
-class _Parser(argparse.ArgumentParser):
-    """argparse for types, usage and errors; ``_go_words`` prepares its arguments."""
+class SettingsParser(CommandParser):
+    """argparse for types, usage and errors; ``_go_words`` prepares its arguments.
+
+    A program under NSQ's own name reports errors as NSQ's do: with the usage, and some with status 1.
+    """
+
+    @property
+    def is_subcommand(self) -> bool:
+        """Whether this is a subcommand of ``nsq``, rather than a program under NSQ's name."""
+        return self.prog.startswith("nsq ")
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}\n\n{self.format_usage()}")
-
-    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
-        if message and sys.stderr is not None:
-            sys.stderr.write(message)
-        raise SystemExit(status)
+        if self.is_subcommand:
+            super().error(message)
+        self.exit(USAGE, f"{self.prog}: {message}\n\n{self.format_usage()}")
 
 
-def _parser(cls: type[Settings], prog: str, description: str | None) -> _Parser:
-    parser = _Parser(
-        prog=prog, description=description, add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS
+def parser_of(
+    cls: type[Settings],
+    *,
+    prog: str,
+    description: str | None = None,
+    words: str = "",
+    examples: Sequence[tuple[str, str]] = (),
+) -> SettingsParser:
+    """The parser of a settings class, for its help; :func:`load` reads the settings.
+
+    ``words`` are the arguments that are not flags, for the usage. Of a subcommand of ``nsq``, the usage has no flags.
+    """
+    is_subcommand = prog.startswith("nsq ")
+    parser = SettingsParser(
+        prog=prog,
+        usage=" ".join(filter(None, (prog, words, "[options]"))) if is_subcommand else None,
+        description=description,
+        examples=examples if is_subcommand else (),
+        add_help=False,
+        argument_default=argparse.SUPPRESS,
     )
     for name, declaration in declarations(cls).items():
         parser.add_argument(
             f"--{declaration.flag_name}",
             dest=name,
-            type=_flag_reader(declaration),
+            type=_flag_reader(declaration, is_subcommand=is_subcommand),
             action="extend" if declaration.repeatable else "store",
             nargs="?" if declaration.takes_no_value else None,
             metavar=_metavar(declaration),
             help=argparse.SUPPRESS if declaration.hidden else _help(declaration),
         )
+        if declaration.choices or declaration.kind is LogLevel:
+            every = declaration.choices or [level.word for level in LogLevel]
+            parser.values[f"--{declaration.flag_name}"] = [choice for choice in every if choice]
+    if is_subcommand:
+        parser.add_argument("-h", "--help", action="store_true", help="Show this help and exit.")
     return parser
 
 
-def _flag_reader(declaration: Declaration) -> Callable[[str], Any]:
+def _flag_reader(declaration: Declaration, *, is_subcommand: bool) -> Callable[[str], Any]:
     def read(text: str) -> Any:
         try:
             if not declaration.repeatable:
                 return value_from_text(declaration, text)
             if declaration.kind is float:
-                return _numbers(declaration, text)
+                return _numbers(declaration, text, is_subcommand=is_subcommand)
             return [value_from_text(declaration, text)]
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
@@ -176,38 +204,50 @@ def _flag_reader(declaration: Declaration) -> Callable[[str], Any]:
     return read
 
 
-def _numbers(declaration: Declaration, text: str) -> list[float]:
-    """Split a list of numbers at commas, as nsqd does (it does not split its other lists). A part that is not a number
-    ends the process with nsqd's message and exit status 1."""
+def _numbers(declaration: Declaration, text: str, *, is_subcommand: bool) -> list[float]:
+    """Split a list of numbers at commas, as nsqd does (it does not split its other lists). Under nsqd's name, a part
+    that is not a number ends the process with its message and exit status 1."""
     values: list[float] = []
     for part in text.split(","):
         try:
             values.append(value_from_text(declaration, part.strip()))
         except ValueError:
+            if is_subcommand:
+                raise
             if sys.stderr is not None:
                 sys.stderr.write(f"{time.strftime('%Y/%m/%d %H:%M:%S')} Could not parse: {part}\n")
             raise SystemExit(1) from None
     return values
 
 
-def _go_words(parser: _Parser, cls: type[Settings], argv: Iterable[str], *, refuse_words: bool) -> list[str]:
+def _go_words(
+    parser: SettingsParser, cls: type[Settings], argv: Iterable[str], *, refuse_words: bool, taken: list[str] | None
+) -> list[str]:
     """Convert Go's flag syntax to plain ``--name=value`` words.
 
     ``-x`` is ``--x``. A boolean takes a value only after ``=``; any other flag takes the next word, even if that begins
     with a dash. The first word that is not a flag ends the flags. The rest is ignored, or with ``refuse_words`` is an
-    error with exit status 1.
+    error with exit status 1, of a subcommand of ``nsq`` 2. With ``taken``, words that are not flags are added to it;
+    flags may follow, until ``--``.
     """
     by_flag = {declaration.flag_name: declaration for declaration in declarations(cls).values()}
     words: list[str] = []
     rest = iter(argv)
     for word in rest:
         if not word.startswith("-") or word in ("-", "--"):
+            if taken is not None:
+                taken += [*rest] if word == "--" else [word]
+                continue
             stray = [*rest] if word == "--" else [word, *rest]
             if stray and refuse_words:
-                parser.exit(1, f"{parser.prog}: unknown arguments: [{' '.join(stray)}]\n")
+                status = USAGE if parser.is_subcommand else 1
+                parser.exit(status, f"{parser.prog}: unknown arguments: [{' '.join(stray)}]\n")
             break
         name, equals, value = word.removeprefix("-").removeprefix("-").partition("=")
         if name in ("h", "help"):
+            if parser.is_subcommand and sys.stdout is not None:
+                print(parser.format_help(), end="", flush=True)
+                parser.exit()
             parser.exit(0, parser.format_help())
         if not name or name.startswith("-"):
             parser.error(f"bad flag syntax: {word}")
@@ -258,17 +298,23 @@ def load(
     version_text: str,
     description: str | None = None,
     refuse_words: bool = False,
+    taken: list[str] | None = None,
+    words: str = "",
+    examples: Sequence[tuple[str, str]] = (),
 ) -> S:
     """Read the settings of a program.
 
-    ``description`` precedes the flags in the usage. Words that are not flags are ignored, as in nsqd. With
-    ``refuse_words`` they end the program with status 1, as in nsq_to_file.
+    ``description`` precedes the flags in the usage; ``words`` and ``examples`` are for :func:`parser_of`. Words that
+    are not flags are ignored, as in nsqd. With ``refuse_words`` they end the program with status 1, as in nsq_to_file.
+    With ``taken``, they are added to it, and flags may follow them.
 
     Exits 0 after ``-h`` (usage on stderr) and ``--version`` (``version_text`` on stdout); 2, with a message and the
-    usage on stderr, for an invalid flag or variable; 1, with a FATAL log line, for an invalid file.
+    usage on stderr, for an invalid flag or variable; 1, with a FATAL log line, for an invalid file. A subcommand of
+    ``nsq`` prints its help on stdout, and errors without the usage.
     """
-    parser = _parser(cls, prog, description)
-    given = vars(parser.parse_args(_go_words(parser, cls, argv, refuse_words=refuse_words)))
+    parser = parser_of(cls, prog=prog, description=description, words=words, examples=examples)
+    arguments = _go_words(parser, cls, argv, refuse_words=refuse_words, taken=taken)
+    given = vars(parser.parse_args(arguments))
     if given.get("version"):
         if sys.stdout is not None:
             print(version_text, flush=True)

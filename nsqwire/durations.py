@@ -21,8 +21,8 @@ _GO_MAX_NS: Final = 2**63 - 1
 def parse_duration(text: str) -> timedelta:
     """Read Go's notation: numbers with units, or ``0``, with an optional sign.
 
-    Fractions of a microsecond are dropped. Raises ValueError with a message for the user, also above 292 years, the
-    limit of Go's 64-bit nanoseconds.
+    Fractions of a microsecond are dropped, but a duration that is not zero stays so: zero often means no limit. Raises
+    ValueError with a message for the user, also above 292 years, the limit of Go's 64-bit nanoseconds.
     """
     sign = -1 if text.startswith("-") else 1
     rest = text[1:] if text[:1] in ("-", "+") else text
@@ -38,7 +38,8 @@ def parse_duration(text: str) -> timedelta:
         raise ValueError(f"{text!r} is not a duration such as 300ms, 2s or 1h30m")
     if total_ns > _GO_MAX_NS:
         raise ValueError(f"the duration {text!r} is too long")
-    return timedelta(microseconds=sign * (round(total_ns) // 1_000))
+    microseconds = round(total_ns) // 1_000
+    return timedelta(microseconds=sign * (microseconds or (total_ns > 0)))
 
 
 def nanoseconds(duration: timedelta) -> int:

@@ -274,8 +274,20 @@ def imported(file: Path) -> set[str]:
 def test_a_wheel_has_the_packages_of_its_distribution_and_nothing_else(name, wheel):
     """At the top level of site-packages are only this project's packages."""
     names = zipfile.ZipFile(wheel(name)).namelist()
-    assert {entry.partition("/")[0] for entry in names if ".dist-info/" not in entry} == PACKAGES[name]
+    packages = {entry.partition("/")[0] for entry in names if not re.match(r"[^/]+\.(dist-info|data)/", entry)}
+    assert packages == PACKAGES[name]
     assert {entry.rpartition("/")[2] for entry in names} >= ({"LICENSE", "METADATA"})
+
+
+def test_a_wheel_has_the_manual_pages_of_its_subcommands(wheel):
+    """Where man finds them if the environment's programs are on the PATH."""
+    for name, pages in (
+        ("nsq-common", {"nsq", "nsq-completion", "nsq-man"}),
+        ("nsq-daemons", {"nsq-brokerd", "nsq-lookup", "nsq-repair"}),
+    ):
+        names = zipfile.ZipFile(wheel(name)).namelist()
+        found = {Path(entry).stem for entry in names if ".data/data/share/man/man1/" in entry}
+        assert found == pages, name
 
 
 # --- the kernel

@@ -11,6 +11,7 @@ from aionsq.tools.flags import ToolFailed
 from aionsq.tools.tables import print_table
 from nsqcluster import Action, Survey, perform, rewind, survey
 from nsqcluster.rows import ChannelRow, stored_count, unfinished_count
+from nsqdaemon.command_line import USAGE, CommandParser
 
 PROG = "nsq channels"
 
@@ -25,10 +26,9 @@ VERBS = {
 }
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run the command; returns its exit status."""
-    options = command.parse(
-        argv,
+def parser() -> CommandParser:
+    """The parser of the command."""
+    return command.parser_of(
         prog=PROG,
         description="List the channels of a cluster's topics, and change them on every node that has them.",
         verbs=VERBS,
@@ -36,7 +36,17 @@ def main(argv: Sequence[str]) -> int:
         epilog="`list` takes topics; every other verb takes one topic and one or more of its channels.\n\n"
         "Exit status: 0 on success, 1 if a node or nsqlookupd failed (each is reported), 2 for an invalid\n"
         "command line.",
+        examples=[
+            ("nsq channels list orders", "the channels of one topic"),
+            ("nsq channels create orders audit billing", "two channels"),
+            ("nsq channels rewind orders billing --since 90m", "redeliver the last 90 minutes"),
+        ],
     )
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; returns its exit status."""
+    options = command.parse(argv, parser())
     try:
         topic, *rest = [command.checked_name("topic", name) for name in options.names[:1]] or [""]
         if options.verb == "list":
@@ -44,7 +54,7 @@ def main(argv: Sequence[str]) -> int:
             return command.run(PROG, show(options, list(dict.fromkeys(topics))))
         rest = [command.checked_name("channel", name) for name in options.names[1:]]
         if not topic or not rest:
-            raise ToolFailed(f"{options.verb} requires a topic and one or more channels", status=command.USAGE)
+            raise ToolFailed(f"{options.verb} requires a topic and one or more channels", status=USAGE)
     except ToolFailed as error:
         process.note(PROG, str(error))
         return error.status

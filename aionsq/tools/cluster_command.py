@@ -12,27 +12,32 @@ import sys
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from difflib import get_close_matches
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, TypeVar
 
 from aionsq.tools import process
-from aionsq.tools.flags import DEFAULT_LOOKUPD, ToolFailed, lookupds_of_environment, node_tls
+from aionsq.tools.flags import ToolFailed, lookupds_of_environment, node_tls
 from aionsq.tools.process import INTERRUPTED
 from aionsq.tools.tables import Cell
 from nsqcluster import Cluster, ClusterUnreachable, NotInCluster, Result, Survey, outcome_of
 from nsqcluster.addresses import base_url
 from nsqcluster.policies import Patterns, PolicyRefused
 from nsqcluster.survey import Failure
+from nsqdaemon.command_line import USAGE, CommandParser
 from nsqdaemon.descriptors import occupy_standard_descriptors
 from nsqdaemon.moments import past_ns
 from nsqdaemon.node_http import NodeTLSSettings
 from nsqdaemon.settings import declarations
+from nsqwire.durations import parse_duration
 from nsqwire.names import is_valid_name
+from nsqwire.units import Seconds
 
 T = TypeVar("T")
 
-USAGE: Final = 2
 DESTRUCTIVE: Final = ("empty", "delete", "tombstone")
+CONFIRMED: Final = (*DESTRUCTIVE, "drain", "mend")
+"""Verbs that ask for confirmation."""
 DONE: Final = {
     "pause": "paused",
     "unpause": "unpaused",
@@ -47,14 +52,6 @@ DONE: Final = {
     "mend": "mended",
 }
 NAME_RULE: Final = "a name has 1 to 64 characters of .a-zA-Z0-9_-, and may end in #ephemeral"
-
-
-class Parser(argparse.ArgumentParser):
-    """Reports an invalid command line in one line, without the usage, and exits with status 2."""
-
-    def error(self, message: str) -> NoReturn:
-        process.note(self.prog, message)
-        raise SystemExit(USAGE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,22 +72,33 @@ class Options:
     """For mend: the node whose policies the others get."""
     by: str = ""
     """For defer: the duration after which messages are delivered."""
+    timeout_s: Seconds | None = None
+    """For drain: the time after which the process ends; 0: when the node is empty; None: the node's own."""
+    takes_publishes: bool | None = None
+    """For drain: whether the node takes publishes; None: as it is set up."""
 
 
-def parse(
-    argv: Sequence[str], *, prog: str, description: str, verbs: Mapping[str, str], names: str, epilog: str
-) -> Options:
-    """Parse a command line; ``verbs`` maps each verb to its help. Exits with 0 after ``--help``, with 2 on an error."""
+def parser_of(
+    *,
+    prog: str,
+    description: str,
+    verbs: Mapping[str, str],
+    names: str,
+    epilog: str,
+    examples: Sequence[tuple[str, str]],
+) -> CommandParser:
+    """The parser of a command; ``verbs`` maps each verb to its help."""
     width = max(map(len, verbs))
     listed = "\n".join(f"  {verb:<{width}}  {help}" for verb, help in verbs.items())
-    parser = Parser(
+    parser = CommandParser(
         prog=prog,
         usage=f"{prog} [VERB] {names} [options]",
         description=f"{description}\n\nverbs:\n{listed}",
         epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        examples=examples,
     )
+    parser.verbs = verbs
     parser.add_argument("verb", nargs="?", default="list" if "list" in verbs else "", help=argparse.SUPPRESS)
     parser.add_argument("names", nargs="*", help=argparse.SUPPRESS)
     parser.add_argument(
@@ -98,7 +106,7 @@ def parse(
         action="append",
         metavar="HOST:PORT",
         help="nsqlookupd that lists the nodes; may be given several times (default: $NSQLOOKUPD_HTTP_ADDRESSES, or "
-        f"{DEFAULT_LOOKUPD})",
+        "127.0.0.1:4161)",
     )
     parser.add_argument(
         "--nsqd-http-address",
@@ -108,7 +116,7 @@ def parse(
         "(default: $NSQD_HTTP_ADDRESSES)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    if not set(DESTRUCTIVE).isdisjoint(verbs):
+    if not set(CONFIRMED).isdisjoint(verbs):
         parser.add_argument("--yes", "-y", action="store_true", help="do not ask for confirmation")
     if "rewind" in verbs:
         parser.add_argument(
@@ -126,6 +134,24 @@ def parse(
         )
     if "defer" in verbs:
         parser.add_argument("--by", metavar="DURATION", help="for defer: the delay from now on, as in 10m")
+    if "drain" in verbs:
+        parser.add_argument(
+            "--timeout",
+            metavar="DURATION",
+            help="for drain: the process ends after this time although messages are left, as in 10m; 0s: when the node "
+            "is empty (default: the node's --drain-timeout)",
+        )
+        parser.add_argument(
+            "--publishes",
+            choices=("take", "refuse"),
+            help="for drain: what the node does with publishes (default: the node's --drain-publishes)",
+        )
+    return parser
+
+
+def parse(argv: Sequence[str], parser: CommandParser) -> Options:
+    """Parse a command line. Exits with 0 after ``--help``, with 2 on an error."""
+    prog, verbs = parser.prog, parser.verbs
     given = parser.parse_intermixed_args(list(argv))
     if not given.verb:
         parser.error(f"a verb is required: {' or '.join(verbs)}")
@@ -146,16 +172,18 @@ def parse(
         channel=_channel(parser, given.verb, given.channel) if "mend" in verbs else None,
         source=_source(parser, given.verb, given.source) if "mend" in verbs else "",
         by=_by(parser, given.verb, given.by) if "defer" in verbs else "",
+        timeout_s=_timeout(parser, given.verb, given.timeout) if "drain" in verbs else None,
+        takes_publishes=_takes_publishes(parser, given.verb, given.publishes) if "drain" in verbs else None,
     )
 
 
-def _channel(parser: Parser, verb: str, channel: str | None) -> str | None:
+def _channel(parser: CommandParser, verb: str, channel: str | None) -> str | None:
     if verb == "list" and channel is not None:
         parser.error("--channel is for set, delete and mend, not for list")
     return channel
 
 
-def _source(parser: Parser, verb: str, source: str | None) -> str:
+def _source(parser: CommandParser, verb: str, source: str | None) -> str:
     if verb != "mend" and source is not None:
         parser.error(f"--from is for mend, not for {verb}")
     if verb == "mend" and source is None:
@@ -163,7 +191,7 @@ def _source(parser: Parser, verb: str, source: str | None) -> str:
     return source or ""
 
 
-def _by(parser: Parser, verb: str, by: str | None) -> str:
+def _by(parser: CommandParser, verb: str, by: str | None) -> str:
     if verb != "defer" and by is not None:
         parser.error(f"--by is for defer, not for {verb}")
     if verb == "defer" and by is None:
@@ -171,7 +199,27 @@ def _by(parser: Parser, verb: str, by: str | None) -> str:
     return by or ""
 
 
-def _since(parser: Parser, verb: str, since: str | None) -> str:
+def _timeout(parser: CommandParser, verb: str, text: str | None) -> Seconds | None:
+    if text is None:
+        return None
+    if verb != "drain":
+        parser.error(f"--timeout is for drain, not for {verb}")
+    try:
+        timeout = parse_duration(text)
+    except ValueError as error:
+        parser.error(f"--timeout: {error}")
+    if timeout < timedelta(0):
+        parser.error(f"--timeout: {text} is negative")
+    return timeout.total_seconds()
+
+
+def _takes_publishes(parser: CommandParser, verb: str, word: str | None) -> bool | None:
+    if word is not None and verb != "drain":
+        parser.error(f"--publishes is for drain, not for {verb}")
+    return None if word is None else word == "take"
+
+
+def _since(parser: CommandParser, verb: str, since: str | None) -> str:
     if verb != "rewind":
         if since is not None:
             parser.error(f"--since is for rewind, not for {verb}")
@@ -185,7 +233,7 @@ def _since(parser: Parser, verb: str, since: str | None) -> str:
     return since
 
 
-def _cluster(parser: Parser, given: argparse.Namespace) -> Cluster:
+def _cluster(parser: CommandParser, given: argparse.Namespace) -> Cluster:
     lookupd: Sequence[str] = given.lookupd_http_address or ()
     nsqd: Sequence[str] = given.nsqd_http_address or ()
     if not lookupd and not nsqd:

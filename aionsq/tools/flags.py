@@ -15,6 +15,7 @@ from aionsq.options import ConnectionOptions, ConsumerOptions, ProducerOptions
 from aionsq.options import with_texts as options_with_texts
 from nsqcluster.addresses import base_url
 from nsqcluster.tls import UnusableFile, tls_context
+from nsqdaemon.default_ports import default_ports
 from nsqdaemon.logs import LOG_FORMATS, LogLevel
 from nsqdaemon.node_http import HTTPTimeouts, NodeTLSSettings
 from nsqdaemon.settings import Settings, setting
@@ -22,8 +23,6 @@ from nsqwire.version import NSQ_VERSION, product_version
 
 O = TypeVar("O", bound=ConnectionOptions)  # noqa: E741
 
-DEFAULT_NSQD = "127.0.0.1:4150"
-DEFAULT_LOOKUPD = "127.0.0.1:4161"
 LOOKUPDS_VARIABLE = "NSQLOOKUPD_HTTP_ADDRESSES"
 PROGRESS = ("auto", "lines", "none")
 
@@ -34,6 +33,10 @@ class ToolFailed(Exception):
     def __init__(self, text: str, status: int = 1) -> None:
         super().__init__(text)
         self.status = status
+
+
+class WrongUsage(ToolFailed):
+    """The command line is invalid: status 2 of a subcommand of ``nsq``, and NSQ's own 1 of a program under its name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +80,7 @@ def check_timeouts(flags: HTTPTimeouts) -> None:
     try:
         flags.check_timeouts()
     except ValueError as error:
-        raise ToolFailed(str(error)) from None
+        raise WrongUsage(str(error)) from None
 
 
 def node_tls(flags: NodeTLSSettings) -> ssl.SSLContext:
@@ -85,7 +88,7 @@ def node_tls(flags: NodeTLSSettings) -> ssl.SSLContext:
     try:
         flags.check_tls()
     except ValueError as error:
-        raise ToolFailed(str(error)) from None
+        raise WrongUsage(str(error)) from None
     try:
         return tls_context(
             root_ca_file=flags.http_client_tls_root_ca_file,
@@ -125,25 +128,35 @@ def sources(flags: ConsumerFlags, *, local: bool) -> Sources:
     """
     nsqds, lookupds = flags.nsqd_tcp_address, flags.lookupd_http_address
     if nsqds and lookupds:
-        raise ToolFailed("use --nsqd-tcp-address or --lookupd-http-address not both")
+        raise WrongUsage("use --nsqd-tcp-address or --lookupd-http-address not both")
     if not nsqds and not lookupds:
         lookupds = lookupds_of_environment(local=local)
         if not lookupds:
-            raise ToolFailed("--nsqd-tcp-address or --lookupd-http-address required")
+            raise WrongUsage("--nsqd-tcp-address or --lookupd-http-address required")
     try:
         for address in nsqds:
             split_address(address)
         for address in lookupds:
             base_url(address)
     except ValueError as error:
-        raise ToolFailed(str(error)) from None
+        raise WrongUsage(str(error)) from None
     return Sources(nsqds, lookupds, node_tls(flags))
+
+
+def default_nsqd() -> str:
+    """The TCP address of the broker of ``nsq up`` on this machine. Raises InvalidVariable."""
+    return f"127.0.0.1:{default_ports().nsqd_tcp}"
+
+
+def default_lookupd() -> str:
+    """The HTTP address of the registry of ``nsq up`` on this machine. Raises InvalidVariable."""
+    return f"127.0.0.1:{default_ports().lookupd_http}"
 
 
 def lookupds_of_environment(*, local: bool) -> tuple[str, ...]:
     """Return the addresses in ``NSQLOOKUPD_HTTP_ADDRESSES``, else with ``local`` the registry's default address."""
     listed = [part.strip() for part in os.environ.get(LOOKUPDS_VARIABLE, "").split(",")]
-    return tuple(part for part in listed if part) or ((DEFAULT_LOOKUPD,) if local else ())
+    return tuple(part for part in listed if part) or ((default_lookupd(),) if local else ())
 
 
 def consumer_options(flags: ConsumerFlags, tool: str, defaults: ConsumerOptions | None = None) -> ConsumerOptions:

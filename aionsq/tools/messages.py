@@ -12,6 +12,7 @@ from aionsq.tools.cluster_command import Options
 from aionsq.tools.flags import ToolFailed
 from nsqcluster import ClusterUnreachable, NotInCluster
 from nsqcluster.recalls import Recalled, RecalledMessage, cancel_messages, defer_messages
+from nsqdaemon.command_line import USAGE, CommandParser
 from nsqwire.durations import parse_duration
 
 PROG = "nsq messages"
@@ -23,10 +24,9 @@ VERBS = {
 WANTED = {"cancel": "cancelled", "defer": "deferred"}
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run the command; returns its exit status."""
-    options = command.parse(
-        argv,
+def parser() -> CommandParser:
+    """The parser of the command."""
+    return command.parser_of(
         prog=PROG,
         description="Cancel or defer published messages, by the ids that `nsq pub --ids` prints.",
         verbs=VERBS,
@@ -34,11 +34,20 @@ def main(argv: Sequence[str]) -> int:
         epilog="Every node that has the topic is asked; the outcome in each channel is printed.\n\n"
         "Exit status: 0 if it was done in every channel, 1 if a consumer has had one of the messages already,\n"
         "if a message is on no node, or if a node or nsqlookupd failed, 2 for an invalid command line.",
+        examples=[
+            ("nsq messages cancel orders 0040000000000007", "deliver a message no more"),
+            ("nsq messages defer orders 0040000000000007 --by 10m", "ten minutes from now"),
+        ],
     )
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; returns its exit status."""
+    options = command.parse(argv, parser())
     try:
         topic, *ids = options.names or ("",)
         if not ids:
-            raise ToolFailed(f"{options.verb} requires a topic and one or more ids", status=command.USAGE)
+            raise ToolFailed(f"{options.verb} requires a topic and one or more ids", status=USAGE)
         command.checked_name("topic", topic)
         delay = checked_delay(options.by)
     except ToolFailed as error:
@@ -52,9 +61,9 @@ def checked_delay(text: str) -> timedelta:
     try:
         delay = parse_duration(text or "0s")
     except ValueError as error:
-        raise ToolFailed(f"--by: {error}", status=command.USAGE) from None
+        raise ToolFailed(f"--by: {error}", status=USAGE) from None
     if delay < timedelta(0):
-        raise ToolFailed(f"--by: {text} is negative", status=command.USAGE)
+        raise ToolFailed(f"--by: {text} is negative", status=USAGE)
     return delay
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from difflib import get_close_matches
+from typing import Any
 
 from aionsq.tools import cluster_command as command
 from aionsq.tools import process
 from aionsq.tools.cluster_command import ActionResult, Options
 from aionsq.tools.flags import ToolFailed
 from aionsq.tools.tables import Cell, print_table
-from nsqcluster import Survey, cancel_drain, drain, survey, tombstone
-from nsqcluster.rows import NodeRow
+from nsqcluster import Result, Survey, cancel_drain, drain, survey, tombstone
+from nsqcluster.rows import DrainRow, NodeRow
+from nsqdaemon.command_line import USAGE, CommandParser
+from nsqwire.durations import format_duration
 
 PROG = "nsq nodes"
 
@@ -25,10 +29,9 @@ VERBS = {
 }
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run the command; returns its exit status."""
-    options = command.parse(
-        argv,
+def parser() -> CommandParser:
+    """The parser of the command."""
+    return command.parser_of(
         prog=PROG,
         description="List a cluster's nodes, remove topics from one of them, and drain nodes.",
         verbs=VERBS,
@@ -38,7 +41,17 @@ def main(argv: Sequence[str]) -> int:
         "left nsqlookupd: `list` shows it with --nsqd-http-address.\n\n"
         "Exit status: 0 on success, 1 if a node or nsqlookupd failed (each is reported), 2 for an invalid\n"
         "command line.",
+        examples=[
+            ("nsq nodes", "versions, clients and depths, and errors of nodes that are down"),
+            ("nsq nodes tombstone 127.0.0.1:4151 orders", "hide a node from the topic's consumers"),
+            ("nsq nodes drain 127.0.0.1:4151 --timeout 10m", "let a node run empty, and end"),
+        ],
     )
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; returns its exit status."""
+    options = command.parse(argv, parser())
     if options.verb == "list":
         return command.run(PROG, show(options))
     if options.verb in ("drain", "undrain"):
@@ -46,11 +59,11 @@ def main(argv: Sequence[str]) -> int:
     try:
         topics = list(dict.fromkeys(command.checked_name("topic", name) for name in options.names[1:]))
         if not topics:
-            raise ToolFailed("tombstone requires a node and one or more topics", status=command.USAGE)
+            raise ToolFailed("tombstone requires a node and one or more topics", status=USAGE)
         if not options.cluster.lookupd:
             raise ToolFailed(
                 "nsqlookupd stores tombstones: --lookupd-http-address is required (nsq topics delete works without)",
-                status=command.USAGE,
+                status=USAGE,
             )
     except ToolFailed as error:
         process.note(PROG, str(error))
@@ -102,13 +115,24 @@ def up_for(row: NodeRow) -> str:
 
 
 def state(row: NodeRow) -> Cell:
-    """``OK`` or the node's error, and the topics for which it is tombstoned."""
+    """``OK``, ``draining`` or the node's error, and the topics for which it is tombstoned."""
     if row["error"] is not None:
         return Cell(f"down: {row['error']}", "red")
+    if row["drain"] is not None:
+        return Cell(draining(row["drain"]), "yellow")
     hidden = f"tombstoned for {', '.join(row['tombstones'])}" if row["tombstones"] else ""
     if row["health"] != "OK":
         return Cell("; ".join(filter(None, (row["health"], hidden))), "red")
     return Cell(f"OK; {hidden}", "yellow") if hidden else Cell("OK")
+
+
+def draining(state: DrainRow) -> str:
+    """Such as ``draining: 12 messages left, ends within 9m54s``."""
+    ends = ""
+    if state["ends_within"] is not None:
+        ends = f", ends within {format_duration(round(state['ends_within']) * 1_000_000_000)}"
+    publishes = ", takes publishes" if state["takes_publishes"] else ""
+    return f"draining: {command.count(state['messages'], 'message')} left{ends}{publishes}"
 
 
 def drain_nodes(options: Options) -> int:
@@ -116,18 +140,56 @@ def drain_nodes(options: Options) -> int:
     nodes = list(dict.fromkeys(options.names))
     if not nodes:
         process.note(PROG, f"{options.verb} requires one or more nodes")
-        return command.USAGE
+        return USAGE
     if options.verb == "drain":
-        command.confirm(options, [f"drain node {node}: its process ends when no message is left" for node in nodes])
+        found = command.run(PROG, drainable(options, nodes))
+        command.confirm(options, [end_of(node, options, found) for node in nodes])
     return command.run(PROG, act_on_nodes(options, nodes))
+
+
+async def drainable(options: Options, nodes: Sequence[str]) -> Survey:
+    """Survey the cluster. Raises ToolFailed for a node that is not in it and does not answer.
+
+    A node that drains is in no registry, so it is asked itself.
+    """
+    found = await survey(options.cluster, channels=False)
+    if unknown := [node for node in nodes if node not in found.nodes]:
+        asked = await survey(replace(options.cluster, lookupd=(), nsqd=unknown), channels=False)
+        for node in unknown:
+            if node not in asked.nodes or asked.nodes[node].error is not None:
+                raise ToolFailed(no_such_node(node, found))
+        found.nodes.update(asked.nodes)
+    return found
+
+
+def end_of(node: str, options: Options, found: Survey) -> str:
+    """Describe what the drain does, as the end of a sentence that begins with "This will"."""
+    stats = found.nodes[node]
+    messages = sum(topic.depth + sum(channel.stored_count for channel in topic.channels) for topic in stats.topics)
+    if options.timeout_s is None:
+        limit = "or after its --drain-timeout"
+    else:
+        limit = f"or after {options.timeout_s:g} s" if options.timeout_s else "however long that takes"
+    left = "" if stats.error is not None else f", with {command.count(messages, 'message')}"
+    return f"drain node {node}{left}: its process ends when no message is left, {limit}"
+
+
+def no_such_node(node: str, found: Survey) -> str:
+    """Return the error for an unknown node, with the nodes that there are."""
+    near = get_close_matches(node, found.nodes, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"the nodes are: {', '.join(sorted(found.nodes)) or 'none'}"
+    return f"no such node: {node}; {hint}"
 
 
 async def act_on_nodes(options: Options, nodes: Sequence[str]) -> int:
     """Drain the nodes, or cancel it, and print the results. Returns the exit status."""
-    do = drain if options.verb == "drain" else cancel_drain
-    return command.report(
-        options, [await command.carry_out({"node": node}, do(options.cluster, node)) for node in nodes]
-    )
+
+    def do(node: str) -> Coroutine[Any, Any, list[Result]]:
+        if options.verb == "undrain":
+            return cancel_drain(options.cluster, node)
+        return drain(options.cluster, node, timeout_s=options.timeout_s, takes_publishes=options.takes_publishes)
+
+    return command.report(options, [await command.carry_out({"node": node}, do(node)) for node in nodes])
 
 
 async def checked_survey(options: Options, node: str, topics: Sequence[str]) -> Survey:
@@ -136,9 +198,7 @@ async def checked_survey(options: Options, node: str, topics: Sequence[str]) -> 
     if found.failures and node not in found.nodes:
         return found
     if node not in found.nodes:
-        near = get_close_matches(node, found.nodes, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"the nodes are: {', '.join(sorted(found.nodes)) or 'none'}"
-        raise ToolFailed(f"no such node: {node}; {hint}")
+        raise ToolFailed(no_such_node(node, found))
     reported = {topic.topic_name for topic in found.nodes[node].topics}
     described = found.nodes[node].producer
     listed = set(described.topics if described else ())

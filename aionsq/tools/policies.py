@@ -28,6 +28,7 @@ from nsqcluster.policies import (
     text_of,
     value_of,
 )
+from nsqdaemon.command_line import USAGE, CommandParser
 
 PROG = "nsq policies"
 
@@ -40,10 +41,9 @@ VERBS = {
 }
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run the command; returns its exit status."""
-    options = command.parse(
-        argv,
+def parser() -> CommandParser:
+    """The parser of the command."""
+    return command.parser_of(
         prog=PROG,
         description="List the policies of a cluster's nodes, and change them on every node. A policy sets what the\n"
         "channels that match its patterns (* and ?) do, such as after how many failed deliveries a message dies.",
@@ -53,7 +53,17 @@ def main(argv: Sequence[str]) -> int:
         "stand for all of them. The nodes check keys and values. Go's nsqd has no policies, and is reported.\n\n"
         "Exit status: 0 on success, 1 if a node or nsqlookupd failed (each is reported), if the nodes refuse a\n"
         "policy or none has policies, 2 for an invalid command line.",
+        examples=[
+            ("nsq policies", "policies, their values, and how nodes differ"),
+            ("nsq policies set 'orders.*' max_attempts=5", "on every node"),
+            ("nsq policies mend --from 127.0.0.1:4151", "give all nodes the policies of one"),
+        ],
     )
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; returns its exit status."""
+    options = command.parse(argv, parser())
     try:
         return run_verb(options)
     except ToolFailed as error:
@@ -69,16 +79,16 @@ def run_verb(options: Options) -> int:
     patterns = Patterns(topic, options.channel or "*")
     if options.verb == "set":
         if not topic or not rest:
-            raise ToolFailed("set requires a pattern of topics and one or more KEY=VALUE", status=command.USAGE)
+            raise ToolFailed("set requires a pattern of topics and one or more KEY=VALUE", status=USAGE)
         return command.run(
             PROG, report_change(options, patterns, set_policy(options.cluster, patterns, values_of(rest)))
         )
     if rest:
-        raise ToolFailed(f"{options.verb} takes one pattern of topics, not also {rest[0]!r}", status=command.USAGE)
+        raise ToolFailed(f"{options.verb} takes one pattern of topics, not also {rest[0]!r}", status=USAGE)
     if options.verb == "mend":
         return mend_nodes(options, patterns if topic else None)
     if not topic:
-        raise ToolFailed("delete requires a pattern of topics", status=command.USAGE)
+        raise ToolFailed("delete requires a pattern of topics", status=USAGE)
     found = command.run(PROG, checked_policies(options))
     command.confirm(options, [loss(found, patterns)])
     return command.run(PROG, report_change(options, patterns, delete_policy(options.cluster, patterns)))
@@ -89,15 +99,15 @@ def values_of(words: Sequence[str]) -> Values:
     if len(words) == 1 and words[0].startswith("{"):
         values = value_of(words[0])
         if not isinstance(values, dict):
-            raise ToolFailed(f"{words[0]!r} is not JSON", status=command.USAGE)
+            raise ToolFailed(f"{words[0]!r} is not JSON", status=USAGE)
         return values
     values = {}
     for word in words:
         key, separator, text = word.partition("=")
         if not key or not separator:
-            raise ToolFailed(f"{word!r} is not KEY=VALUE", status=command.USAGE)
+            raise ToolFailed(f"{word!r} is not KEY=VALUE", status=USAGE)
         if key in values:
-            raise ToolFailed(f"{key} is given twice", status=command.USAGE)
+            raise ToolFailed(f"{key} is given twice", status=USAGE)
         values[key] = value_of(text)
     return values
 
@@ -185,7 +195,7 @@ def described(patterns: Patterns) -> dict[str, str]:
 def mend_nodes(options: Options, only: Patterns | None) -> int:
     """Make the policies of all nodes, or one, those of one node, after a confirmation. Returns the exit status."""
     if only is None and options.channel is not None:
-        raise ToolFailed("--channel requires a pattern of topics", status=command.USAGE)
+        raise ToolFailed("--channel requires a pattern of topics", status=USAGE)
     found = command.run(PROG, checked_policies(options))
     try:
         plans = mendings(found, options.source, only)

@@ -11,10 +11,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Generic, TypeVar
 
 from aionsq.connection import reason_of
-from aionsq.tools.flags import ToolFailed, ToolFlags
+from aionsq.tools.flags import ToolFailed, ToolFlags, WrongUsage
 from nsqdaemon import logs
+from nsqdaemon.command_line import USAGE
 from nsqdaemon.descriptors import allow_many_descriptors, occupy_standard_descriptors
-from nsqdaemon.settings import load
+from nsqdaemon.settings import SettingsParser, load, parser_of
 from nsqdaemon.streams import escape_unencodable_output
 from nsqwire.errors import NSQError
 from nsqwire.version import NSQ_VERSION
@@ -50,20 +51,43 @@ class Tool(Generic[F]):
     """
 
     def __init__(
-        self, name: str, subcommand: str, flags: type[F], work: Callable[[F, Run], Awaitable[int]], summary: str
+        self,
+        name: str,
+        subcommand: str,
+        flags: type[F],
+        work: Callable[[F, Run], Awaitable[int]],
+        summary: str,
+        *,
+        examples: Sequence[tuple[str, str]],
+        words: str = "",
+        with_words: Callable[[F, Sequence[str]], F] | None = None,
     ) -> None:
-        """``summary`` is the description in ``--help``."""
+        """``summary`` is the description in ``--help``, and ``examples`` are its last part.
+
+        With ``with_words``, the subcommand takes arguments that are not flags: ``words`` describes them, and
+        ``with_words`` returns the flags that they stand for.
+        """
         self.name = name
         self.flags = flags
         self._subcommand = f"nsq {subcommand}"
         self._work = work
         self._summary = summary
+        self._examples = examples
+        self._words = words
+        self._with_words = with_words
+
+    def parser(self) -> SettingsParser:
+        """The parser of the subcommand, for its help."""
+        return parser_of(
+            self.flags, prog=self._subcommand, description=self._summary, words=self._words, examples=self._examples
+        )
 
     def __call__(self, argv: Sequence[str] | None = None) -> int:
         occupy_standard_descriptors()
         allow_many_descriptors()
         escape_unencodable_output()
         prog = self.name if argv is None else self._subcommand
+        taken: list[str] | None = [] if self._with_words and argv is not None else None
         flags = load(
             self.flags,
             prog=prog,
@@ -72,7 +96,12 @@ class Tool(Generic[F]):
             version_text=f"{self.name} v{NSQ_VERSION}",
             description=self._summary,
             refuse_words=True,
+            taken=taken,
+            words=self._words,
+            examples=self._examples,
         )
+        if self._with_words and taken:
+            flags = self._with_words(flags, taken)
         logs.configure(flags.log_level, flags.log_prefix.replace("<TOOL>", self.name), flags.log_format)
         logging.getLogger("httpx").setLevel(logging.WARNING)  # httpx logs a line per request
         return self._run(flags, prog, is_subcommand=argv is not None)
@@ -113,6 +142,8 @@ def run_reporting_errors(prog: str, work: Coroutine[Any, Any, int]) -> int:
     except OSError as error:
         _discard_output()
         text, status = reason_of(error), 1
+    except WrongUsage as error:
+        text, status = str(error), USAGE if prog.startswith("nsq ") else error.status
     except ToolFailed as error:
         text, status = str(error), error.status
     except NSQError as error:

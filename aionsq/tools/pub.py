@@ -1,7 +1,8 @@
 """``nsq pub``: publish the records of standard input, or messages given on the command line.
 
-NSQ's to_nsq, with its flags and ``--message``, ``--defer`` and ``--batch-size``. Differences: the last record needs no
-delimiter; records are sent in batches, several at a time; and the number of messages stored is printed at the end.
+NSQ's to_nsq, with its flags and ``--message``, ``--defer`` and ``--batch-size``. ``nsq pub`` takes topic and messages
+as arguments too. Differences: the last record needs no delimiter; records are sent in batches, several at a time; and
+the number of messages stored is printed at the end.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Final
 
 from aionsq.producer import Producer
 from aionsq.publish import Ids
-from aionsq.tools.flags import DEFAULT_NSQD, ProgressFlags, ToolFailed, producer_options
+from aionsq.tools.flags import ProgressFlags, ToolFailed, WrongUsage, default_nsqd, producer_options
 from aionsq.tools.names import check_names
 from aionsq.tools.process import INTERRUPTED, Run, Tool
 from aionsq.tools.progress import progress
@@ -40,7 +41,7 @@ class PubFlags(ProgressFlags):
 
     topic: str = setting("", "Topic to publish to.")
     nsqd_tcp_address: tuple[str, ...] = setting(
-        (), f"nsqd to publish to, host:port; each of several receives every record (nsq pub: default {DEFAULT_NSQD})."
+        (), "nsqd to publish to, host:port; each of several receives every record (nsq pub: default 127.0.0.1:4150)."
     )
     delimiter: str = setting("\n", "Byte that separates records.", shown="newline")
     message: tuple[str, ...] = setting((), "Message to publish instead of standard input; may be given several times.")
@@ -119,14 +120,14 @@ class Publisher:
 async def pub(flags: PubFlags, run: Run) -> int:
     """Publish until the input ends or the tool is stopped. Raises ToolFailed."""
     if not flags.topic:
-        raise ToolFailed("--topic required")
+        raise WrongUsage("a topic is required" if run.is_subcommand else "--topic required")
     check_names("topic", flags.topic)
     delimiter = os.fsencode(flags.delimiter)
     if len(delimiter) != 1:
-        raise ToolFailed("--delimiter must be a single byte")
-    addresses = flags.nsqd_tcp_address or ((DEFAULT_NSQD,) if run.is_subcommand else ())
+        raise WrongUsage("--delimiter must be a single byte")
+    addresses = flags.nsqd_tcp_address or ((default_nsqd(),) if run.is_subcommand else ())
     if not addresses:
-        raise ToolFailed("--nsqd-tcp-address required")
+        raise WrongUsage("--nsqd-tcp-address required")
     headers = headers_of(flags.header)
     options = producer_options(flags.producer_opt, NAME)
     if headers:
@@ -134,7 +135,7 @@ async def pub(flags: PubFlags, run: Run) -> int:
     if flags.ids:
         options = replace(options, publish_ids=True)
     if flags.defer > options.max_req_timeout:
-        raise ToolFailed(f"--defer is more than {options.max_req_timeout}; see --producer-opt max_req_timeout")
+        raise WrongUsage(f"--defer is more than {options.max_req_timeout}; see --producer-opt max_req_timeout")
     if flags.rate:
         run.note(f"Throttling messages rate to max:{flags.rate}/second")
     async with AsyncExitStack() as stack:
@@ -259,4 +260,27 @@ def _set(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-main = Tool(NAME, "pub", PubFlags, pub, "Publish the records of standard input, or messages given as flags.")
+def with_words(flags: PubFlags, words: Sequence[str]) -> PubFlags:
+    """Take the topic, unless ``--topic`` names it, and messages from the arguments that are not flags."""
+    topic, messages = flags.topic, list(words)
+    if not topic and messages:
+        topic = messages.pop(0)
+    return replace(flags, topic=topic, message=(*flags.message, *messages))
+
+
+main = Tool(
+    NAME,
+    "pub",
+    PubFlags,
+    pub,
+    "Publish the records of standard input, or messages given as arguments.",
+    words="[TOPIC [MESSAGE ...]]",
+    with_words=with_words,
+    examples=[
+        ("nsq pub orders hello", "publish one message"),
+        ("nsq pub orders '{\"id\":1}' '{\"id\":2}' --defer 10m", "two, to be delivered in ten minutes"),
+        ("nsq pub orders < messages.txt", "a message for each line"),
+        ("nsq pub orders --ids hello", "print the message's id, for nsq messages"),
+        ("nsq pub orders -- --hello", "a message that begins with a dash"),
+    ],
+)

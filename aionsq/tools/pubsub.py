@@ -18,7 +18,7 @@ from aionsq.consumer import Consumer
 from aionsq.errors import ConnectFailed
 from aionsq.message import Message
 from aionsq.options import ConsumerOptions
-from aionsq.tools.flags import ConsumerFlags, Sources, ToolFailed, consumer_options, sources
+from aionsq.tools.flags import ConsumerFlags, Sources, ToolFailed, WrongUsage, consumer_options, sources
 from aionsq.tools.process import Run, Tool
 from aionsq.tools.progress import progress
 from nsqdaemon.http import HTTPError, HTTPServer, Request, Response, Stream, refusal, text_response
@@ -207,7 +207,7 @@ class PubSub:
 async def pubsub(flags: PubSubFlags, run: Run) -> int:
     """Serve until stopped. Raises ToolFailed."""
     if flags.max_in_flight <= 0:
-        raise ToolFailed("--max-in-flight must be > 0")
+        raise WrongUsage("--max-in-flight must be > 0")
     server = PubSub(sources(flags, local=run.is_subcommand), consumer_options(flags, NAME))
     try:
         listener = listen_tcp(flags.http_address)
@@ -224,4 +224,14 @@ async def pubsub(flags: PubSubFlags, run: Run) -> int:
     return 0
 
 
-main = Tool(NAME, "pubsub", PubSubFlags, pubsub, "Stream the messages of channels to HTTP clients, one per line.")
+main = Tool(
+    NAME,
+    "pubsub",
+    PubSubFlags,
+    pubsub,
+    "Stream the messages of channels to HTTP clients, one per line.",
+    examples=[
+        ("nsq pubsub", "serve on port 8080"),
+        ("nsq pubsub --http-address 127.0.0.1:9000", "on another port, of this machine only"),
+    ],
+)

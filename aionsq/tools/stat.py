@@ -18,6 +18,7 @@ from aionsq.tools.flags import (
     LOOKUPDS_VARIABLE,
     ToolFailed,
     ToolFlags,
+    WrongUsage,
     check_timeouts,
     lookupds_of_environment,
     node_tls,
@@ -102,7 +103,7 @@ async def stat(flags: StatFlags, run: Run) -> int:
     if not flags.nsqd_http_address and not lookupds:
         lookupds = lookupds_of_environment(local=run.is_subcommand)
         if not lookupds:
-            raise ToolFailed("--nsqd-http-address or --lookupd-http-address required")
+            raise WrongUsage("--nsqd-http-address or --lookupd-http-address required")
     async with Client(
         tls=node_tls(flags),
         timeout_s=flags.http_client_request_timeout.total_seconds(),
@@ -139,23 +140,23 @@ async def _stopped_within(run: Run, interval: timedelta) -> bool:
 
 def _check(flags: StatFlags) -> None:
     if not flags.topic or not flags.channel:
-        raise ToolFailed("--topic and --channel are required")
+        raise WrongUsage("--topic and --channel are required")
     check_names("topic", flags.topic)
     check_names("channel", flags.channel)
     if flags.interval <= timedelta(0):
-        raise ToolFailed("--interval should be positive")
+        raise WrongUsage("--interval should be positive")
     check_timeouts(flags)
     if flags.count <= 0:
-        raise ToolFailed("--count should be positive")
+        raise WrongUsage("--count should be positive")
     if flags.nsqd_http_address and flags.lookupd_http_address:
-        raise ToolFailed("use --nsqd-http-address or --lookupd-http-address not both")
+        raise WrongUsage("use --nsqd-http-address or --lookupd-http-address not both")
     for address in (*flags.nsqd_http_address, *flags.lookupd_http_address):
         if address.startswith("http"):
-            raise ToolFailed(f"address should not contain scheme: {address}")
+            raise WrongUsage(f"address should not contain scheme: {address}")
         try:
             base_url(address)
         except ValueError as error:
-            raise ToolFailed(str(error)) from None
+            raise WrongUsage(str(error)) from None
 
 
 class Watch:
@@ -209,4 +210,14 @@ def _line(error: RequestFailed) -> str:
     return f"{error.url.partition('?')[0]}: {detail_of(error)}"
 
 
-main = Tool(NAME, "stat", StatFlags, stat, "Print a channel's rates and depths over all nodes, one line per interval.")
+main = Tool(
+    NAME,
+    "stat",
+    StatFlags,
+    stat,
+    "Print a channel's rates and depths over all nodes, one line per interval.",
+    examples=[
+        ("nsq stat --topic orders --channel billing", "every two seconds"),
+        ("nsq stat --topic orders --channel billing --count 1", "once"),
+    ],
+)

@@ -20,7 +20,7 @@ from functools import partial
 
 from aionsq.message import Message
 from aionsq.tools.backlog import Backlog
-from aionsq.tools.flags import ConsumerFlags, Sources, ToolFailed, consumer_options, sources
+from aionsq.tools.flags import ConsumerFlags, Sources, ToolFailed, WrongUsage, consumer_options, sources
 from aionsq.tools.names import check_names
 from aionsq.tools.peek import ready_messages
 from aionsq.tools.process import Run, Tool
@@ -110,7 +110,7 @@ class Printer:
 async def tail(flags: TailFlags, run: Run) -> int:
     """Print until stopped or the limit is reached. Raises ToolFailed."""
     if not flags.topic:
-        raise ToolFailed("--topic required")
+        raise WrongUsage("--topic required")
     check_names("topic", *flags.topic)
     check_names("channel", flags.channel)
     where = sources(flags, local=run.is_subcommand)
@@ -159,4 +159,15 @@ async def peek(flags: TailFlags, where: Sources, run: Run) -> int:
     return 0
 
 
-main = Tool(NAME, "tail", TailFlags, tail, "Print the messages of topics as they arrive.")
+main = Tool(
+    NAME,
+    "tail",
+    TailFlags,
+    tail,
+    "Print the messages of topics as they arrive.",
+    examples=[
+        ("nsq tail --topic orders", "print new messages until Ctrl-C"),
+        ("nsq tail --topic orders --n 10", "print ten, and end"),
+        ("nsq tail --peek --topic orders --channel billing", "print what waits in a channel, and leave it there"),
+    ],
+)

@@ -28,7 +28,7 @@ from aionsq.tools.archive_file import InUse
 from aionsq.tools.archiver import Archiver
 from aionsq.tools.backlog import Backlog
 from aionsq.tools.file_names import DEFAULT_DATETIME, DEFAULT_FORMAT, FileNames
-from aionsq.tools.flags import ConsumerFlags, Sources, ToolFailed, check_timeouts, consumer_options, sources
+from aionsq.tools.flags import ConsumerFlags, Sources, ToolFailed, WrongUsage, check_timeouts, consumer_options, sources
 from aionsq.tools.names import check_names
 from aionsq.tools.process import Run, Tool
 from aionsq.tools.progress import progress
@@ -98,7 +98,7 @@ async def to_file(flags: ToFileFlags, run: Run) -> int:
         await stack.enter_async_context(progress(flags.progress, lambda: archivers.archived, backlog.depth))
         fixed = _matching(flags, dict.fromkeys(flags.topic))
         if flags.topic and not fixed:
-            raise ToolFailed("no --topic matches --topic-pattern")
+            raise WrongUsage("no --topic matches --topic-pattern")
         discovering = asyncio.create_task(_discover(flags, where, archivers)) if not fixed else None
         try:
             for topic in fixed:
@@ -245,26 +245,26 @@ def _rules(flags: ToFileFlags) -> ArchiveRules:
 def _checked(flags: ToFileFlags, run: Run) -> Sources:
     """Check the flags as nsq_to_file does, in its order, and return the addresses. Raises ToolFailed."""
     if not flags.channel:
-        raise ToolFailed("--channel is required")
+        raise WrongUsage("--channel is required")
     check_names("topic", *flags.topic)
     check_names("channel", flags.channel)
     check_timeouts(flags)
     where = sources(flags, local=run.is_subcommand)
     if not 1 <= flags.gzip_level <= 9:
-        raise ToolFailed(f"invalid --gzip-level value ({flags.gzip_level}), should be 1-9")
+        raise WrongUsage(f"invalid --gzip-level value ({flags.gzip_level}), should be 1-9")
     if not flags.topic and not flags.topic_pattern:
-        raise ToolFailed("--topic or --topic-pattern required")
+        raise WrongUsage("--topic or --topic-pattern required")
     if not flags.topic and not where.lookupd_http_addresses:
-        raise ToolFailed("--lookupd-http-address must be specified when no --topic specified")
+        raise WrongUsage("--lookupd-http-address must be specified when no --topic specified")
     for flag, duration in (("--sync-interval", flags.sync_interval), ("--topic-refresh", flags.topic_refresh)):
         if duration <= timedelta(0):
-            raise ToolFailed(f"{flag} should be positive")
+            raise WrongUsage(f"{flag} should be positive")
     try:
         re2.compile(flags.topic_pattern, _QUIET)
     except re2.error as error:
-        raise ToolFailed(f"--topic-pattern {flags.topic_pattern}: {_words(error)}") from None
+        raise WrongUsage(f"--topic-pattern {flags.topic_pattern}: {_words(error)}") from None
     except UnicodeEncodeError:
-        raise ToolFailed(f"--topic-pattern {flags.topic_pattern!r}: is not UTF-8") from None
+        raise WrongUsage(f"--topic-pattern {flags.topic_pattern!r}: is not UTF-8") from None
     return where
 
 
@@ -273,4 +273,14 @@ def _words(error: Exception) -> str:
     return reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
 
 
-main = Tool(NAME, "to-file", ToFileFlags, to_file, "Archive topics in files, one line per message.")
+main = Tool(
+    NAME,
+    "to-file",
+    ToFileFlags,
+    to_file,
+    "Archive topics in files, one line per message.",
+    examples=[
+        ("nsq to-file --topic orders --output-dir archive", "a file an hour"),
+        ("nsq to-file --topic orders --output-dir archive --gzip", "compressed"),
+    ],
+)

@@ -23,7 +23,7 @@ from yarl import URL
 from aionsq.connection import reason_of
 from aionsq.message import Message
 from aionsq.tools.delivery import DeliveryFlags, consume, delivery_options, mode_setting, warn_of_few
-from aionsq.tools.flags import ToolFailed, check_timeouts, sources
+from aionsq.tools.flags import WrongUsage, check_timeouts, sources
 from aionsq.tools.hostpool import pool_of
 from aionsq.tools.process import Run, Tool
 from aionsq.tools.timings import AddressTimings
@@ -128,7 +128,7 @@ def _with_own(headers: dict[str, str], texts: Sequence[str]) -> dict[str, str]:
             or not value.isprintable()
             or set(name) & set(' \t"(),/;<=>?@[]{}')
         ):
-            raise ToolFailed(f"--header value format should be 'Name: value', not {text!r}")
+            raise WrongUsage(f"--header value format should be 'Name: value', not {text!r}")
         headers = {known: old for known, old in headers.items() if known.lower() != name.lower()}
         headers[name] = value
     return headers
@@ -140,9 +140,9 @@ def _url_maker(address: str, *, is_template: bool) -> Callable[[bytes], URL]:
     try:
         url = URL(address, encoded=True)
     except ValueError as error:
-        raise ToolFailed(f"{flag} {address}: {error}") from None
+        raise WrongUsage(f"{flag} {address}: {error}") from None
     if url.scheme not in ("http", "https") or not url.host:
-        raise ToolFailed(f"{flag} {address}: not the URL of an HTTP server")
+        raise WrongUsage(f"{flag} {address}: not the URL of an HTTP server")
     if not is_template:
         return lambda body: url
     # In a printf string, a percent sign is written as %%.
@@ -231,27 +231,27 @@ class Deliveries:
 def check(flags: ToHTTPFlags) -> None:
     """Raise ToolFailed for missing or conflicting flags."""
     if not flags.topic or not flags.channel:
-        raise ToolFailed("--topic and --channel are required")
+        raise WrongUsage("--topic and --channel are required")
     if flags.content_type != CONTENT_TYPE:
         if not flags.post:
-            raise ToolFailed("--content-type only used with --post")
+            raise WrongUsage("--content-type only used with --post")
         if not flags.content_type:
-            raise ToolFailed("--content-type requires a value when used")
+            raise WrongUsage("--content-type requires a value when used")
         if not flags.content_type.isprintable():
-            raise ToolFailed(f"--content-type {flags.content_type!r}: not the value of a header")
+            raise WrongUsage(f"--content-type {flags.content_type!r}: not the value of a header")
 
 
 def check_addresses(flags: ToHTTPFlags) -> None:
     """Raise ToolFailed for missing addresses, GET addresses without exactly one ``%s``, and a fraction or timeout
     out of range."""
     if not flags.get and not flags.post:
-        raise ToolFailed("--get or --post required")
+        raise WrongUsage("--get or --post required")
     if flags.get and flags.post:
-        raise ToolFailed("use --get or --post not both")
+        raise WrongUsage("use --get or --post not both")
     if any(address.count(PLACEHOLDER) != 1 for address in flags.get):
-        raise ToolFailed("invalid GET address - must be a printf string")
+        raise WrongUsage("invalid GET address - must be a printf string")
     if not 0.0 <= flags.sample <= 1.0:
-        raise ToolFailed("ERROR: --sample must be between 0.0 and 1.0")
+        raise WrongUsage("ERROR: --sample must be between 0.0 and 1.0")
     check_timeouts(flags)
 
 
@@ -274,4 +274,14 @@ async def to_http(flags: ToHTTPFlags, run: Run) -> int:
     return 0
 
 
-main = Tool(NAME, "to-http", ToHTTPFlags, to_http, "Send each message of a channel to an HTTP server.")
+main = Tool(
+    NAME,
+    "to-http",
+    ToHTTPFlags,
+    to_http,
+    "Send each message of a channel to an HTTP server.",
+    examples=[
+        ("nsq to-http --topic orders --post http://127.0.0.1:8000/orders", "as the body of a POST"),
+        ("nsq to-http --topic hits --get 'http://127.0.0.1:8000/hit?path=%s'", "in the URL of a GET"),
+    ],
+)

@@ -22,7 +22,7 @@ from aionsq.options import ProducerOptions
 from aionsq.producer import Producer
 from aionsq.publish import Ids
 from aionsq.tools.delivery import DeliveryFlags, consume, delivery_options, mode_setting, warn_of_few
-from aionsq.tools.flags import Sources, ToolFailed, producer_options, sources
+from aionsq.tools.flags import Sources, ToolFailed, WrongUsage, producer_options, sources
 from aionsq.tools.hostpool import pool_of
 from aionsq.tools.json_filter import FieldMissing, JSONFilter, NotJSON
 from aionsq.tools.process import Run, Tool
@@ -70,7 +70,7 @@ class Destinations:
         try:
             self._producers = {address: Producer(address, options) for address in addresses}
         except ValueError as error:
-            raise ToolFailed(f"--destination-nsqd-tcp-address: {error}") from None
+            raise WrongUsage(f"--destination-nsqd-tcp-address: {error}") from None
         self._pool = pool_of(flags.mode, addresses, random.random)
         self._timings = timings
         self._connecting: list[asyncio.Task[None]] = []
@@ -189,16 +189,16 @@ _DONE_WITH: Final = {"pass": "passing on", "drop": "dropping"}
 async def to_nsq(flags: ToNSQFlags, run: Run) -> int:
     """Publish until stopped. Raises ToolFailed."""
     if not flags.topic or not flags.channel:
-        raise ToolFailed("--topic and --channel are required")
+        raise WrongUsage("--topic and --channel are required")
     if not all(map(is_valid_name, flags.topic)):
-        raise ToolFailed("--topic is invalid")
+        raise WrongUsage("--topic is invalid")
     if flags.destination_topic and not is_valid_name(flags.destination_topic):
-        raise ToolFailed("--destination-topic is invalid")
+        raise WrongUsage("--destination-topic is invalid")
     if not is_valid_name(flags.channel):
-        raise ToolFailed("--channel is invalid")
+        raise WrongUsage("--channel is invalid")
     where = sources(flags, local=run.is_subcommand)
     if not flags.destination_nsqd_tcp_address:
-        raise ToolFailed("--destination-nsqd-tcp-address required")
+        raise WrongUsage("--destination-nsqd-tcp-address required")
     topics = list(dict.fromkeys(flags.topic))
     _refuse_loops(flags, where, topics)
     options = delivery_options(flags, NAME)
@@ -224,4 +224,16 @@ def _refuse_loops(flags: ToNSQFlags, where: Sources, topics: Sequence[str]) -> N
                 raise ToolFailed(f"topic {topic} of {address} would be published to itself; use --destination-topic")
 
 
-main = Tool(NAME, "to-nsq", ToNSQFlags, to_nsq, "Publish each message of topics to other nsqds.")
+main = Tool(
+    NAME,
+    "to-nsq",
+    ToNSQFlags,
+    to_nsq,
+    "Publish each message of topics to other nsqds.",
+    examples=[
+        (
+            "nsq to-nsq --topic orders --channel copy --destination-nsqd-tcp-address 10.0.0.7:4150",
+            "to the topic of the same name",
+        ),
+    ],
+)

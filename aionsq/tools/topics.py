@@ -13,6 +13,7 @@ from aionsq.tools.flags import ToolFailed
 from aionsq.tools.tables import print_table
 from nsqcluster import Action, Survey, perform, survey
 from nsqcluster.rows import TopicRow, stored_count
+from nsqdaemon.command_line import USAGE, CommandParser
 
 PROG = "nsq topics"
 
@@ -26,23 +27,32 @@ VERBS = {
 }
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run the command; returns its exit status."""
-    options = command.parse(
-        argv,
+def parser() -> CommandParser:
+    """The parser of the command."""
+    return command.parser_of(
         prog=PROG,
         description="List a cluster's topics, and change them on every node that has them.",
         verbs=VERBS,
         names="[TOPIC ...]",
         epilog="Exit status: 0 on success, 1 if a node or nsqlookupd failed (each is reported), 2 for an invalid "
         "command line.",
+        examples=[
+            ("nsq topics", "every topic's depths and counters, and its nodes"),
+            ("nsq topics pause orders", "on every node that has it"),
+            ("nsq topics delete orders --yes", "without asking for confirmation"),
+        ],
     )
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; returns its exit status."""
+    options = command.parse(argv, parser())
     try:
         names = list(dict.fromkeys(command.checked_name("topic", name) for name in options.names))
         if options.verb == "list":
             return command.run(PROG, show(options, names))
         if not names:
-            raise ToolFailed(f"{options.verb} requires one or more topics", status=command.USAGE)
+            raise ToolFailed(f"{options.verb} requires one or more topics", status=USAGE)
     except ToolFailed as error:
         process.note(PROG, str(error))
         return error.status

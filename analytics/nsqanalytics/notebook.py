@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -81,9 +82,8 @@ def _session() -> SparkSession:
 
     if (running := SparkSession.getActiveSession()) is not None:
         return running
-    # The context is never exited: the session and the folder of its Java stay until the interpreter ends.
-    _kept.append(context := spark_session("nsq notebook"))
-    return context.__enter__()
-
-
-_kept: list[object] = []
+    # The session and the folder of its Java stay until the interpreter is about to end.
+    context = spark_session("nsq notebook")
+    session = context.__enter__()
+    atexit.register(context.__exit__, None, None, None)
+    return session

@@ -20,11 +20,11 @@ from nsqdaemon.http import HTTPServer
 from nsqdaemon.http.server import AnswerRequest
 from nsqdaemon.listener import Listener, ListenFailed, listen_tcp
 from nsqdaemon.otlp import OTLPUnusable, check_endpoint
-from nsqdaemon.settings import load
+from nsqdaemon.settings import SettingsParser, load, parser_of
 from nsqlookup.http import Clock, make_router
 from nsqlookup.registry import Registry
 from nsqlookup.scheduler import Scheduler
-from nsqlookup.settings import LookupSettings
+from nsqlookup.settings import DESCRIPTION, EXAMPLES, LookupSettings
 from nsqlookup.tcp import LookupServer
 from nsqwire.version import NSQ_VERSION, product_version, version_text
 
@@ -39,12 +39,23 @@ _NO_FULL_COLLECTION: Final = 1 << 30
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run until SIGINT or SIGTERM. Exits with status 1 if an address cannot be bound, and 2 for an invalid flag."""
+    """Run until SIGINT or SIGTERM. Exits with status 1 if an address cannot be bound, and 2 for an invalid flag.
+
+    With ``argv``, it is ``nsq lookup``; without, it is nsqlookupd, whose arguments are the process's.
+    """
     occupy_standard_descriptors()
     allow_many_descriptors()
     arguments = sys.argv[1:] if argv is None else argv
+    is_subcommand = argv is not None
     settings = load(
-        LookupSettings, prog=PROGRAM, argv=arguments, environ=os.environ, version_text=version_text(PROGRAM)
+        LookupSettings,
+        prog="nsq lookup" if is_subcommand else PROGRAM,
+        argv=arguments,
+        environ=os.environ,
+        version_text=version_text(PROGRAM),
+        description=DESCRIPTION if is_subcommand else None,
+        examples=EXAMPLES,
+        refuse_words=is_subcommand,
     )
     logs.configure(settings.log_level, settings.log_prefix, settings.log_format)
     try:
@@ -57,6 +68,11 @@ def main(argv: list[str] | None = None) -> None:
     except ListenFailed as error:
         log.critical("failed to instantiate %s - %s", PROGRAM, error)
         raise SystemExit(1) from None
+
+
+def parser() -> SettingsParser:
+    """The parser of ``nsq lookup``, for its help."""
+    return parser_of(LookupSettings, prog="nsq lookup", description=DESCRIPTION, examples=EXAMPLES)
 
 
 async def serve(settings: LookupSettings) -> None:

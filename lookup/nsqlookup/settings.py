@@ -3,9 +3,16 @@
 import socket
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Final
 
 from nsqdaemon.logs import LOG_FORMATS, LogLevel
 from nsqdaemon.settings import Settings, setting
+
+DESCRIPTION: Final = "Run the registry, which knows the brokers of each topic: nsqlookupd, with its flags."
+EXAMPLES: Final = (
+    ("nsq lookup", "listen on 4160 for brokers, on 4161 for HTTP"),
+    ("nsq lookup --tcp-address 127.0.0.1:4160 --http-address 127.0.0.1:4161", "for this machine only"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)

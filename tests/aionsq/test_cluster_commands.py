@@ -256,6 +256,37 @@ async def test_a_node_is_drained_and_takes_messages_again(fleet: Fleet) -> None:
     assert (nobody.status, nobody.errors) == (2, "nsq nodes: drain requires one or more nodes\n")
 
 
+async def test_a_drain_of_an_unknown_node_is_refused_before_the_question(fleet: Fleet) -> None:
+    """With the nodes that there are; nothing is drained, also if another node was named correctly."""
+    node = fleet.nodes[0]
+    unknown = await fleet.nsq("nodes", "drain", node, "127.0.0.1:1", "--yes")
+    assert (unknown.status, unknown.output) == (1, "")
+    assert unknown.errors.startswith("nsq nodes: no such node: 127.0.0.1:1; ")
+    listed = (await fleet.nsq("nodes", "--json")).document["nodes"]
+    assert [(row["id"], row["drain"]) for row in listed] == [(each, None) for each in fleet.nodes]
+
+
+async def test_a_drain_has_a_deadline_and_may_take_publishes(fleet: Fleet) -> None:
+    """As named in the question; the list shows the node as draining, with the same in JSON."""
+    node = fleet.nodes[0]
+    flags = ("--timeout", "30m", "--publishes", "take")
+    asked = await fleet.nsq("nodes", "drain", node, *flags)
+    assert asked.status == 2
+    assert "its process ends when no message is left, or after 1800 s" in asked.errors
+    assert (await fleet.nsq("nodes", "drain", node, *flags, "--yes")).status == 0
+    only = f"--nsqd-http-address={node}"
+    (row,) = (await fleet.nsq("nodes", only, "--json", lookupd=False)).document["nodes"]
+    assert row["drain"]["takes_publishes"] is True
+    assert 0 < row["drain"]["ends_within"] <= 1800
+    shown = (await fleet.nsq("nodes", only, lookupd=False)).output
+    assert re.search(rf"draining: {row['drain']['messages']:,} messages left, ends within \S+, takes publishes", shown)
+    assert "NOK" not in shown
+    changed = await fleet.nsq("nodes", "drain", node, "--timeout", "0s", "--publishes", "refuse", "--yes")
+    assert changed.status == 0, changed.errors  # a node that drains is in no registry, and answers itself
+    (row,) = (await fleet.nsq("nodes", only, "--json", lookupd=False)).document["nodes"]
+    assert (row["drain"]["ends_within"], row["drain"]["takes_publishes"]) == (None, False)
+
+
 async def test_messages_are_called_off_and_deferred_wherever_they_are(fleet: Fleet) -> None:
     """Nobody has to know the node; what became of each is printed, and what no node has is an error."""
     other = fleet.brokers[1]

@@ -71,6 +71,13 @@ def test_at_the_deadline_the_messages_stay_on_the_disk(broker: Any) -> None:
     publish(broker, b"c")
 
 
+def test_a_deadline_below_a_microsecond_is_one(broker: Any) -> None:
+    """Of all durations, only zero means no deadline."""
+    publish(broker, b"a")
+    drain(broker, timeout="1ns")
+    assert broker.wait_for_exit() == 0
+
+
 def test_a_drained_node_leaves_the_registries_and_comes_back_when_it_is_cancelled(
     start_broker: Start, connect: Connect
 ) -> None:

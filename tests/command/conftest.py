@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bench.ports import free_ports
+from bench.ports import free_port, free_ports
 from tests.harness.process import ROOT, Process
 from tests.harness.waiting import DEADLINE_S
 
@@ -90,6 +90,29 @@ def up(tmp_path: Path) -> Iterator[Callable[..., Up]]:
     def start(*words: str, home: Path = tmp_path, ports: list[int] | None = None, **env: str) -> Up:
         started.append(Up(home, *words, ports=ports, **env))
         return started[-1]
+
+    yield start
+    for each in started:
+        each.clean_up()
+
+
+@pytest.fixture
+def up_from_base(tmp_path: Path) -> Iterator[Callable[..., tuple[Run, int]]]:
+    """Starts ``nsq up --port-base N`` with more options, for a base whose ports are free; returns it with the base."""
+    started: list[Run] = []
+
+    def start(*words: str) -> tuple[Run, int]:
+        for _ in range(20):
+            base = free_port()  # the others may be in use: then up ends, and says so
+            started.append(Run("up", "--port-base", str(base), *words, env=environment(tmp_path)))
+            try:
+                started[-1].wait_for_log("^Ctrl-C stops everything")
+            except AssertionError:
+                if " is in use by " not in started[-1].output:
+                    raise
+                continue
+            return started[-1], base
+        raise AssertionError("no free ports in 20 attempts")
 
     yield start
     for each in started:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import shutil
@@ -175,6 +176,17 @@ def test_the_same_port_asked_for_twice_is_named(up):
     platform = up("--http-address", "127.0.0.1:4999", "--nsqd-tcp-address", "127.0.0.1:4999")
     assert platform.wait_for_exit() == 1
     assert "port 4999 is given twice, by --nsqd-tcp-address and --http-address" in platform.output
+
+
+def test_all_ports_follow_one_base(nsq, up_from_base):
+    """They are shown; in the environment, the same base leads every tool, the doctor and the sign-in link to them."""
+    platform, base = up_from_base("--without", "redis,collector,web,worker,dispatcher,beat")
+    assert f"Publish to nsqd at 127.0.0.1:{base} (HTTP 127.0.0.1:{base + 1})." in platform.log
+    assert f"Consume with nsqlookupd at 127.0.0.1:{base + 11}." in platform.log
+    assert f"For nsq's tools in other terminals: export NSQ_PORT_BASE={base}" in platform.log
+    assert nsq("pub", "t", "hello", NSQ_PORT_BASE=str(base)).stderr == "nsq pub: 1 message stored in t\n"
+    listed = json.loads(nsq("nodes", "--json", NSQ_PORT_BASE=str(base)).stdout)["nodes"]
+    assert [node["id"] for node in listed] == [f"127.0.0.1:{base + 1}"]
 
 
 def test_a_second_up_on_the_same_folder_is_refused(up):

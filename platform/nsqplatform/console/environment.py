@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from nsqanalytics.master import FORMS, is_master
+from nsqdaemon.default_ports import default_ports
 from nsqdaemon.otlp import OTLPUnusable, check_endpoint
 from nsqdaemon.variable import InvalidVariable
 from nsqplatform.accounts.oidc.provider import ROLES, IdentityProvider, role_mapping, scopes
@@ -21,8 +22,6 @@ from nsqplatform.console.checkout import FRONTEND, default_home
 from nsqplatform.console.mail import MailServer, mail_server
 from nsqplatform.console.private_folder import make_private
 from nsqplatform.console.variable import Variable
-
-DEFAULT_LOOKUP = "127.0.0.1:4161"
 
 _ADDRESSES = "a list of host:port, separated by commas"
 _DAYS = "a number of days from 2 to 10000"
@@ -160,7 +159,8 @@ class Environment:
         """
         home = HOME.read({HOME.name: str(default_home(environ))}, default_home(environ))
         nsqd = NSQD_HTTP_ADDRESSES.read(environ, ())
-        no_registry = () if nsqd or NSQLOOKUPD_HTTP_ADDRESSES.name in environ else (DEFAULT_LOOKUP,)
+        has_nodes = nsqd or NSQLOOKUPD_HTTP_ADDRESSES.name in environ
+        no_registry = () if has_nodes else (f"127.0.0.1:{default_ports(environ).lookupd_http}",)
         redis_url = REDIS_URL.read(environ, f"unix://{home / 'redis.sock'}")
         return cls(
             home=home,

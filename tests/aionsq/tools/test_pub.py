@@ -35,6 +35,27 @@ async def test_pub_reads_a_file_and_takes_messages_from_the_command_line(broker,
         assert (await tool.end()).err == "nsq pub: 3 messages stored in t\n"
 
 
+async def test_pub_takes_topic_and_messages_as_arguments(broker, start_tool):
+    """Flags may precede and follow them, ``--`` ends the flags; without a message, standard input is read."""
+    flag = f"--nsqd-tcp-address={broker.tcp_address}"
+    tool = await start_tool("pub", "t", "one", flag, "two words", "--", "--three")
+    assert (await tool.end()).err == "nsq pub: 3 messages stored in t\n"
+    tool = await start_tool("pub", flag, "t")
+    assert (await tool.end(b"four\nfive\n")).err == "nsq pub: 2 messages stored in t\n"
+    tool = await start_tool("pub", flag, "--topic=t", "--message=six", "seven")
+    assert (await tool.end()).err == "nsq pub: 2 messages stored in t\n"
+    tail = await start_tool("tail", "--topic=t", "--channel=c", "-n=7", "--nsqd-tcp-address", broker.tcp_address)
+    printed = sorted((await tail.end()).out.splitlines())
+    assert printed == sorted([b"one", b"two words", b"--three", b"four", b"five", b"six", b"seven"])
+
+
+async def test_to_nsq_takes_flags_only(broker, start_tool):
+    """As NSQ's."""
+    tool = await start_tool("to_nsq", "t", "one", f"--nsqd-tcp-address={broker.tcp_address}")
+    ended = await tool.end()
+    assert (ended.status, ended.err.startswith("to_nsq: unknown arguments: [t one ")) == (1, True)
+
+
 async def test_pub_publishes_typed_lines_at_once(broker, start_tool):
     """Each line is published at once; Ctrl-C prints the number of stored messages, without a traceback."""
     tool = await start_tool("pub", "--topic", "t", "--nsqd-tcp-address", broker.tcp_address)

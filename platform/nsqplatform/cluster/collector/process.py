@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import gc
@@ -41,7 +40,6 @@ from nsqplatform.cluster.snapshots.latency import LatencyWindow
 from nsqplatform.cluster.snapshots.rows import Clients
 from nsqplatform.cluster.snapshots.snapshot import EMPTY, EVERYTHING, Snapshot
 from nsqplatform.clusters import current
-from nsqplatform.clusters.declaration import DEFAULT
 from nsqwire.units import Seconds
 
 logger = logging.getLogger(__name__)
@@ -278,17 +276,12 @@ async def collect_until_signalled() -> None:
     logger.info("stopped")
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run the collector until SIGINT or SIGTERM. Django must be set up. Returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="nsq collector",
-        description="Poll every broker of a cluster once a second, for all browsers and the archive.",
-    )
-    parser.add_argument("--cluster", default=DEFAULT, metavar="NAME", help="a cluster of NSQ_CLUSTERS (%(default)s)")
-    try:
-        current.set_for_process(parser.parse_args(argv).cluster)
-    except current.NoSuchCluster as error:
-        parser.error(str(error))
+def run(cluster: str) -> int:
+    """Run the collector of a cluster until SIGINT or SIGTERM. Django must be set up. Returns the exit status.
+
+    Raises NoSuchCluster.
+    """
+    current.set_for_process(cluster)
     # A poll creates and frees a hundred thousand objects without cycles. Automatic collections would add a third to its
     # cost, so cycles are collected between polls, and objects from the start are excluded.
     gc.freeze()

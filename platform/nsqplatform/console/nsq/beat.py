@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 
+from nsqdaemon.command_line import CommandParser
+from nsqplatform.console.nsq.options import add_home, use_home
 from nsqplatform.console.nsq.prepare import load_django
 from nsqplatform.console.nsq.readiness import write_pid_file
 
 
-def main(argv: Sequence[str]) -> int:
-    argparse.ArgumentParser(prog="nsq beat", description="Check regularly which scheduled reports are due.").parse_args(
-        argv
+def parser() -> CommandParser:
+    made = CommandParser(
+        prog="nsq beat",
+        description="Check regularly which scheduled reports are due.",
+        examples=[("nsq beat --home /srv/nsq", "with the data in this folder")],
     )
+    add_home(made)
+    return made
+
+
+def main(argv: Sequence[str]) -> int:
+    use_home(parser().parse_args(argv))
     load_django()
     from celery.signals import beat_init
 

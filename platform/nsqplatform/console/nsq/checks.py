@@ -18,10 +18,12 @@ from urllib.parse import urlsplit
 
 import psutil
 
+from nsqdaemon.default_ports import default_ports
 from nsqplatform.console.checkout import CHECKOUT, FRONTEND, default_home
-from nsqplatform.console.nsq.ports import bind_error, holder, parse_address
+from nsqplatform.console.nsq.home import running
+from nsqplatform.console.nsq.ports import bind_error, describe_process, holder_pid
 from nsqplatform.console.nsq.redis import NoRedis, redis_executable
-from nsqplatform.console.nsq.up import ADDRESSES
+from nsqplatform.console.nsq.up import default_addresses
 
 State = Literal["ok", "note", "missing"]
 
@@ -168,19 +170,36 @@ def open_files() -> Finding:
     return Finding("open files", "ok", f"at most {soft} per process")
 
 
+def platform() -> Finding:
+    found = running(default_home())
+    if found is None:
+        return Finding("platform", "ok", f"not running on {default_home()}; nsq up starts it")
+    web = found.addresses.get("--http-address")
+    where = f", http://{web.reachable}" if web else ""
+    return Finding("platform", "ok", f"running: nsq up (pid {found.pid}){where}")
+
+
 def ports() -> Finding:
-    taken = []
-    for flag, (default, _) in ADDRESSES.items():
-        address = parse_address(default)
-        if bind_error(address):
-            taken.append(f"{address.port} by {holder(address.port) or 'an unknown process'} ({flag})")
+    """Ports of the platform that runs on the data folder are in use by itself, which is as it should be."""
+    found = running(default_home())
+    ours = descendants(found.pid) if found else set()
+    free, own, taken = [], [], []
+    for flag, address in (found.addresses if found else default_addresses(default_ports())).items():
+        if not bind_error(address):
+            free.append(str(address.port))
+            continue
+        pid = holder_pid(address.port)
+        if pid in ours:
+            own.append(str(address.port))
+        else:
+            by = describe_process(pid) if pid else "an unknown process"
+            taken.append(f"{address.port} by {by} ({flag})")
+    parts = [("in use by this platform", own, ", "), ("free", free, ", "), ("taken", taken, "; ")]
+    shown = "; ".join(f"{what}: {separator.join(each)}" for what, each, separator in parts if each)
     if not taken:
-        return Finding("ports", "ok", "free: " + ", ".join(str(parse_address(d).port) for d, _ in ADDRESSES.values()))
+        return Finding("ports", "ok", shown)
     return Finding(
-        "ports",
-        "note",
-        "taken: " + "; ".join(taken),
-        "this is fine if your platform is running; otherwise choose other ports with the flags in brackets",
+        "ports", "note", shown, "nsq up --port-base N uses other ports, or the flags in brackets change one each"
     )
 
 
@@ -232,6 +251,7 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
     write_access,
     disk,
     open_files,
+    platform,
     ports,
     redis,
     database,
@@ -252,6 +272,14 @@ def output_of(*command: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return answer.stdout.strip() if answer.returncode == 0 else ""
+
+
+def descendants(pid: int) -> set[int]:
+    """A process and all that it started, directly or not; empty if it has ended."""
+    try:
+        return {pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))}
+    except psutil.Error:
+        return set()
 
 
 def existing(path: Path) -> Path:

@@ -9,10 +9,11 @@ import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final
 
-from nsqdaemon.variable import InvalidVariable
+from nsqdaemon.command_line import CommandParser
 from nsqplatform.clusters.declaration import DEFAULT
+from nsqplatform.console.nsq.options import add_home, use_home
 from nsqplatform.console.nsq.prepare import load_django
 
 if TYPE_CHECKING:
@@ -22,12 +23,12 @@ if TYPE_CHECKING:
 
 PROG: Final = "nsq definitions"
 FAILED: Final = 1
-DIFFERS: Final = 2
-"""Of ``check``, as of ``terraform plan -detailed-exitcode``."""
+DIFFERS: Final = 3
+"""Of ``check``. 2 is an invalid command line, as everywhere."""
 MARKS: Final = {"create": "+", "change": "~", "remove": "-", "keep": "?"}
 EPILOG: Final = """\
-FILE is - for standard input or output. Exit status: 0 on success; 1 on an error, also of the command line; 2 if check
-finds that something would change.
+FILE is - for standard input or output. Exit status: 0 on success; 1 on an error; 2 for an invalid command line; 3 if
+check finds that something would change.
 
 The command uses the platform's database and cluster directly, with the settings of the environment, and has an
 administrator's rights. In the audit trail it is the user of the operating system, via the command line."""
@@ -37,22 +38,11 @@ class CannotRun(Exception):
     """The command fails with this text."""
 
 
-class Parser(argparse.ArgumentParser):
-    """Exits with FAILED on an invalid command line, because argparse's own 2 is DIFFERS."""
-
-    def error(self, message: str) -> NoReturn:
-        self.print_usage(sys.stderr)
-        self.exit(FAILED, f"{self.prog}: {message}\n")
-
-
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit status."""
-    options = parse(argv)
-    try:
-        load_django()
-    except InvalidVariable as error:  # whose own status is DIFFERS
-        print(f"{PROG}: {error}", file=sys.stderr)
-        return FAILED
+    options = parser().parse_args(argv)
+    use_home(options)
+    load_django()
     from django.core.exceptions import ValidationError
     from django.db import DatabaseError
     from redis.exceptions import RedisError
@@ -78,16 +68,22 @@ def main(argv: Sequence[str]) -> int:
     return FAILED
 
 
-def parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = Parser(
+def parser() -> CommandParser:
+    made = CommandParser(
         prog=PROG,
         description="Export topics, channels, policies, notifiers, alert rules, silences, schedules, masks, shared "
         "views and people as one TOML file, and review or apply such a file.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        examples=[
+            ("nsq definitions export nsq.toml", "write a file"),
+            ("nsq definitions check nsq.toml", "print what applying it would change"),
+            ("nsq definitions apply nsq.toml", "make the changes"),
+        ],
     )
-    parser.add_argument("--cluster", default=DEFAULT, metavar="NAME", help="a cluster of NSQ_CLUSTERS (%(default)s)")
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    add_home(made)
+    made.add_argument("--cluster", default=DEFAULT, metavar="NAME", help="a cluster of NSQ_CLUSTERS (%(default)s)")
+    verbs = made.add_subparsers(dest="verb", required=True, metavar="VERB")
     exporting = verbs.add_parser("export", help="write the definitions to FILE")
     exporting.add_argument("file", metavar="FILE", nargs="?", default="-", help="(default: standard output)")
     exporting.add_argument("--only", default="", metavar="SECTIONS", help="names of sections, separated by commas")
@@ -100,7 +96,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         importing = verbs.add_parser(verb, help=summary)
         importing.add_argument("file", metavar="FILE")
         importing.add_argument("--prune", action="store_true", help="remove what the file's sections do not have")
-    return parser.parse_args(argv)
+    return made
 
 
 def export(options: argparse.Namespace) -> int:

@@ -17,8 +17,10 @@ from rich.live import Live
 from rich.text import Text
 
 from aionsq import ClientError
+from nsqdaemon.command_line import CommandParser
+from nsqdaemon.default_ports import default_ports
 from nsqplatform.console.nsq.options import address
-from nsqplatform.console.nsq.ports import Address, parse_address
+from nsqplatform.console.nsq.ports import Address
 from nsqplatform.console.nsq.traffic import Counts, Finished, Traffic
 
 REFRESH_SECONDS = 1.0
@@ -33,26 +35,29 @@ def positive(text: str) -> float:
     return value
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run until ``--duration`` is over or a signal. Exit 1 if no broker answers."""
-    parser = argparse.ArgumentParser(
+def parser() -> CommandParser:
+    made = CommandParser(
         prog="nsq demo",
         description="Traffic of a small shop: fast and slow consumers, retried failures, messages that die, deferred "
         "messages, an ephemeral channel, and one channel whose backlog grows. Ctrl-C ends it.",
+        examples=[
+            ("nsq demo", "200 messages a second, until Ctrl-C"),
+            ("nsq demo --rate 1000 --duration 60", "1,000 a second, for a minute"),
+        ],
     )
-    parser.add_argument("--rate", type=positive, default=200.0, metavar="N", help="messages a second (%(default)g)")
-    parser.add_argument("--duration", type=positive, metavar="SECONDS", help="end after this time")
-    parser.add_argument(
+    made.add_argument("--rate", type=positive, default=200.0, metavar="N", help="messages a second (%(default)g)")
+    made.add_argument("--duration", type=positive, metavar="SECONDS", help="end after this time")
+    made.add_argument(
         "--latencies", type=Path, metavar="FILE", help="write finished_at_us,topic,channel,latency_ns of every message"
     )
-    parser.add_argument(
+    made.add_argument(
         "--nsqd-tcp-address",
         type=address,
         action="append",
         metavar="HOST:PORT",
         help="a broker to publish to and to consume from (127.0.0.1:4150); repeatable",
     )
-    parser.add_argument(
+    made.add_argument(
         "--nsqd-http-address",
         type=address,
         action="append",
@@ -60,7 +65,7 @@ def main(argv: Sequence[str]) -> int:
         help="a broker's HTTP address (127.0.0.1:4151, unless --nsqd-tcp-address is given); repeatable. While the "
         "command runs, a policy lets messages die there",
     )
-    parser.add_argument(
+    made.add_argument(
         "--lookupd-http-address",
         type=address,
         action="append",
@@ -68,11 +73,17 @@ def main(argv: Sequence[str]) -> int:
         metavar="HOST:PORT",
         help="a registry from which consumers get the brokers instead; repeatable",
     )
-    options = parser.parse_args(argv)
-    brokers: list[Address] = options.nsqd_tcp_address or [parse_address("127.0.0.1:4150")]
+    return made
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run until ``--duration`` is over or a signal. Exit 1 if no broker answers."""
+    options = parser().parse_args(argv)
+    ports = default_ports()
+    brokers: list[Address] = options.nsqd_tcp_address or [Address("127.0.0.1", ports.nsqd_tcp)]
     over_http: list[Address] = options.nsqd_http_address or []
     if not options.nsqd_http_address and not options.nsqd_tcp_address:
-        over_http = [parse_address("127.0.0.1:4151")]
+        over_http = [Address("127.0.0.1", ports.nsqd_http)]
     try:
         with latency_file(options.latencies) as finished:
             traffic = Traffic(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 
+from nsqdaemon.command_line import CommandParser
+from nsqplatform.console.nsq.options import add_home, use_home
 from nsqplatform.console.nsq.prepare import load_django
 from nsqplatform.console.nsq.worker import work
 
@@ -13,11 +14,18 @@ CONCURRENCY = 8
 seconds."""
 
 
-def main(argv: Sequence[str]) -> int:
-    argparse.ArgumentParser(
+def parser() -> CommandParser:
+    made = CommandParser(
         prog="nsq dispatcher",
         description="Run jobs, queue due reports, send their notifications and remove old results.",
-    ).parse_args(argv)
+        examples=[("nsq dispatcher --home /srv/nsq", "with the data in this folder")],
+    )
+    add_home(made)
+    return made
+
+
+def main(argv: Sequence[str]) -> int:
+    use_home(parser().parse_args(argv))
     load_django()
     from django.conf import settings
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -11,18 +10,31 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from nsqdaemon.command_line import CommandParser
 from nsqplatform.console.nsq.checks import Finding, examine
+from nsqplatform.console.nsq.options import add_home, use_home
 
 MARKS = {"ok": ("✓", "green"), "note": ("!", "yellow"), "missing": ("✗", "red")}
 
 
+def parser() -> CommandParser:
+    made = CommandParser(
+        prog="nsq doctor",
+        description="Check this machine and report what is missing, with the consequences.",
+        examples=[
+            ("nsq doctor", "a table"),
+            ("nsq doctor --home /srv/nsq --json", "of another data folder, for a script"),
+        ],
+    )
+    made.add_argument("--json", action="store_true", help="print a list of {name, state, found, cost}")
+    add_home(made)
+    return made
+
+
 def main(argv: Sequence[str]) -> int:
     """Print the findings. Exit 1 if something that the platform needs is missing."""
-    parser = argparse.ArgumentParser(
-        prog="nsq doctor", description="Check this machine and report what is missing, with the consequences."
-    )
-    parser.add_argument("--json", action="store_true", help="print a list of {name, state, found, cost}")
-    options = parser.parse_args(argv)
+    options = parser().parse_args(argv)
+    use_home(options)
     findings = list(examine())
     if options.json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))

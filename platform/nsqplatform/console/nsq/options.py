@@ -1,9 +1,13 @@
-"""Types of option that several subcommands share, for argparse."""
+"""Options that several subcommands share, and types of options, for argparse."""
 
 from __future__ import annotations
 
 import argparse
+import os
+from pathlib import Path
 
+from nsqdaemon.default_ports import DefaultPorts, parse_port_base
+from nsqplatform.console.environment import HOME
 from nsqplatform.console.nsq.ports import Address, parse_address
 
 
@@ -13,3 +17,27 @@ def address(text: str) -> Address:
         return parse_address(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def port_base(text: str) -> DefaultPorts:
+    """Parse a base of ports; an invalid one is an error of the command line."""
+    try:
+        return parse_port_base(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def add_home(parser: argparse.ArgumentParser) -> None:
+    """Add ``--home``, of the data folder. :func:`use_home` applies it."""
+    parser.add_argument(
+        "--home",
+        type=Path,
+        metavar="DIR",
+        help="data folder (default: $NSQ_HOME, else var/ in a checkout, else the user's data folder)",
+    )
+
+
+def use_home(options: argparse.Namespace) -> None:
+    """Use the folder that was given, here and in processes that are started, before Django is loaded."""
+    if options.home is not None:
+        os.environ[HOME.name] = str(options.home.absolute())

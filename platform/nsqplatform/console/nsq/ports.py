@@ -101,13 +101,19 @@ def bind_error(address: Address) -> OSError | None:
 
 def holder(port: int) -> str | None:
     """The process that listens on TCP ``port``, as ``name (pid n)``; None if unknown."""
+    pid = holder_pid(port)
+    return describe_process(pid) if pid else None
+
+
+def holder_pid(port: int) -> int | None:
+    """The pid of the process that listens on TCP ``port``; None if unknown."""
     try:
         connections = psutil.net_connections("tcp")
     except psutil.Error:  # macOS shows other processes' sockets to root only
         return None
     for connection in connections:
         if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:
-            return describe_process(connection.pid)
+            return int(connection.pid)
     return None
 
 

@@ -5,30 +5,52 @@ On a database without accounts it creates the first one, ``admin``, as ``nsq up`
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Sequence
 
+from nsqdaemon.command_line import CommandParser
+from nsqdaemon.default_ports import default_ports
+from nsqplatform.console.checkout import default_home
 from nsqplatform.console.environment import SITE
+from nsqplatform.console.nsq.home import running
+from nsqplatform.console.nsq.options import add_home, use_home
+from nsqplatform.console.nsq.ports import Address
 from nsqplatform.console.nsq.prepare import SignInLink, administrators_link, load_django
+
+
+def parser() -> CommandParser:
+    made = CommandParser(
+        prog="nsq signin-link",
+        description="Print a link that signs an account in once. If there is no account yet, create that of the first "
+        "administrator, admin.",
+        examples=[
+            ("nsq signin-link", "for the first administrator"),
+            ("nsq signin-link --user ada --site https://nsq.example.org", "for another account and address"),
+        ],
+    )
+    made.add_argument("--user", metavar="NAME", help="the account (default: the first administrator's)")
+    made.add_argument(
+        "--site",
+        metavar="URL",
+        help="the platform's address (default: $NSQ_SITE, else that of the nsq up which runs on the folder, else "
+        "http://127.0.0.1:4171)",
+    )
+    add_home(made)
+    return made
+
+
+def site() -> str:
+    """``NSQ_SITE``, else the address of the platform that runs on the data folder, else the default one."""
+    found = running(default_home())
+    web = found.addresses.get("--http-address") if found else None
+    return SITE.read(os.environ, f"http://{web.reachable if web else Address('127.0.0.1', default_ports().web)}")
 
 
 def main(argv: Sequence[str]) -> int:
     """Print the link. Exit 1 if there is no such account, or no database yet."""
-    parser = argparse.ArgumentParser(
-        prog="nsq signin-link",
-        description="Print a link that signs an account in once. If there is no account yet, create that of the first "
-        "administrator, admin.",
-    )
-    parser.add_argument("--user", metavar="NAME", help="the account (default: the first administrator's)")
-    parser.add_argument(
-        "--site",
-        default=SITE.read(os.environ, "http://127.0.0.1:4171"),
-        metavar="URL",
-        help="the platform (default: $NSQ_SITE, else http://127.0.0.1:4171)",
-    )
-    options = parser.parse_args(argv)
+    options = parser().parse_args(argv)
+    use_home(options)
     load_django()
     from django.db import DatabaseError
 
@@ -52,5 +74,5 @@ def main(argv: Sequence[str]) -> int:
         missing = f"no open account {options.user!r}" if options.user else "no administrator's account yet"
         print(f"nsq signin-link: there is {missing}", file=sys.stderr)
         return 1
-    print(f"{options.site.rstrip('/')}{link.path}")
+    print(f"{(options.site or site()).rstrip('/')}{link.path}")
     return 0

@@ -8,13 +8,14 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
+from nsqdaemon.command_line import CommandParser
+from nsqdaemon.default_ports import BASE, HIGHEST, VARIABLE, DefaultPorts, default_ports, ports_from
 from nsqplatform.console.checkout import default_home
 from nsqplatform.console.environment import Environment
 from nsqplatform.console.nsq.home import Home, HomeInUse
-from nsqplatform.console.nsq.options import address
-from nsqplatform.console.nsq.ports import parse_address, problems
+from nsqplatform.console.nsq.options import add_home, address, port_base
+from nsqplatform.console.nsq.ports import Address, problems
 from nsqplatform.console.nsq.prepare import prepare_platform
 from nsqplatform.console.nsq.redis import NoRedis
 from nsqplatform.console.nsq.screen import Screen
@@ -23,12 +24,18 @@ from nsqplatform.console.nsq.supervisor import Supervisor
 from nsqplatform.nsqadmin.settings import from_environment
 
 ADDRESSES = {
-    "--nsqd-tcp-address": ("127.0.0.1:4150", "the broker's address for clients"),
-    "--nsqd-http-address": ("127.0.0.1:4151", "the broker's HTTP address"),
-    "--lookupd-tcp-address": ("127.0.0.1:4160", "the registry's address for brokers"),
-    "--lookupd-http-address": ("127.0.0.1:4161", "the registry's HTTP address"),
-    "--http-address": ("127.0.0.1:4171", "the web platform's address"),
+    "--nsqd-tcp-address": "the broker's address for clients",
+    "--nsqd-http-address": "the broker's HTTP address",
+    "--lookupd-tcp-address": "the registry's address for brokers",
+    "--lookupd-http-address": "the registry's HTTP address",
+    "--http-address": "the web platform's address",
 }
+"""The flags of the addresses to listen on, in the order of DefaultPorts, with their help."""
+
+
+def default_addresses(ports: DefaultPorts) -> dict[str, Address]:
+    """The addresses by flag, on loopback."""
+    return {flag: Address("127.0.0.1", port) for flag, port in zip(ADDRESSES, ports, strict=True)}
 
 
 def process_names(text: str) -> list[str]:
@@ -39,24 +46,28 @@ def process_names(text: str) -> list[str]:
     return names
 
 
-def parse(argv: Sequence[str]) -> Plan:
-    parser = argparse.ArgumentParser(
+def parser() -> CommandParser:
+    made = CommandParser(
         prog="nsq up",
         description="Run broker, registry and web platform with all they need. Crashed processes restart. "
         "Ctrl-C stops everything without loss; a second Ctrl-C does not wait.",
+        examples=[
+            ("nsq up", "on 127.0.0.1, with the web platform on port 4171"),
+            ("nsq up --home /tmp/second --port-base 5150", "a second platform, on ports 5150 to 5171"),
+            ("nsq up --without worker,beat", "without reports"),
+            ("nsq up --http-address 0.0.0.0:4171", "with pages for other machines too"),
+        ],
     )
-    for flag, (default, purpose) in ADDRESSES.items():
-        parser.add_argument(
-            flag, type=address, default=parse_address(default), metavar="HOST:PORT", help=f"{purpose} ({default})"
-        )
-    parser.add_argument(
-        "--home",
-        type=Path,
-        default=default_home(),
-        metavar="DIR",
-        help="data folder (default: $NSQ_HOME, else var/ in a checkout, else the user's data folder)",
+    made.add_argument(
+        "--port-base",
+        type=port_base,
+        metavar="N",
+        help="listen on ports N, N+1, N+10, N+11 and N+21 of 127.0.0.1 (default: $NSQ_PORT_BASE, else 4150)",
     )
-    parser.add_argument(
+    for flag, default in default_addresses(ports_from(BASE)).items():
+        made.add_argument(flag, type=address, metavar="HOST:PORT", help=f"{ADDRESSES[flag]} ({default})")
+    add_home(made)
+    made.add_argument(
         "--without",
         type=process_names,
         action="extend",
@@ -64,27 +75,35 @@ def parse(argv: Sequence[str]) -> Plan:
         metavar="NAME[,NAME]",
         help=f"processes not to run, of {', '.join(NAMES)}",
     )
-    parser.add_argument(
+    made.add_argument(
         "--log-level",
         choices=("debug", "info", "warn", "error", "fatal"),
         default="warn",
         help="log level of broker and registry (%(default)s); info includes every request",
     )
-    options = parser.parse_args(argv)
+    return made
+
+
+def parse(argv: Sequence[str]) -> Plan:
+    made = parser()
+    options = made.parse_args(argv)
+    addresses = default_addresses(options.port_base or default_ports())
+    for flag in addresses:
+        addresses[flag] = getattr(options, flag[2:].replace("-", "_")) or addresses[flag]
     plan = Plan(
-        home=Home(options.home.absolute()),
-        nsqd_tcp=options.nsqd_tcp_address,
-        nsqd_http=options.nsqd_http_address,
-        lookupd_tcp=options.lookupd_tcp_address,
-        lookupd_http=options.lookupd_http_address,
-        http=options.http_address,
+        home=Home((options.home or default_home()).absolute(), addresses),
+        nsqd_tcp=addresses["--nsqd-tcp-address"],
+        nsqd_http=addresses["--nsqd-http-address"],
+        lookupd_tcp=addresses["--lookupd-tcp-address"],
+        lookupd_http=addresses["--lookupd-http-address"],
+        http=addresses["--http-address"],
         without=frozenset(options.without),
         log_level=options.log_level,
         redis_url=os.environ.get("REDIS_URL"),
         clusters=declared_clusters(),
     )
     if "redis" in plan.without and plan.runs_platform and not plan.redis_url:
-        parser.error(f"--without redis needs REDIS_URL, for {', '.join(PLATFORM)}")
+        made.error(f"--without redis needs REDIS_URL, for {', '.join(PLATFORM)}")
     return plan
 
 
@@ -159,7 +178,24 @@ class Up:
             self.screen.say("Ready", "bold green")
         if missing := self.supervisor.not_running():
             self.screen.say(f"Not running: {', '.join(missing)}. Their last lines above give the reason.", "red")
+        self._say_ports()
         self.screen.say("Ctrl-C stops everything.")
+
+    def _say_ports(self) -> None:
+        """Print where clients connect, and the variable with which the tools find other ports than the default."""
+        plan = self.plan
+        if plan.runs("brokerd"):
+            self.screen.say(f"Publish to nsqd at {plan.nsqd_tcp.reachable} (HTTP {plan.nsqd_http.reachable}).")
+        if plan.runs("lookup"):
+            self.screen.say(f"Consume with nsqlookupd at {plan.lookupd_http.reachable}.")
+        base = plan.nsqd_tcp.port
+        if base != default_ports().nsqd_tcp and 0 < base <= HIGHEST and self._are_from(base):
+            self.screen.say(f"For nsq's tools in other terminals: export {VARIABLE}={base}")
+
+    def _are_from(self, base: int) -> bool:
+        plan = self.plan
+        ports = [each.port for each in (plan.nsqd_tcp, plan.nsqd_http, plan.lookupd_tcp, plan.lookupd_http, plan.http)]
+        return tuple(ports) == ports_from(base)
 
     def _signalled(self) -> None:
         if self.interrupted.is_set():

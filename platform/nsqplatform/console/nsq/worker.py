@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-import argparse
 import warnings
 from collections.abc import Sequence
 
+from nsqdaemon.command_line import CommandParser
+from nsqplatform.console.nsq.options import add_home, use_home
 from nsqplatform.console.nsq.prepare import load_django
 from nsqplatform.console.nsq.readiness import write_pid_file
 
 
+def parser() -> CommandParser:
+    made = CommandParser(
+        prog="nsq worker",
+        description="Run reports.",
+        examples=[("nsq worker --concurrency 4", "four reports at a time")],
+    )
+    made.add_argument("--concurrency", type=int, default=2, metavar="N", help="reports at a time (%(default)s)")
+    add_home(made)
+    return made
+
+
 def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="nsq worker", description="Run reports.")
-    parser.add_argument("--concurrency", type=int, default=2, metavar="N", help="reports at a time (%(default)s)")
-    options = parser.parse_args(argv)
+    options = parser().parse_args(argv)
+    use_home(options)
     load_django()
     from django.conf import settings
 
