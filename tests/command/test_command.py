@@ -7,7 +7,7 @@ import re
 import pytest
 
 SUBCOMMANDS = [
-    *("up", "demo", "doctor", "brokerd", "lookup", "web", "collector", "worker", "dispatcher", "beat"),
+    *("up", "demo", "doctor", "brokerd", "lookup", "prepare", "web", "collector", "worker", "dispatcher", "beat"),
     *("pub", "tail", "to-file", "to-http", "to-nsq", "pubsub"),
     *("stat", "topics", "channels", "policies", "messages", "nodes", "repair", "signin-link", "definitions"),
 ]
@@ -54,7 +54,19 @@ def test_broker_registry_and_tools_start_without_django(nsq, subcommand, said):
 
 @pytest.mark.parametrize(
     "subcommand",
-    ["up", "demo", "doctor", "web", "collector", "worker", "dispatcher", "beat", "signin-link", "definitions"],
+    [
+        "up",
+        "demo",
+        "doctor",
+        "prepare",
+        "web",
+        "collector",
+        "worker",
+        "dispatcher",
+        "beat",
+        "signin-link",
+        "definitions",
+    ],
 )
 def test_each_subcommand_explains_itself(nsq, subcommand):
     answer = nsq(subcommand, "--help")
