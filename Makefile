@@ -34,7 +34,7 @@ PLATFORM_SOURCES := $(shell find platform nsqwire nsqcluster -name '*.py' -not -
 FRONTEND_SOURCES := $(shell find frontend/src frontend/public -type f -not -name schema.d.ts) \
 	$(wildcard frontend/*.html frontend/*.ts frontend/*.js frontend/tsconfig*.json)
 
-.PHONY: help setup run test check lint types types-core types-platform unit postgres coverage seconds frontend-test browser format bench pictures docs constraints wheels chromium clean
+.PHONY: help setup run test check lint types types-core types-platform unit postgres coverage seconds frontend-test browser format bench pictures docs docs-site constraints wheels chromium clean
 .DELETE_ON_ERROR:
 
 help: ## what can be made
@@ -200,6 +200,9 @@ docs: $(VENV)/installed ## the tables of settings and figures in docs/
 	$(BIN)/python -m nsqdaemon.settings aionsq.tools.to_nsq:ToNSQFlags docs/tools.md "## nsq_to_nsq"
 	$(BIN)/python -m nsqdaemon.settings aionsq.tools.pubsub:PubSubFlags docs/tools.md "## nsq_pubsub"
 	$(BIN)/python -m nsqdaemon.settings nsqplatform.nsqadmin.settings:AdminSettings docs/settings-nsqadmin.md
+
+docs-site: $(VENV)/installed ## docs/ as a site with a search, in build/site; a warning is an error
+	NO_MKDOCS_2_WARNING=1 DISABLE_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict --quiet
 
 clean: ## remove what was built; var/ stays
 	rm -rf $(VENV) build *.egg-info distributions/*/*.egg-info distributions/*/build frontend/dist frontend/node_modules tests/witnesses/node_modules frontend/openapi.json \
