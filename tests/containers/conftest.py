@@ -1,4 +1,4 @@
-"""Tests that build and run images need NSQ_CONTAINERS, which CI does not set: they are not collected there without it."""
+"""Tests that build and run images need NSQ_CONTAINERS. CI does not collect them without it."""
 
 from __future__ import annotations
 

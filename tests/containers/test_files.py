@@ -83,7 +83,7 @@ def test_the_images_have_the_wheels_of_their_distributions() -> None:
 
 
 def test_one_python_serves_everywhere() -> None:
-    """Debian's package, the scripts of the platform's image and the distroless image; and the distributions allow it."""
+    """In Debian's package, the scripts of the platform's image and the distroless image. The distributions allow it."""
     scripts = "".join(path.read_text() for path in (ROOT / "deploy" / "images").iterdir())
     (version,) = {*re.findall(r"python(3\.\d+)", DOCKERFILE + scripts)}
     assert {"3.11": "bookworm", "3.13": "trixie"}[version] in DOCKERFILE
@@ -136,7 +136,9 @@ def is_ignored(path: str) -> bool:
     return ignored
 
 
-@pytest.mark.parametrize("path", ["tests/conftest.py", "docs/operators.md", ".git/HEAD", "var/secret_key", "compose.yaml"])
+@pytest.mark.parametrize(
+    "path", ["tests/conftest.py", "docs/operators.md", ".git/HEAD", "var/secret_key", "compose.yaml"]
+)
 def test_what_no_image_needs_is_not_sent_to_the_builder(path: str) -> None:
     """A changed test does not build the images anew, and secrets of a checkout stay out."""
     assert is_ignored(path)
