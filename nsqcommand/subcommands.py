@@ -69,6 +69,9 @@ GROUPS: dict[str, dict[str, Subcommand]] = {
         "doctor": Subcommand("nsqplatform.console.nsq.doctor:main", "check this machine and report what is missing"),
         "brokerd": Subcommand("brokerd.__main__:main", "the broker (nsqd)"),
         "lookup": Subcommand("nsqlookup.__main__:main", "the registry (nsqlookupd)"),
+        "prepare": Subcommand(
+            "nsqplatform.console.nsq.prepare:main", "migrate the database and create the first account, as nsq up does"
+        ),
         "web": Subcommand("nsqplatform.console.nsq.web:main", "the operator's web platform (Daphne)"),
         "collector": Subcommand("nsqplatform.console.nsq.collector:main", "read every broker's /stats once a second"),
         "worker": Subcommand("nsqplatform.console.nsq.worker:main", "run reports (Celery worker)"),

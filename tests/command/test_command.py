@@ -20,7 +20,7 @@ from tests.harness.process import ROOT
 from tests.harness.waiting import DEADLINE_S
 
 SUBCOMMANDS = [
-    *("up", "demo", "doctor", "brokerd", "lookup", "web", "collector", "worker", "dispatcher", "beat"),
+    *("up", "demo", "doctor", "brokerd", "lookup", "prepare", "web", "collector", "worker", "dispatcher", "beat"),
     *("pub", "tail", "to-file", "to-http", "to-nsq", "pubsub"),
     *("stat", "topics", "channels", "policies", "messages", "nodes", "repair", "signin-link", "manage", "definitions"),
     *("completion", "man"),

@@ -1,10 +1,15 @@
-"""Preparation of the platform's processes: Django, the database, the first account."""
+"""Preparation of the platform's processes: Django, the database, the first account. ``nsq prepare`` does it alone."""
 
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+from nsqdaemon.command_line import CommandParser
+from nsqplatform.console.nsq.options import add_home, use_home
 
 
 def load_django() -> None:
@@ -52,3 +57,30 @@ def administrators_link(username: str | None = None) -> SignInLink | None:
     accounts = accounts.filter(username=username) if username else accounts.filter(role=Role.ADMIN, everywhere=True)
     user = accounts.first()
     return SignInLink(user.get_username(), one_time_link(user)) if user else None
+
+
+def parser() -> CommandParser:
+    """The options of ``nsq prepare``."""
+    made = CommandParser(
+        prog="nsq prepare",
+        description="Create or migrate the platform's database, and create the first account. "
+        "Repeated, it changes nothing.",
+        examples=[("nsq prepare", "before the processes of the platform are started one by one")],
+    )
+    add_home(made)
+    return made
+
+
+def main(argv: Sequence[str]) -> int:
+    """Prepare the database, for processes that are started one by one. Exit 1 if it cannot be reached or changed."""
+    use_home(parser().parse_args(argv))
+    from django.db import DatabaseError
+
+    try:
+        link = prepare_platform()
+    except DatabaseError as error:
+        print(f"nsq prepare: {str(error).strip()}", file=sys.stderr)
+        return 1
+    whose = f"nsq signin-link signs {link.account} in" if link else "there is no administrator's account"
+    print(f"nsq prepare: the database is ready; {whose}")
+    return 0

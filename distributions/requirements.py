@@ -1,0 +1,27 @@
+"""``python distributions/requirements.py NAME`` prints the requirements of a distribution that are other projects'.
+
+Those of our distributions that it requires are included, for an image's layer that changes only with them.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent
+
+
+def requirements(name: str) -> list[str]:
+    """Return the requirements as lines of pip's, sorted. Raises FileNotFoundError for an unknown distribution."""
+    text = (FOLDER / name.removeprefix("nsq-") / "pyproject.toml").read_text()
+    found = set()
+    for line in tomllib.loads(text)["project"]["dependencies"]:
+        ours = re.fullmatch(r"(nsq-\w+)==.*", line)
+        found |= {*requirements(ours[1])} if ours else {line}
+    return sorted(found)
+
+
+if __name__ == "__main__":
+    print("\n".join(requirements(sys.argv[1])))
