@@ -30,8 +30,8 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = {
     "nsq-common": {"nsqwire", "nsqdaemon", "nsqcommand"},
-    "nsq-client": {"aionsq", "nsqcluster"},
-    "nsq-daemons": {"brokerd", "nsqlookup"},
+    "nsq-client": {"aionsq", "nsqcluster", "nsqtasks"},
+    "nsq-daemons": {"brokerd", "nsqlookup", "pytest_nsq"},
     "nsq-analytics": {"nsqanalytics"},
     "nsq-platform": {"nsqplatform"},
     "nsq": set(),

@@ -28,6 +28,8 @@ TESTS = {
     "aionsq/": ("tests/aionsq",),
     "analytics/": ("tests/analytics",),
     "bench/": ("tests/bench",),
+    "integrations/nsqtasks/": ("tests/nsqtasks",),
+    "integrations/pytest_nsq/": ("tests/pytest_nsq",),
     "platform/nsqplatform/reports/": ("tests/reports",),
     "platform/nsqplatform/console/nsq/": ("tests/command",),
     "platform/": ("tests/platform",),
