@@ -18,6 +18,8 @@ PACKAGES = (
     "aionsq",
     "analytics/nsqanalytics",
     "integrations/nsqkombu",
+    "integrations/nsqtasks",
+    "integrations/pytest_nsq",
 )
 CALLBACKS = {
     "asyncio": {
@@ -64,7 +66,8 @@ def names_in(path: Path) -> Iterator[Name]:
 
 def test_every_public_name_has_a_docstring():
     """A method without one is that of an interface, whose docstring applies, or one that a library calls."""
-    names = [name for package in PACKAGES for path in (ROOT / package).rglob("*.py") for name in names_in(path)]
+    paths = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    names = [name for path in paths if path.parent.name != "migrations" for name in names_in(path)]
     assert len(names) > 1000
     elsewhere = {name.name for name in names if name.is_of_interface and name.is_documented}.union(*CALLBACKS.values())
     assert [

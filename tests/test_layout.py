@@ -76,6 +76,12 @@ def test_a_source_root_is_not_a_package_and_contains_one(root):
     assert {path.parent.name for path in (ROOT / root).glob("*/__init__.py")} == {f"nsq{root}"}
 
 
+def test_the_root_of_integrations_is_not_a_package():
+    """Its packages are shipped by the distributions of what they integrate."""
+    assert not list((ROOT / "integrations").glob("__init__.py*"))
+    assert {path.parent.name for path in (ROOT / "integrations").glob("*/__init__.py")} >= {"nsqtasks", "pytest_nsq"}
+
+
 def test_import_platform_in_the_tests_is_the_standard_librarys():
     """pytest puts the root and platform/ on sys.path."""
     assert Path(platform.__file__).resolve() == STANDARD_LIBRARY / "platform.py"

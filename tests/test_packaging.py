@@ -34,8 +34,8 @@ from tests.harness.waiting import wait_until
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = {
     "nsq-common": {"nsqwire", "nsqdaemon", "nsqcommand"},
-    "nsq-client": {"aionsq", "nsqcluster", "nsqkombu"},
-    "nsq-daemons": {"brokerd", "nsqlookup"},
+    "nsq-client": {"aionsq", "nsqcluster", "nsqkombu", "nsqtasks"},
+    "nsq-daemons": {"brokerd", "nsqlookup", "pytest_nsq"},
     "nsq-analytics": {"nsqanalytics"},
     "nsq-platform": {"nsqplatform"},
     "nsq": set(),

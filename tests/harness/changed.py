@@ -29,6 +29,8 @@ TESTS = {
     "analytics/": ("tests/analytics",),
     "integrations/": ("tests/nsqkombu",),
     "bench/": ("tests/bench",),
+    "integrations/nsqtasks/": ("tests/nsqtasks",),
+    "integrations/pytest_nsq/": ("tests/pytest_nsq",),
     "platform/nsqplatform/reports/": ("tests/reports",),
     "platform/nsqplatform/console/nsq/": ("tests/command",),
     "platform/": ("tests/platform",),
