@@ -10,7 +10,7 @@ import socket
 import psutil
 
 from tests.harness import web
-from tests.harness.waiting import wait_until
+from tests.harness.waiting import DEADLINE_S, wait_until
 
 ALL = ("redis", "lookup", "brokerd", "collector", "web", "worker", "dispatcher", "beat")
 BROKER_ONLY = ("--without", "redis,collector,web,worker,dispatcher,beat")
@@ -92,7 +92,7 @@ def test_sigterm_stops_all_within_seconds_and_loses_nothing(up):
     for number in range(20):
         web.post(f"{first.nsqd}/pub", params={"topic": "kept"}, content=b"%d" % number).raise_for_status()
     host, port = first.addresses["--nsqd-tcp-address"].split(":")
-    with socket.create_connection((host, int(port))) as consumer:
+    with socket.create_connection((host, int(port)), DEADLINE_S) as consumer:
         consumer.sendall(b"  V2SUB kept c\nRDY 5\n")
         wait_until(lambda: stats(first)["topics"][0]["channels"][0]["in_flight_count"] == 5)
         first.signal(signal.SIGTERM)
