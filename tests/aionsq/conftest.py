@@ -335,7 +335,7 @@ async def fleet(start_server: Callable[..., Awaitable[Any]]) -> Fleet:
     for channel in ("archive", "billing"):
         await fleet.post(f"/channel/create?topic=orders&channel={channel}")
     await fleet.post("/mpub?topic=orders", b"a\nb\nc")
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=DEADLINE_S) as client:
 
         async def are_registered() -> bool:
             answer = await client.get(f"http://{registry.http_address}/lookup?topic=orders")

@@ -40,13 +40,13 @@ class Fleet:
         return await nsq(*words, *flags, **options)
 
     async def post(self, path: str, body: bytes = b"") -> None:
-        async with httpx.AsyncClient(trust_env=False) as client:
+        async with httpx.AsyncClient(trust_env=False, timeout=DEADLINE_S) as client:
             for broker in self.brokers:
                 answer = await client.post(f"http://{broker.http_address}{path}", content=body)
                 assert answer.status_code == 200, answer.text
 
     async def stats(self, broker: int) -> dict[str, Any]:
-        async with httpx.AsyncClient(trust_env=False) as client:
+        async with httpx.AsyncClient(trust_env=False, timeout=DEADLINE_S) as client:
             answer = await client.get(f"http://{self.brokers[broker].http_address}/stats?format=json")
             return {topic["topic_name"]: topic for topic in answer.json()["topics"]}
 

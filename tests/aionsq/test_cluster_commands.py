@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from tests.aionsq.fleets import Fleet, nsq
+from tests.harness.waiting import DEADLINE_S
 from tests.platform.go_nsq import GoCluster
 
 
@@ -65,7 +66,7 @@ async def test_topics_channels_and_nodes_are_listed_for_people_and_for_scripts(f
 async def test_dead_messages_are_listed_and_deletions_count_them(fleet: Fleet) -> None:
     """Both tables have them; they stay when the channel is emptied, and are lost with the channel, topic or node."""
     peek = f"http://{fleet.brokers[0].http_address}/channel/peek?topic=orders&channel=billing"
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=DEADLINE_S) as client:
         first, second, _ = (each["id"] for each in (await client.get(peek)).json()["messages"])
         bury = f"http://{fleet.brokers[0].http_address}/channel/bury?topic=orders&channel=billing"
         answer = await client.post(bury, content=f"{first}\n{second}".encode())

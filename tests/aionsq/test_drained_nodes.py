@@ -11,7 +11,7 @@ import pytest
 
 from aionsq import Consumer, ConsumerOptions, Message, Producer, ProducerOptions, PublishTimedOut
 from tests.harness.daemon import Broker
-from tests.harness.waiting import until
+from tests.harness.waiting import DEADLINE_S, until
 
 NODES = 3
 
@@ -77,7 +77,7 @@ async def test_the_only_node_is_waited_for_until_the_publishs_deadline(brokers: 
     broker = brokers[0]
     brokers[0].post("/topic/create", topic="orders")
     broker.post("/pub", b"kept", topic="orders")
-    patient = ProducerOptions(publish_timeout=timedelta(seconds=30))
+    patient = ProducerOptions(publish_timeout=timedelta(seconds=DEADLINE_S))
     async with Producer(address(broker), patient) as producer:
         broker.post("/drain", timeout="500ms")
         published = producer.pub("orders", b"late")
@@ -86,7 +86,7 @@ async def test_the_only_node_is_waited_for_until_the_publishs_deadline(brokers: 
         await asyncio.to_thread(broker.launch)
         await published
     broker.post("/drain")
-    async with Producer(address(broker), ProducerOptions(publish_timeout=timedelta(seconds=0.5))) as hasty:
+    async with Producer(address(broker), ProducerOptions(publish_timeout=timedelta(seconds=3))) as hasty:
         with pytest.raises(PublishTimedOut, match=r"not stored: .*the node is being drained"):
             await hasty.pub("orders", b"never")
     assert broker.topics()["orders"]["depth"] == 2

@@ -21,6 +21,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from bench.ports import free_port
+from tests.harness import web
 from tests.harness.daemon import Broker
 from tests.harness.process import ROOT, Process
 from tests.harness.waiting import DEADLINE_S, wait_until
@@ -40,9 +41,8 @@ FLAGS = (
     "--lookupd-http-address",
     "--http-address",
 )
-PATIENCE_S = 30.0
 
-expect.set_options(timeout=PATIENCE_S * 1000)
+expect.set_options(timeout=DEADLINE_S * 1000)
 
 
 HERE = Path(__file__).parent
@@ -103,7 +103,7 @@ def consumer(address: str, topic: str, channel: str, name: str) -> Iterator[str]
 
 def _answers(url: str) -> bool:
     try:
-        return httpx.get(url, trust_env=False).status_code == 200
+        return httpx.get(url, trust_env=False, timeout=DEADLINE_S).status_code == 200
     except httpx.TransportError:
         return False
 
@@ -139,7 +139,7 @@ class Stack:
 
     def registered(self) -> list[str]:
         """The HTTP addresses of the brokers that the registry knows."""
-        answer = httpx.get(f"http://{self.addresses['--lookupd-http-address']}/nodes", trust_env=False).json()
+        answer = web.get(f"http://{self.addresses['--lookupd-http-address']}/nodes").json()
         return [f"{node['broadcast_address']}:{node['http_port']}" for node in answer["producers"]]
 
     def manage(self, *words: str) -> str:
@@ -279,6 +279,7 @@ def visit(chromium: Browser, stack: Stack, cookies: dict[str, Any]) -> Iterator[
     def open_at(path: str = "/", user: str | None = "mara", **options: Any) -> Visitor:
         options.setdefault("viewport", {"width": 1440, "height": 900})
         context = chromium.new_context(base_url=stack.site, **options)
+        context.set_default_timeout(DEADLINE_S * 1000)
         contexts.append(context)
         visitor = Visitor(context)
         if user is not None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.harness import web
 from tests.harness.waiting import wait_until
 
 PARCELS, BILLS = ("parcels", "depot"), ("bills", "ledger")
@@ -29,7 +29,7 @@ class DeadLetters:
         query = {"topic": topic, "channel": channel, "limit": 100}
 
         def ready() -> list[str]:
-            listed = httpx.get(f"{self._url}/channel/peek", params=query, trust_env=False).json()["messages"]
+            listed = web.get(f"{self._url}/channel/peek", params=query).json()["messages"]
             return [each["id"] for each in listed]
 
         wait_until(lambda: len(ready()) == count, "the messages are in the channel")
@@ -38,7 +38,7 @@ class DeadLetters:
     def states(self, topic: str, channel: str) -> tuple[int, int, int]:
         """Number of ready, deferred and dead messages."""
         query = {"format": "json", "include_histograms": "true", "topic": topic}
-        (found,) = httpx.get(f"{self._url}/stats", params=query, trust_env=False).json()["topics"]
+        (found,) = web.get(f"{self._url}/stats", params=query).json()["topics"]
         (of,) = [each for each in found["channels"] if each["channel_name"] == channel]
         return of["depth"], of["deferred_count"], of["dead_count"]
 

@@ -129,13 +129,13 @@ def test_the_theme_is_a_choice_that_lasts(live):
     light = page.evaluate(ground)
     page.get_by_role("button", name="Menu").click()
     page.get_by_label("dark").check()
+    wait_until(lambda: page.evaluate(ground) != light, "the page is dark")
     dark = page.evaluate(ground)
-    assert dark != light
     page.reload()
-    assert page.evaluate(ground) == dark
+    assert page.evaluate(ground) == dark, "from the first frame"
     page.get_by_role("button", name="Menu").click()
     page.get_by_label("system").check()
-    assert page.evaluate(ground) == light
+    wait_until(lambda: page.evaluate(ground) == light, "the page is light")
 
 
 def test_waiting_messages_are_shown_without_consuming_them(live, stack):

@@ -105,7 +105,7 @@ def test_sigterm_stops_all_within_seconds_and_loses_nothing(up):
     for number in range(20):
         web.post(f"{first.nsqd}/pub", params={"topic": "kept"}, content=b"%d" % number).raise_for_status()
     host, port = first.addresses["--nsqd-tcp-address"].split(":")
-    with socket.create_connection((host, int(port))) as consumer:
+    with socket.create_connection((host, int(port)), DEADLINE_S) as consumer:
         consumer.sendall(b"  V2SUB kept c\nRDY 5\n")
         wait_until(lambda: stats(first)["topics"][0]["channels"][0]["in_flight_count"] == 5)
         first.signal(signal.SIGTERM)

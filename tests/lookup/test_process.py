@@ -54,7 +54,7 @@ def test_it_starts_answers_and_stops(start: Start, number: int) -> None:
 def test_nothing_outlives_the_process(start: Start) -> None:
     """The registry stores nothing: after a restart it is empty. --verbose is accepted, without effect."""
     first = start("--verbose")
-    with socket.create_connection(("127.0.0.1", first.port("HTTP"))) as client:
+    with socket.create_connection(("127.0.0.1", first.port("HTTP")), DEADLINE_S) as client:
         client.sendall(b"POST /topic/create?topic=t HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         assert client.recv(15) == b"HTTP/1.1 200 OK"
     assert first.answer("/topics") == (200, b'{"topics":["t"]}')
@@ -68,7 +68,7 @@ def test_silent_clients_do_not_delay_the_end(start: Start) -> None:
     process = start()
     with contextlib.ExitStack() as stack:
         silent = [stack.enter_context(process.connect()) for _ in range(3)]
-        stack.enter_context(socket.create_connection(("127.0.0.1", process.port("HTTP"))))
+        stack.enter_context(socket.create_connection(("127.0.0.1", process.port("HTTP")), DEADLINE_S))
         silent[1].sendall(b"  V1")
         silent[2].sendall(b"  V1IDENTIFY\n\x00\x00")
         process.wait_for_log("desired protocol magic '  V1'")
@@ -128,7 +128,7 @@ def test_invalid_peers_do_not_disturb_a_client(
         assert receive_reply(nsqd)
         assert receive_reply(nsqd) == b"OK"
         for said in STRANGERS:
-            with socket.create_connection(("127.0.0.1", process.port(face))) as stranger:
+            with socket.create_connection(("127.0.0.1", process.port(face)), DEADLINE_S) as stranger:
                 with contextlib.suppress(OSError):  # it may be cut off while it is still talking
                     stranger.sendall(said)
                 nsqd.sendall(b"PING\n")

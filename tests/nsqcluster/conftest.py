@@ -24,9 +24,10 @@ from cryptography.hazmat.primitives.serialization import (
 
 from bench.ports import free_ports
 from nsqcluster import Cluster, tls_context
+from tests.harness import web
 from tests.harness.ci import IN_CI
 from tests.harness.process import Process
-from tests.harness.waiting import wait_until
+from tests.harness.waiting import DEADLINE_S, wait_until
 
 REFERENCE = os.environ.get("NSQ_REFERENCE", "")
 MISSING = "NSQ_REFERENCE must name a directory with Go's nsqd and nsqlookupd (docs/contributing.md)"
@@ -70,7 +71,7 @@ class StrictCluster:
         return Cluster(nsqd=(self.nsqd,), tls=context) if given else Cluster(lookupd=(self.lookupd,), tls=context)
 
     def publish(self, topic: str, *bodies: bytes) -> None:
-        with httpx.Client(verify=self.certificates.context(), trust_env=False) as client:
+        with httpx.Client(verify=self.certificates.context(), trust_env=False, timeout=DEADLINE_S) as client:
             for body in bodies:
                 answer = client.post(f"https://{self.https}/pub", params={"topic": topic}, content=body)
                 assert answer.status_code == 200, answer.text
@@ -120,12 +121,12 @@ def strict(
             assert registry.is_running, registry.output
             assert node.is_running, node.output
             try:
-                return httpx.get(url, trust_env=False).status_code
+                return web.get(url).status_code
             except httpx.TransportError:
                 return None
 
         def is_registered() -> bool:
-            return bool(httpx.get(f"http://{lookup_http}/nodes", trust_env=False).json()["producers"])
+            return bool(web.get(f"http://{lookup_http}/nodes").json()["producers"])
 
         wait_until(lambda: status(f"http://{lookup_http}/ping") == 200, "nsqlookupd answers")
         wait_until(lambda: status(f"http://{http}/ping") == 403, "nsqd requires TLS")

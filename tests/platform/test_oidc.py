@@ -29,6 +29,7 @@ from nsqplatform.accounts.oidc.provider import IdentityProvider
 from nsqplatform.accounts.services import one_time_link
 from nsqplatform.accounts.tokens import create_token
 from nsqplatform.console.environment import identity_provider
+from tests.harness.waiting import DEADLINE_S
 from tests.harness.web import get as http_get
 
 pytestmark = [pytest.mark.django_db, pytest.mark.database]
@@ -55,7 +56,7 @@ class SignIn:
 
     def choose(self, page: str, subject: str, **form: str) -> str:
         """The callback to which the provider leads."""
-        answer = httpx.post(page, data={"sub": subject} | form, trust_env=False)
+        answer = httpx.post(page, data={"sub": subject} | form, trust_env=False, timeout=DEADLINE_S)
         assert answer.status_code == 302, answer.text
         return answer.headers["Location"].removeprefix("http://testserver")
 

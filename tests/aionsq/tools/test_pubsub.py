@@ -133,7 +133,7 @@ async def line_of_long(reader):
 async def test_stats_name_the_clients_and_continue_when_one_has_left(served, broker, channel_of):
     """The number of messages delivered since the start, and each connected client."""
     _, address = served
-    async with httpx.AsyncClient(base_url=f"http://{address}") as client:
+    async with httpx.AsyncClient(base_url=f"http://{address}", timeout=DEADLINE_S) as client:
         assert (await client.get("/stats")).text == "Total Messages: 0\n\n"
         first = await subscribe(address, "/sub?topic=t&channel=c")
         second = await subscribe(address, "/sub?topic=t&channel=d")
@@ -173,7 +173,7 @@ async def test_stats_name_the_clients_and_continue_when_one_has_left(served, bro
 async def test_an_invalid_request_is_refused_with_a_reason(served, target, status, text):
     """With the reference's text and status, and the server continues."""
     _, address = served
-    async with httpx.AsyncClient(base_url=f"http://{address}") as client:
+    async with httpx.AsyncClient(base_url=f"http://{address}", timeout=DEADLINE_S) as client:
         answer = await client.get(target)
         assert (answer.status_code, answer.text) == (status, text)
         assert answer.headers["content-type"] == "text/plain; charset=utf-8"
