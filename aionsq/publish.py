@@ -106,19 +106,23 @@ class HeaderPublish(Publish):
             super().send_alone()
 
     def send_alone(self) -> None:
+        """As of any publish, also after it is encoded for another node."""
         if not self._alone:
             self._alone = True
             super().send_alone()
 
     def set_result(self, result: Ids) -> None:
+        """As a future's; the trace ends."""
         super().set_result(result)
         self._ended(None, result)
 
     def set_exception(self, exception: type | BaseException) -> None:
+        """As a future's; the trace ends."""
         super().set_exception(exception)
         self._ended(exception if isinstance(exception, BaseException) else exception(), ())
 
     def cancel(self, msg: object = None) -> bool:
+        """As a future's; the trace ends."""
         cancelled = super().cancel(msg)
         if cancelled:
             self._ended(asyncio.CancelledError(), ())
