@@ -184,11 +184,16 @@ class Child:
         self._state("starting", f"pid {process.pid}")
         return process
 
-    async def _watch(self, process: asyncio.subprocess.Process) -> float:
-        """Call ``ready`` until the process is ready; return the time of the monotonic clock."""
+    async def _watch(self, process: asyncio.subprocess.Process) -> float | None:
+        """Call ``ready`` until the process is ready; return the time of the monotonic clock. None if it ends before.
+
+        Its task is cancelled when the process ends, but a client may take that for its own timeout.
+        """
         started_at = time.monotonic()
         slow = False
         while True:
+            if process.returncode is not None:
+                return None
             try:
                 if await self.service.ready():
                     break
