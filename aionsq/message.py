@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Protocol
 
 from aionsq.backoff import Outcome
+from nsqwire.headers import decode_headers
 from nsqwire.units import Nanoseconds
 
 
@@ -32,10 +34,28 @@ class Message:
     dropped, and nsqd redelivers the message.
     """
 
-    __slots__ = ("_answers", "attempts", "auto_response", "body", "has_responded", "id", "timestamp", "trial")
+    __slots__ = (
+        "_answers",
+        "_header_block",
+        "_headers",
+        "attempts",
+        "auto_response",
+        "body",
+        "has_responded",
+        "id",
+        "timestamp",
+        "trial",
+    )
 
     def __init__(
-        self, timestamp: Nanoseconds, attempts: int, id: bytes, body: bytes, answers: Answers, trial: int | None
+        self,
+        timestamp: Nanoseconds,
+        attempts: int,
+        id: bytes,
+        body: bytes,
+        header_block: bytes,
+        answers: Answers,
+        trial: int | None,
     ) -> None:
         self.timestamp = timestamp
         """Time at which nsqd accepted the message, in Unix nanoseconds."""
@@ -49,6 +69,22 @@ class Message:
         self.has_responded = False
         self.auto_response = True
         self._answers = answers
+        self._header_block = header_block
+        self._headers: Mapping[str, str] | None = None
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The message's headers, with names in lower case; empty without the option ``headers``, or if it has none.
+
+        Raises nsqwire.headers.BadHeaders if nsqd sent something else than headers.
+        """
+        if self._headers is None:
+            self._headers = decode_headers(self._header_block) if self._header_block else {}
+        return self._headers
+
+    def set_contents(self, header_block: bytes, body: bytes) -> None:
+        """Replace headers and body: those of an envelope were taken out of it."""
+        self._header_block, self._headers, self.body = header_block, None, body
 
     @property
     def nsqd_address(self) -> str:
