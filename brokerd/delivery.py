@@ -167,8 +167,10 @@ class Delivery:
         self._count(client, run.end - run.first)
         if client.sample_rate:
             self._add_sample(client, run.frames, run.first)
-        else:
+        elif client.takes_headers:
             self._send(client, run.frames)
+        else:
+            self._outbox.add(client, run.frames)
 
     def _send(self, client: Client, frames: bytes | memoryview) -> None:
         self._outbox.add(client, self._messages.with_headers(frames) if client.takes_headers else frames)

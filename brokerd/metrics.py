@@ -114,7 +114,7 @@ class BrokerMetrics:
         self._topic_emptied.add(labels, topic.emptied_count)
         self._topic_lost.add(labels, topic.lost_message_count)
         self._topic_log.add(labels, sum(segment.end for segment in topic.log.segments))
-        self._topic_allocated.add(labels, sum(segment.capacity for segment in topic.log.segments))
+        self._topic_allocated.add(labels, sum(segment.allocated_bytes for segment in topic.log.segments))
         now_ns = time.time_ns()
         for channel in topic.channels.values():
             self._add_channel(channel, labels_text(channel=channel.name, topic=topic.name), now_ns)

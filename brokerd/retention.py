@@ -30,7 +30,7 @@ class Retention(NamedTuple):
         nbytes = 0
         kept = log.next_seq
         for segment in reversed(log.segments):
-            nbytes += segment.capacity
+            nbytes += segment.allocated_bytes
             is_empty = segment.next_seq == segment.first_seq
             if (not is_empty and segment.last_timestamp < now_ns - self.age_ns) or 0 < self.max_bytes < nbytes:
                 break

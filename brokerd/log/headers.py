@@ -118,7 +118,7 @@ class HeaderFile:
         """Remove the entries from ``next_seq`` on: those of publishes that were not acknowledged. Raises OSError."""
         if self.path is not None and self._bytes(0, HEADER_BYTES) != WRITTEN[HEADERS.kind]:
             os.pwrite(self.open(), WRITTEN[HEADERS.kind], 0)
-        start = self._search(next_seq)
+        start, _ = self._search(next_seq)
         cut = next((entry.start for entry in self._entries(start, self.end) if entry.seq >= next_seq), None)
         if cut is not None:
             self._truncate(cut)
@@ -151,8 +151,8 @@ class HeaderFile:
     def last_seq(self) -> int:
         """The number of the last message with headers; -1 if there is none. Raises OSError."""
         if self._last_seq is None:
-            start = self._search(1 << 64)
-            self._last_seq = max((entry.seq for entry in self._entries(start, self.end)), default=-1)
+            start, last_seq = self._search(1 << 64)
+            self._last_seq = max((entry.seq for entry in self._entries(start, self.end)), default=last_seq)
         return self._last_seq
 
     def find(self, seq: int, timestamp: Nanoseconds) -> bytes:
@@ -192,7 +192,7 @@ class HeaderFile:
             piece = self._read_piece(before.last + 1, before.end)
             if piece.last >= seq:
                 return piece
-        piece = self._read_piece(seq, self._search(seq))
+        piece = self._read_piece(seq, self._search(seq)[0])
         while piece.last < seq and piece.end < self.end:
             piece = self._read_piece(seq, piece.end)
         piece.last = max(piece.last, seq)
@@ -212,18 +212,18 @@ class HeaderFile:
         piece.end = max(at, stop)
         return piece
 
-    def _search(self, seq: int) -> int:
-        """An offset before which all entries have lower numbers, and not far after which there is one of at least
-        ``seq``, if any has."""
-        low, high = HEADER_BYTES, self.end
+    def _search(self, seq: int) -> tuple[int, int]:
+        """An offset before which all entries have lower numbers, and soon after which the first one of at least ``seq``
+        is, if there is any; and the number of the entry that ends there, or -1."""
+        low, high, below = HEADER_BYTES, self.end, -1
         while high - low > 2 * PIECE_BYTES:
             middle = (low + high) // 2
             entry = next(self._entries(middle, high), None)
             if entry is None or entry.seq >= seq:
                 high = middle
             else:
-                low = entry.end
-        return low
+                low, below = entry.end, entry.seq
+        return low, below
 
     def _entries(self, start: int, stop: int) -> Iterator[Entry]:
         """Yield the undamaged entries that begin in ``[start, stop)``."""

@@ -13,7 +13,6 @@ from brokerd.file_header import HEADER_BYTES
 from brokerd.log.batch import Batch, DpubBatch, HeaderBatch
 from brokerd.log.commits import Commit
 from brokerd.log.files import RETIRED, LogFiles
-from brokerd.log.headers import SUFFIX
 from brokerd.log.recovery import Orphan, recover_segments
 from brokerd.log.segment import Segment
 from nsqwire.scan import Input
@@ -244,9 +243,7 @@ class Log:
             else:
                 segment.remove()
         while self._orphans and self._orphans[0].end <= seq:
-            path = self._orphans.pop(0).path
-            path.unlink(missing_ok=True)
-            path.with_suffix(SUFFIX).unlink(missing_ok=True)
+            self._orphans.pop(0).path.unlink(missing_ok=True)
 
     def shrink(self) -> None:
         """Replace all segments by a small empty one, if that frees space. No message of the log may be needed.

@@ -14,7 +14,7 @@ from brokerd.log.commit_repair import SegmentContext
 from brokerd.log.commits import CommitRecords
 from brokerd.log.files import LogFiles
 from brokerd.log.frames import Frames, is_id_of
-from brokerd.log.headers import SUFFIX
+from brokerd.log.headers import SUFFIX, HeaderFile
 from brokerd.log.segment import Segment, timestamp_in
 from nsqwire.frame import MESSAGE, MESSAGE_HEAD
 
@@ -23,7 +23,7 @@ FOREIGN = ".foreign"
 
 
 class Orphan(NamedTuple):
-    """An ``.idx`` without its segment; ``end`` is the number after the last message in it."""
+    """An ``.idx`` or ``.hdr`` without its segment; ``end`` is the number after the last message in it."""
 
     path: Path
     end: int
@@ -82,7 +82,19 @@ def recover_segments(files: LogFiles, id_head: bytes, known_end: int, unsynced_n
         if _belongs(commits := CommitRecords(memoryview(path.read_bytes())), int(path.stem))
     ]
     ends = [written_end, known_end, *(orphan.end for orphan in orphans), *(each.next_seq for each in segments)]
+    orphans += _orphaned_headers(files, held)
     return Recovered(segments, orphans, max(ends), notes)
+
+
+def _orphaned_headers(files: LogFiles, held: set[Path | None]) -> list[Orphan]:
+    """The ``.hdr`` files without their segments. Their numbers may be those of messages that were never stored."""
+    found = []
+    for path in files.side_files:
+        is_alone = path.suffix == SUFFIX and path.with_suffix(".log") not in held
+        if is_alone and (headers := HeaderFile.existing(path)) is not None:
+            found.append(Orphan(path, headers.last_seq + 1))
+            headers.close()
+    return found
 
 
 def _belongs(commits: CommitRecords, first_seq: int) -> bool:

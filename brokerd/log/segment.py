@@ -340,6 +340,11 @@ class Segment:
         return self.headers is None and self.commits.says_headers
 
     @property
+    def allocated_bytes(self) -> int:
+        """Size of its file and of that with its headers."""
+        return self.capacity if self.headers is None else self.capacity + self.headers.end
+
+    @property
     def header_room(self) -> int:
         """Bytes of headers that can still be appended."""
         return MAX_FILE_BYTES - (0 if self.headers is None else self.headers.end)
@@ -472,7 +477,6 @@ class Segment:
         Slices of the map that wait to be sent stay readable.
         """
         self.close_file()
-        self._remove_headers(at_once=at_once)
         in_a_thread = self.capacity >= FREED_IN_A_THREAD_FROM and not at_once
         fd = -1
         if self.path is not None:
@@ -481,6 +485,7 @@ class Segment:
                     fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
             self.path.unlink(missing_ok=True)
             self.path.with_suffix(".idx").unlink(missing_ok=True)
+        self._remove_headers(at_once=at_once)
         if not in_a_thread:
             self._close_map()
             return

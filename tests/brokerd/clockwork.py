@@ -63,6 +63,7 @@ class Node:
             patch.setattr(time, "time_ns", self.wall_ns)
             patch.setattr(time, "time", lambda: self.wall)
         self.fired = 0
+        self.path = data_path
         self._order = itertools.count()
         self._calls: list[tuple[float, int, Handle]] = []
         self._settings = BrokerSettings(data_path=str(data_path), **settings)  # type: ignore[arg-type]

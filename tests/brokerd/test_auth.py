@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokerd.auth import BadGrant, read_grant
+from nsqwire import encoding
 from tests.harness.waiting import DEADLINE_S, wait_until
 
 RESPONSE, ERROR = 0, 1
@@ -429,6 +430,46 @@ def test_a_denied_publish_leaves_nothing_behind(server, guarded, connect) -> Non
         assert peer.command(auth())[0] == RESPONSE
         assert peer.command(command)[0] == ERROR
     assert guarded.stats(topic="theirs")["topics"] is None
+
+
+HEADERS = b'{"a":"b"}'
+
+
+@pytest.mark.parametrize(
+    ("verb", "publish"),
+    [
+        ("HPUB", lambda topic, body: encoding.hpub(topic, HEADERS, body)),
+        ("HDPUB", lambda topic, body: encoding.hdpub(topic, 5, HEADERS, body)),
+        ("HMPUB", lambda topic, body: encoding.hmpub(topic, [(HEADERS, body)])),
+    ],
+)
+def test_publishes_with_headers_need_permission(server, guarded, connect, verb, publish) -> None:
+    """As those without. One that has to wait for the auth server is then stored with its own body."""
+
+    def with_headers():
+        peer = connect(guarded)
+        assert peer.command(identify(headers=True))[0] == RESPONSE
+        return peer
+
+    peer = with_headers()
+    assert peer.command(publish("mine", b"x")) == (ERROR, b"E_AUTH_FIRST AUTH required before %b" % verb.encode())
+    server.allow({"topic": "^mine$", "channels": [".*"], **PUBLISHING}, ttl=1)
+    peer = with_headers()
+    assert peer.command(auth())[0] == RESPONSE
+    peer.ok(publish("mine", b"x"))
+    wait_past_ttl()
+    server.allow({"topic": "^mine$", "channels": [".*"], **PUBLISHING}, ttl=3600)
+    peer.send(publish("mine", verb.encode() + b" waits") + pub("mine", b"y" * 1000))
+    assert [peer.frame() for _ in range(2)] == [(RESPONSE, b"OK")] * 2
+    refused = b'E_UNAUTHORIZED AUTH failed for %b on "theirs" ""' % verb.encode()
+    assert peer.command(publish("theirs", b"x")) == (ERROR, refused)
+    server.allow(EVERYTHING)
+    reader = connect(guarded)
+    assert reader.command(auth())[0] == RESPONSE
+    reader.ok(b"SUB mine ch\n")
+    reader.send(b"RDY 100\n")
+    while reader.message()[2] != verb.encode() + b" waits":
+        pass
 
 
 def test_an_answer_without_authorizations_refuses_auth(server, guarded, connect) -> None:

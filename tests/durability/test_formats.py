@@ -27,6 +27,7 @@ PATTERNS = {
     "topics/orders.*/*00.log": "nsqd segment",
     "topics/orders.*/*08.log": "nsqd segment",
     "topics/orders.*/*00.idx": "nsqd index",
+    "topics/mail.*/*00.hdr": "nsqd headers",
     "last-stats.json": "nsqd stats",
 }
 

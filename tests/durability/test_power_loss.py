@@ -23,6 +23,8 @@ import pytest
 import brokerd.broker as broker_module
 import brokerd.journal.journal as journal_module
 import brokerd.log.log as log_module
+from nsqwire import encoding
+from nsqwire.headers import encode_headers
 from tests.brokerd.clockwork import Delivery, Node
 from tests.durability.power_loss import Record
 from tests.harness.daemon import Daemon
@@ -54,6 +56,8 @@ class Story:
         files = [f"--record={self._record}", f"--data-path={self.data_path}"]
         self.broker = Daemon("tests.durability.recording_broker", *files, *flags).launch()
         self.published: dict[str, set[bytes]] = defaultdict(set)
+        self.blocks: dict[bytes, bytes] = {}
+        """The header blocks of the messages that have headers, by body."""
         self.acknowledged: list[tuple[int, str, bytes]] = []
         self.finished: dict[str, set[bytes]] = defaultdict(set)
 
@@ -61,6 +65,7 @@ class Story:
         """Publish ``count`` times, with each command, and consume some of the messages on channel ``c`` of the
         topic."""
         peer, consumer = V2Client(self.broker.tcp), V2Client(self.broker.tcp)
+        peer.command(encoding.identify({"feature_negotiation": True, "headers": True}))
         consumer.sub(topic, "c")
         ready = waiting = 0
         for number in range(count):
@@ -69,13 +74,23 @@ class Story:
                 for at in range(chance.choice([1, 1, 1, 4]))
             ]
             self.published[topic].update(bodies)
-            if len(bodies) > 1:
+            blocks = [encode_headers({"n": str(number), "x": "h" * chance.choice([1, 3000])})] * len(bodies)
+            has_headers, is_deferred = chance.random() < 0.5, len(bodies) == 1 and chance.random() < 0.1
+            if has_headers:
+                self.blocks.update(zip(bodies, blocks, strict=True))
+                if len(bodies) > 1:
+                    peer.ok(encoding.hmpub(topic, list(zip(blocks, bodies, strict=True))))
+                elif is_deferred:
+                    peer.ok(encoding.hdpub(topic, 5000, blocks[0], bodies[0]))
+                else:
+                    peer.ok(encoding.hpub(topic, blocks[0], bodies[0]))
+            elif len(bodies) > 1:
                 peer.mpub(topic, bodies)
-            elif chance.random() < 0.1:
+            elif is_deferred:
                 peer.dpub(topic, 5000, bodies[0])
             else:
                 peer.pub(topic, bodies[0])
-                waiting += 1
+            waiting += len(bodies) == 1 and not is_deferred
             now = time.monotonic_ns()
             self.acknowledged += [(now, topic, body) for body in bodies]
             if waiting and chance.random() < 0.2:
@@ -111,15 +126,15 @@ class Story:
         return self.record()
 
 
-def drain(node: Node, topic: str, channel: str) -> set[bytes]:
-    """The bodies of all messages of a channel, each once."""
+def drain(node: Node, topic: str, channel: str) -> dict[bytes, bytes]:
+    """The bodies of all messages of a channel, each once, with their header blocks."""
     got: list[Delivery] = []
     target = node.broker.topic(topic).channel(channel)
-    client = node.subscribe(topic, channel, 100_000, got.append)
+    client = node.subscribe(topic, channel, 100_000, got.append, takes_headers=True)
     for wait_s in (0, 10):
         node.pass_until(node.now + wait_s)
     target.unsubscribe(client)
-    bodies = {each.body for each in got}
+    bodies = {each.body: each.header_block for each in got}
     assert len(bodies) == len(got), f"{topic}/{channel}: a message came twice"
     return bodies
 
@@ -131,11 +146,16 @@ def check(folder: Path, story: Story, owed: dict[str, set[bytes]]) -> None:
         topic = node.broker.topic(name)
         for channel in list(topic.channels) or [AFTER]:
             got = drain(node, name, channel)
-            altered = got - story.published[name]
+            altered = got.keys() - story.published[name]
             if altered:
                 raise AssertionError(f"{name}: {[body[:20] for body in altered]} were not published")
-            if missing := owed.get(name, set()) - got:
+            if missing := owed.get(name, set()) - got.keys():
                 raise AssertionError(f"{name}: {sorted(body[:8] for body in missing)} of {len(owed[name])} are missing")
+            for body, block in got.items():
+                wanted = story.blocks.get(body, b"")
+                is_right = block == wanted or (not block and body not in owed.get(name, ()))
+                if not is_right:
+                    raise AssertionError(f"{name}: {body[:20]!r} has headers {block[:20]!r}, not {wanted[:20]!r}")
         topic.publish([b"new"])
         for channel in topic.channels:
             assert b"new" in drain(node, name, channel)
@@ -201,7 +221,7 @@ def test_everything_is_synced_within_the_timeout(tmp_path: Path) -> None:
         record.build(len(record.syncs), folder, None)
         node = Node(folder)
         try:
-            return drain(node, "last", "c")
+            return set(drain(node, "last", "c"))
         finally:
             node.broker.close()
 
@@ -213,5 +233,6 @@ def test_everything_is_synced_within_the_timeout(tmp_path: Path) -> None:
     record.build(len(record.syncs), tmp_path / "lost", None)
     node = Node(tmp_path / "lost")
     got = drain(node, "t0", "c")
-    assert story.published["t0"] - story.finished["t0"] == got
+    assert story.published["t0"] - story.finished["t0"] == got.keys()
+    assert got == {body: story.blocks.get(body, b"") for body in got}
     node.broker.close()

@@ -48,7 +48,7 @@ def write(data_path: Path, *, closed: bool) -> None:
     for each in got:
         if each.body in REQUEUED:
             a.requeue(client, memoryview(b"REQ %b 9\n" % each.message_id), 1, 30.0, node.now)
-    node.broker.topic("mail").publish(MAIL)
+    node.broker.topic("mail").publish_with_headers(MAIL, [b'{"subject":"one"}', *[b""] * (len(MAIL) - 1)])
     node.broker.topic("later").channel("a")
     node.broker.topic("later").publish(LATER, defer_ms=20_000)
     client.ready_count = 0
