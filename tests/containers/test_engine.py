@@ -97,7 +97,7 @@ def test_images_run_without_root_with_compiled_bytecode(images: dict[str, str], 
         "import os, pathlib, importlib.util as u, sys\n"
         "files = [f for f in pathlib.Path(sys.prefix, 'lib').rglob('*.py') if not f.is_symlink()]\n"
         "bare = [str(f) for f in files if not os.path.exists(u.cache_from_source(str(f)))]\n"
-        "print(os.getuid(), len(files) > 500, len(bare) < len(files) // 100)\n"
+        "print(os.getuid(), len(files) > 200, len(bare) < len(files) // 100)\n"
     )
     options = ["--rm", "--read-only", "--cap-drop", "all"]
     assert run("podman", "run", *options, images[image], "python", "-c", code) == "65532 True True"
@@ -169,7 +169,7 @@ def logs(name: str) -> str:
 
 
 class Project:
-    """The services of compose.yaml, without published ports."""
+    """The services of compose.yaml, without published ports, which may be in use on this machine."""
 
     def __init__(self, folder: Path) -> None:
         tool = os.environ.get("NSQ_COMPOSE") or shutil.which("podman-compose")
@@ -178,6 +178,8 @@ class Project:
         for service in declared["services"].values():
             service.pop("ports", None)
             service.pop("build", None)
+            # podman 4 knows no conditions of dependencies: the fixture starts the services in their order.
+            service.pop("depends_on", None)
         (folder / "compose.yaml").write_text(yaml.safe_dump(declared))
         variables = {"NSQ_SECRET_KEY": "k" * 50, "POSTGRES_PASSWORD": "secret", "NSQ_ALLOWED_HOSTS": "*"}
         if KIND == "debian":
@@ -202,7 +204,7 @@ class Project:
 
 @pytest.fixture(scope="module")
 def project(images: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
-    """Started in two steps, because podman-compose does not wait for `service_completed_successfully`."""
+    """Started in the order of `depends_on`."""
     found = Project(tmp_path_factory.mktemp("compose"))
     found("down", "--volumes")
     try:
