@@ -1,4 +1,5 @@
-import type { BulkAction, BulkTarget, Job } from '../api/types';
+import { loaded, type Loaded } from '../api/loaded';
+import type { BulkAction, BulkTarget, Job, JobSubject } from '../api/types';
 import type { Dismissed } from '../jobs/dismissed';
 import { hasFailures, isOver } from '../jobs/progress';
 
@@ -19,6 +20,8 @@ export class JobStore {
   #known = $state.raw<ReadonlyMap<number, Job>>(new Map());
   /** Increases when the session ends: its answers that arrive later are ignored. */
   #session = 0;
+  /** The listed subjects of the jobs whose list was opened. */
+  lists = $state.raw<ReadonlyMap<number, Loaded<JobSubject[]>>>(new Map());
   #dismissed = $state.raw<ReadonlySet<number>>(new Set());
   readonly #api: JobApi;
   readonly #keep: Dismissed;
@@ -61,6 +64,12 @@ export class JobStore {
     this.take(await this.#api.cancel(id));
   }
 
+  /** Show the subjects of a job that `request` returns, beside the lists of other jobs. */
+  async list(id: number, request: Promise<JobSubject[]>): Promise<void> {
+    const found = await loaded(request);
+    this.lists = new Map(this.lists).set(id, found);
+  }
+
   dismiss(id: number): void {
     this.#dismissed = new Set([...this.#dismissed, id].slice(-2 * NEWEST));
     this.#keep.write([...this.#dismissed]);
@@ -70,5 +79,6 @@ export class JobStore {
   forget(): void {
     this.#session += 1;
     this.#known = new Map();
+    this.lists = new Map();
   }
 }

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import type { Job } from '../api/types';
+import type { Job, JobSubject } from '../api/types';
 import type { Dismissed } from '../jobs/dismissed';
 import { JobStore } from './jobs.svelte';
 
@@ -61,4 +61,18 @@ test('the jobs of a session that has ended are not shown to the next user', asyn
   answer([job(8)]);
   await loading;
   expect(ids(store)).toEqual([]);
+});
+
+test('the lists of two jobs are shown, in whichever order they arrive', async () => {
+  const store = new JobStore(api([]), nothing);
+  const subject = (id: number): JobSubject => ({ id, state: 'failed' }) as JobSubject;
+  let answer!: (subjects: JobSubject[]) => void;
+  const slow = store.list(1, new Promise<JobSubject[]>((resolve) => (answer = resolve)));
+  await store.list(2, Promise.resolve([subject(20)]));
+  answer([subject(10)]);
+  await slow;
+  expect([...store.lists]).toEqual([
+    [2, { status: 'ready', value: [subject(20)] }],
+    [1, { status: 'ready', value: [subject(10)] }],
+  ]);
 });
