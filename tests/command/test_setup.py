@@ -36,6 +36,7 @@ def clone(tmp_path: Path) -> Path:
         "lookup",
         "aionsq",
         "analytics",
+        "integrations",
         "platform",
     ):
         (folder / source).symlink_to(ROOT / source)
