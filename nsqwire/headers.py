@@ -24,6 +24,11 @@ _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
 _encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
+def is_header_name(name: str) -> bool:
+    """Return whether a header may have this name, in any case."""
+    return _NAME.fullmatch(name) is not None
+
+
 def encode_headers(headers: Mapping[str, str]) -> bytes:
     """Return the header block, with names in lower case. Raises BadHeaders."""
     return _to_block(_checked(headers.items()))
