@@ -84,7 +84,7 @@ def check_timeouts(flags: HTTPTimeouts) -> None:
 
 
 def node_tls(flags: NodeTLSSettings) -> ssl.SSLContext:
-    """Return the context that the flags describe. Raises ToolFailed."""
+    """Return the context that the flags describe. Raises WrongUsage."""
     try:
         flags.check_tls()
     except ValueError as error:
@@ -97,7 +97,7 @@ def node_tls(flags: NodeTLSSettings) -> ssl.SSLContext:
             skip_verify=flags.http_client_tls_insecure_skip_verify,
         )
     except UnusableFile as error:
-        raise ToolFailed(f"--http-client-tls-{error.kind}: {error}") from None
+        raise WrongUsage(f"--http-client-tls-{error.kind}: {error}") from None
 
 
 @dataclass(frozen=True)

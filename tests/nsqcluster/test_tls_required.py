@@ -45,6 +45,7 @@ from nsqcluster import (
     tombstone,
 )
 from nsqcluster.actions import NO_REWIND, Rewound
+from nsqcluster.drain import NO_DRAIN
 from nsqcluster.policies import Mending, Patterns, Policies
 from tests.harness.waiting import until
 from tests.nsqcluster.conftest import StrictCluster
@@ -187,8 +188,26 @@ async def node_has_policy(at: Prepared, values: policies.Values | None) -> bool:
 
 
 async def drains(at: Prepared, results: list[Result]) -> bool:
+    if at.strict.implementation == "go":
+        return cannot_drain(results)
     done = {("nsqd", "done")}
     return outcomes(results) == done and outcomes(await cancel_drain(at.cluster, at.nsqd)) == done
+
+
+def has_no_drain(at: Prepared, results: list[Result]) -> bool:
+    if at.strict.implementation == "go":
+        return cannot_drain(results)
+    return outcomes(results) == {("nsqd", "failed")}
+
+
+def cannot_drain(results: list[Result]) -> bool:
+    return [(each["outcome"], each["detail"]) for each in results] == [("failed", NO_DRAIN)]
+
+
+def is_recalled(at: Prepared, done: recalls.Recalled, outcome: str) -> bool:
+    if at.strict.implementation == "go":
+        return (done.without, done.not_found, done.failures) == ([at.nsqd], [at.message_id], [])
+    return [each.channels for each in done.messages] == [{CHANNEL: outcome}]
 
 
 async def is_mended(at: Prepared, results: list[Result]) -> bool:
@@ -311,17 +330,14 @@ CASES: dict[Callable[..., Any], Case] = {
     actions.tombstone: case(
         lambda at: (at.cluster, at.topic, at.nsqd), lambda at, results: ("nsqd", "done") in outcomes(results)
     ),
-    drain: brokerds(lambda at: (at.cluster, at.nsqd), drains),
-    cancel_drain: brokerds(
-        lambda at: (at.cluster, at.nsqd), lambda at, results: outcomes(results) == {("nsqd", "failed")}
+    drain: case(lambda at: (at.cluster, at.nsqd), drains),
+    cancel_drain: case(lambda at: (at.cluster, at.nsqd), has_no_drain),
+    recalls.cancel_messages: case(
+        lambda at: (at.cluster, at.topic, [at.message_id]), lambda at, done: is_recalled(at, done, "cancelled")
     ),
-    recalls.cancel_messages: brokerds(
-        lambda at: (at.cluster, at.topic, [at.message_id]),
-        lambda at, done: [each.channels for each in done.messages] == [{CHANNEL: "cancelled"}],
-    ),
-    recalls.defer_messages: brokerds(
+    recalls.defer_messages: case(
         lambda at: (at.cluster, at.topic, [at.message_id], timedelta(minutes=1)),
-        lambda at, done: [each.channels for each in done.messages] == [{CHANNEL: "deferred"}],
+        lambda at, done: is_recalled(at, done, "deferred"),
     ),
     messages.peek: brokerds(
         of_topic, lambda at, page: page.total == 1 and is_first(page.messages[0]), lambda at: {"limit": 1}
