@@ -195,7 +195,9 @@ class ConsumerOptions(ConnectionOptions, env="AIONSQ_"):
         "15m", "Longest delay of a requeue without its own delay.", min="0s", max="60m"
     )
     backoff_strategy: str | BackoffStrategy = setting(
-        "exponential", "How backoff pauses grow; in code also an object with `calculate(attempt)`.", choices=tuple(STRATEGIES)
+        "exponential",
+        "How backoff pauses grow; in code also an object with `calculate(attempt)`.",
+        choices=tuple(STRATEGIES),
     )
     backoff_multiplier: timedelta = setting("1s", "Unit of a backoff pause: 2, 4, 8 … times this.", min="0s", max="60m")
     max_backoff_duration: timedelta = setting("2m", "Longest backoff pause; 0: no backoff.", min="0s", max="60m")
