@@ -170,8 +170,8 @@ class NSQ:
         """Begin a fault for services that use the fixture's addresses:
 
         ``refuse_connections``: as if no broker ran. Connections are refused, and open ones are reset.
-        ``close_connections``: as if the broker failed during each request. Open connections are reset, and new ones when
-        the client sends something.
+        ``close_connections``: as if the broker failed during each request. Open connections are reset, and new ones
+        when the client sends something.
         ``full_disk``: the broker refuses publishes. It is restarted with a disk reserve that is larger than the free
         space, and restarted without it when the fault ends. Each restart resets open connections.
         ``delay``: everything that the broker sends arrives ``seconds`` later.
