@@ -1,7 +1,7 @@
-"""The envelope: headers and body in one body, for nodes that do not know headers, such as Go's nsqd.
+"""The binary envelope: a message body that contains headers and a body, for nodes without headers, such as Go's nsqd.
 
-Layout: ``magic 8 bytes (ff 'NSQHDR1') | header size u32, big-endian | header block | body``. The block is that of
-:mod:`nsqwire.headers`. No text in UTF-8 begins with ``ff``.
+Layout: ``magic 8 bytes (ff 'NSQHDR1') | header size u32, big-endian | header block | body``. The header block is
+defined in :mod:`nsqwire.headers`. A text in UTF-8 cannot begin with ``ff``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Headers of messages: names with values, which travel and are stored beside the body. nsqd has none.
+"""Headers of messages: names with values, which are sent and stored beside the body. Go's nsqd does not support them.
 
-A header block is a JSON object of strings in UTF-8, compact, in the order of its keys.
+A header block is a compact JSON object of strings, in UTF-8. The order of the headers is kept.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MAX_HEADERS: Final = 64
 MAX_VALUE_LENGTH: Final = 4096
 MAX_BLOCK_BYTES: Final = 16 * 1024
 DEDUP_ID: Final = "dedup-id"
-"""The header whose value is the message's deduplication id, if it is published alone over TCP."""
+"""Name of the header with the deduplication id of a message that is published with HPUB or HDPUB."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
@@ -35,7 +35,7 @@ def encode_headers(headers: Mapping[str, str]) -> bytes:
 
 
 def decode_headers(block: bytes | bytearray | memoryview) -> dict[str, str]:
-    """Return the headers in a block, with names in lower case, in their order. Raises BadHeaders."""
+    """Return the headers in a block, with names in lower case and in their order. Raises BadHeaders."""
     if len(block) > MAX_BLOCK_BYTES:
         raise BadHeaders(f"header block of {len(block)} bytes is longer than {MAX_BLOCK_BYTES}")
     try:
@@ -48,16 +48,17 @@ def decode_headers(block: bytes | bytearray | memoryview) -> dict[str, str]:
 
 
 def checked_headers(pairs: Iterable[tuple[str, object]]) -> dict[str, str]:
-    """Return headers that come as pairs of name and value, with names in lower case. Raises BadHeaders."""
+    """Return headers, given as pairs of name and value, with names in lower case. Raises BadHeaders."""
     headers = _checked(pairs)
     _to_block(headers)
     return headers
 
 
 def parse_envelope(line: bytes) -> tuple[bytes, dict[str, str]]:
-    """Return the body and the headers of ``{"headers": {…}, "body": "…"}``, or of ``{"body_base64": "…"}``.
+    """Parse a line of ``/mpub?envelope=true``, ``{"headers": {…}, "body": "…"}`` or ``{…, "body_base64": "…"}``.
 
-    Raises ValueError, which says what is wrong.
+    Returns the body and the headers. Raises BadHeaders, whose text describes the error. This is not the binary envelope
+    of :mod:`nsqwire.envelope`.
     """
     try:
         decoded = json.loads(line.decode(), object_pairs_hook=_Pairs)
@@ -71,7 +72,7 @@ def parse_envelope(line: bytes) -> tuple[bytes, dict[str, str]]:
     if unknown := members.keys() - {"headers", "body", "body_base64"}:
         raise BadHeaders(f"key {_shown(min(unknown))} is not headers, body or body_base64")
     if ("body" in members) == ("body_base64" in members):
-        raise BadHeaders("body or body_base64 is needed, one of them")
+        raise BadHeaders("exactly one of body and body_base64 is required")
     name = "body" if "body" in members else "body_base64"
     text, headers = members[name], members.get("headers", _Pairs())
     if not isinstance(text, str) or not _is_text(text):
@@ -88,7 +89,7 @@ def parse_envelope(line: bytes) -> tuple[bytes, dict[str, str]]:
 
 
 class _Pairs(tuple[tuple[str, object], ...]):
-    """The members of a JSON object, with names that appear twice."""
+    """The members of a JSON object as pairs, so that names that appear twice are found."""
 
     __slots__ = ()
 

@@ -17,10 +17,10 @@ _POINTS_IN_A_REQUEST: Final = 10_000
 
 
 class Exporter:
-    """OpenTelemetry's exporter, which retries for up to 10 s, for metrics in Prometheus' text format.
+    """Sends metrics in Prometheus' text format with OpenTelemetry's exporter, which retries for up to 10 s.
 
-    ``OTEL_EXPORTER_OTLP_HEADERS``, ``_CERTIFICATE``, ``_COMPRESSION`` and ``_TIMEOUT`` apply, and in the resource
-    ``OTEL_SERVICE_NAME`` and ``OTEL_RESOURCE_ATTRIBUTES``.
+    ``OTEL_EXPORTER_OTLP_HEADERS``, ``_CERTIFICATE``, ``_COMPRESSION`` and ``_TIMEOUT`` apply. ``OTEL_SERVICE_NAME`` and
+    ``OTEL_RESOURCE_ATTRIBUTES`` set attributes of the resource.
     """
 
     def __init__(self, endpoint: str, resource: Mapping[str, str]) -> None:
@@ -36,7 +36,7 @@ class Exporter:
         logger.propagate = False
 
     def export(self, text: str) -> str:
-        """Send the metrics. Returns why it failed; empty if they were sent."""
+        """Send the metrics. Returns the reason of a failure, or an empty string."""
         self._reasons.last = ""
         metrics = metrics_of(text, self._resource, self._start_ns, time.time_ns())
         if self._exporter.export(metrics) is MetricExportResult.SUCCESS:

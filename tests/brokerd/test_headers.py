@@ -262,8 +262,8 @@ def test_an_mpub_of_envelopes_has_headers_and_bodies(connect: Connect, broker: A
     [
         (b"x", "not JSON in UTF-8"),
         (b"[]", "not a JSON object"),
-        (b"{}", "body or body_base64 is needed, one of them"),
-        (b'{"body":"x","body_base64":"eA=="}', "body or body_base64 is needed, one of them"),
+        (b"{}", "exactly one of body and body_base64 is required"),
+        (b'{"body":"x","body_base64":"eA=="}', "exactly one of body and body_base64 is required"),
         (b'{"body":"x","body":"y"}', "a key appears twice"),
         (b'{"body":"x","header":{}}', "key 'header' is not headers, body or body_base64"),
         (b'{"body":1}', "body is not a string of Unicode text"),
