@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
 from aionsq.errors import WrongType
@@ -36,6 +36,12 @@ def check_bodies(bodies: object) -> None:
     """Raise WrongType if what mpub publishes is one body, or no collection of bodies."""
     if isinstance(bodies, bytes | bytearray | memoryview | str) or not isinstance(bodies, Iterable):
         raise WrongType(f"mpub publishes a list of bodies, not {_shown(bodies)}")
+
+
+def check_headers(headers: object) -> None:
+    """Raise WrongType unless the headers of a message are None or a mapping."""
+    if headers is not None and not isinstance(headers, Mapping):
+        raise WrongType(f"the headers of a message are a mapping, not {_shown(headers)}")
 
 
 def body_bytes(body: object) -> bytes:

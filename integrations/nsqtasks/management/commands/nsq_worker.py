@@ -121,9 +121,12 @@ def _positive(text: str) -> int:
 
 def _seconds(text: str) -> timedelta:
     try:
-        return timedelta(milliseconds=round(1000 * abs(float(text))))
+        seconds = timedelta(seconds=float(text))
     except (ValueError, OverflowError):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
+    if seconds < timedelta(0):
+        raise argparse.ArgumentTypeError(f"{text} is less than 0")
+    return seconds
 
 
 def _log_to_stderr() -> None:
