@@ -83,7 +83,7 @@ class Pusher:
             reason = "the child process has ended"
         except TimeoutError:
             reason = f"no answer within {ANSWER_S:g}s"
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a line that is longer than the stream's limit
             reason = str(error)
         await self._end_child(at_once=True)
         return reason
