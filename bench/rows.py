@@ -19,6 +19,7 @@ from bench.platform import platform
 from bench.policies import policies
 from bench.processes import LoadProcesses, load_processes
 from bench.registry import lookup
+from bench.rolling import rolling
 from bench.storage import backlog, start, topics
 from bench.throughput import fanout, http_mpub, http_pub, mixed, pub, pub1, pub64, sub, sync
 
@@ -52,6 +53,7 @@ ROWS: dict[str, Callable[[Options, LoadProcesses], Iterator[Row]]] = {
     "policy": policies,
     "latency": latency,
     "bystander": bystander,
+    "rolling": rolling,
     "platform": platform,
     "history": history,
     "jobs": jobs,

@@ -100,11 +100,15 @@ class Server:
     def stop(self) -> None:
         """Send SIGTERM; raises BenchError if the process does not exit within STOP_SECONDS with status 0."""
         self.process.terminate()
+        self.wait("SIGTERM")
+
+    def wait(self, after: str) -> None:
+        """Wait for the exit. Raises BenchError if the process does not exit within STOP_SECONDS with status 0."""
         try:
             status = self.process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise BenchError(f"{self.name} was still running {STOP_SECONDS:.0f} s after SIGTERM") from None
+            raise BenchError(f"{self.name} was still running {STOP_SECONDS:.0f} s after {after}") from None
         self._reader.join(STOP_SECONDS)
         if status != 0:
             raise BenchError(f"{self.name} exited with status {status}: {' / '.join(self.output_tail)}")

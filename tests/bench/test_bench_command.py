@@ -169,6 +169,23 @@ def test_celery_is_measured_on_brokerd_beside_redis(tmp_path: Path) -> None:
         assert row["also"]["published/s"] > 0
 
 
+def test_a_rolling_restart_is_measured_by_drain_and_by_sigterm(tmp_path: Path) -> None:
+    """With a drain, aionsq's producers see no error and nothing is delivered twice. In no row is a message lost."""
+    done = bench("rolling", "--seconds=0.4", "--rounds=1", "--json", f"--data-path={tmp_path}")
+    assert done.returncode == 0, done.stderr
+    rows = {row["name"]: row for row in json.loads(done.stdout)["rows"]}
+    ways = ("drain, aionsq", "SIGTERM, aionsq", "drain, no failover", "SIGTERM, no failover")
+    assert list(rows) == [f"rolling brokerd, {way}" for way in ways]
+    for row in rows.values():
+        assert row["messages"] > 0
+        assert row["also"]["messages lost"] == 0
+        assert row["also"]["restart of a node, s"] > 0
+    drained = rows["rolling brokerd, drain, aionsq"]["also"]
+    assert (drained["publish errors"], drained["messages delivered twice"]) == (0, 0)
+    assert rows["rolling brokerd, SIGTERM, no failover"]["also"]["publish errors"] > 0
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_both_kernels_are_shown_one_below_the_other(tmp_path: Path) -> None:
     """With --twin beside, each row is printed twice, once per kernel."""
     done = bench("pub", "sync", "--twin=beside", "--seconds=0.1", "--json", f"--data-path={tmp_path}")
