@@ -13,7 +13,15 @@ from types import TracebackType
 from typing import Self
 
 from aionsq.addresses import address_list, check_address
-from aionsq.arguments import body_bytes, check_bodies, check_delay, check_headers, check_name, check_options, check_timeout
+from aionsq.arguments import (
+    body_bytes,
+    check_bodies,
+    check_delay,
+    check_headers,
+    check_name,
+    check_options,
+    check_timeout,
+)
 from aionsq.errors import (
     ConnectFailed,
     ConnectionLost,
