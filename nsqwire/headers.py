@@ -21,7 +21,7 @@ DEDUP_ID: Final = "dedup-id"
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
-_encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_quoted: Final = json.encoder.encode_basestring
 
 
 def is_header_name(name: str) -> bool:
@@ -39,7 +39,7 @@ def decode_headers(block: bytes | bytearray | memoryview) -> dict[str, str]:
     if len(block) > MAX_BLOCK_BYTES:
         raise BadHeaders(f"header block of {len(block)} bytes is longer than {MAX_BLOCK_BYTES}")
     try:
-        decoded = json.loads(bytes(block).decode(), object_pairs_hook=_Pairs)
+        decoded = _decode(bytes(block).decode())
     except (ValueError, RecursionError):
         raise BadHeaders("header block is not JSON in UTF-8") from None
     if not isinstance(decoded, _Pairs):
@@ -61,7 +61,7 @@ def parse_envelope(line: bytes) -> tuple[bytes, dict[str, str]]:
     of :mod:`nsqwire.envelope`.
     """
     try:
-        decoded = json.loads(line.decode(), object_pairs_hook=_Pairs)
+        decoded = _decode(line.decode())
     except (ValueError, RecursionError):
         raise BadHeaders("not JSON in UTF-8") from None
     if not isinstance(decoded, _Pairs):
@@ -94,6 +94,9 @@ class _Pairs(tuple[tuple[str, object], ...]):
     __slots__ = ()
 
 
+_decode: Final = json.JSONDecoder(object_pairs_hook=_Pairs).decode  # json.loads makes a decoder for each call
+
+
 def _checked(pairs: Iterable[tuple[object, object]]) -> dict[str, str]:
     headers: dict[str, str] = {}
     for name, value in pairs:
@@ -106,9 +109,9 @@ def _checked(pairs: Iterable[tuple[object, object]]) -> dict[str, str]:
             raise BadHeaders(f"value of header {lower} is not a string")
         if len(value) > MAX_VALUE_LENGTH:
             raise BadHeaders(f"value of header {lower} has {len(value)} characters, more than {MAX_VALUE_LENGTH}")
-        if _CONTROL.search(value):
+        if not value.isprintable() and _CONTROL.search(value):
             raise BadHeaders(f"value of header {lower} has a control character")
-        if not _is_text(value):
+        if not (value.isascii() or _is_text(value)):
             raise BadHeaders(f"value of header {lower} is not Unicode text")
         headers[lower] = value
         if len(headers) > MAX_HEADERS:
@@ -117,7 +120,8 @@ def _checked(pairs: Iterable[tuple[object, object]]) -> dict[str, str]:
 
 
 def _to_block(headers: Mapping[str, str]) -> bytes:
-    block = _encode(headers).encode()
+    # Names have no characters that JSON escapes. The encoder of json takes four times as long.
+    block = ("{" + ",".join([f'"{name}":{_quoted(value)}' for name, value in headers.items()]) + "}").encode()
     if len(block) > MAX_BLOCK_BYTES:
         raise BadHeaders(f"header block of {len(block)} bytes is longer than {MAX_BLOCK_BYTES}")
     return block

@@ -151,8 +151,12 @@ class HeaderFile:
     def last_seq(self) -> int:
         """The number of the last message with headers; -1 if there is none. Raises OSError."""
         if self._last_seq is None:
-            start, last_seq = self._search(1 << 64)
-            self._last_seq = max((entry.seq for entry in self._entries(start, self.end)), default=last_seq)
+            at, last_seq = self._search(1 << 64)
+            for entry in self._entries(at, self.end):
+                at, last_seq = entry.end, max(last_seq, entry.seq)
+            if at < self.end:
+                self._found_damage(at, self.end)  # here, because nothing reads on after the last message with headers
+            self._last_seq = last_seq
         return self._last_seq
 
     def find(self, seq: int, timestamp: Nanoseconds) -> bytes:

@@ -56,8 +56,8 @@ class Exporter:
 class _ShortResponses(HTTPAdapter):
     """Reads a bounded part of each response, so that an endpoint that never ends one takes no memory."""
 
-    def send(self, request: PreparedRequest, stream: bool = False, **options: Any) -> Response:
-        response = super().send(request, stream=True, **options)
+    def send(self, request: PreparedRequest, *arguments: Any, **options: Any) -> Response:
+        response = super().send(request, *arguments, **{**options, "stream": True})
         body = b""
         for piece in response.iter_content(_RESPONSE_BYTES):
             body += piece
@@ -65,7 +65,7 @@ class _ShortResponses(HTTPAdapter):
                 response.close()
                 break
         response._content = body
-        response._content_consumed = True  # type: ignore[attr-defined]  # as its own reading does
+        response._content_consumed = True  # as its own reading does
         return response
 
 
