@@ -18,6 +18,7 @@ from aionsq.arguments import (
     check_bodies,
     check_delay,
     check_headers,
+    check_headers_of_each,
     check_name,
     check_options,
     check_timeout,
@@ -481,12 +482,9 @@ def _of_each(headers: Headers | Sequence[Headers], count: int) -> Sequence[Heade
     """
     if isinstance(headers, Mapping):
         return [headers] * count
-    if isinstance(headers, str) or not isinstance(headers, Sequence):
-        check_headers(headers)
+    check_headers_of_each(headers)
     if len(headers) != count:
         raise InvalidArgument(f"headers are given for {len(headers)} messages, and bodies for {count}")
-    for each in headers:
-        check_headers(each)
     return [each or {} for each in headers]
 
 

@@ -16,6 +16,9 @@ from nsqwire.errors import BadHeaders
 MAX_HEADERS: Final = 64
 MAX_VALUE_LENGTH: Final = 4096
 MAX_BLOCK_BYTES: Final = 16 * 1024
+MAX_MESSAGES: Final = 10_000
+"""Most messages of one HMPUB, or lines of one request with envelopes. Their headers are checked in one turn of the
+event loop, which takes about 10 µs a message and delays other clients."""
 DEDUP_ID: Final = "dedup-id"
 """Name of the header with the deduplication id of a message that is published with HPUB or HDPUB."""
 

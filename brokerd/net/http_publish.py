@@ -25,7 +25,7 @@ from nsqdaemon.http import (
 )
 from nsqdaemon.http.messages import FLAG_WORDS
 from nsqwire.errors import BadHeaders, PublishFailed
-from nsqwire.headers import checked_headers, encode_headers, parse_envelope
+from nsqwire.headers import MAX_MESSAGES, checked_headers, encode_headers, parse_envelope
 from nsqwire.names import is_valid_name
 from nsqwire.scan import COMPLETE
 
@@ -259,7 +259,10 @@ def parse_envelopes(body: bytes, *, max_msg_size: int) -> tuple[list[bytes], lis
     are left out. Raises HTTPError, which names the line, with nothing published.
     """
     bodies, blocks = list[bytes](), list[bytes]()
-    for number, line in enumerate(body.split(b"\n"), 1):
+    lines = body.rstrip(b"\n").split(b"\n", MAX_MESSAGES)
+    if len(lines) > MAX_MESSAGES:
+        raise HTTPError(413, f"INVALID_ENVELOPE: more than {MAX_MESSAGES:,} lines")
+    for number, line in enumerate(lines, 1):
         if line.strip():
             try:
                 message, headers = parse_envelope(line)

@@ -280,6 +280,16 @@ def test_a_bad_envelope_is_named_with_its_line(broker: Any, line: bytes, error: 
     assert broker.get("/channel/peek?topic=t&channel=c")["total"] == 0
 
 
+def test_a_request_has_a_largest_number_of_envelopes(broker: Any) -> None:
+    """A larger one would delay all other clients; nothing of it is published."""
+    line = b'{"body":"x"}\n'
+    answer = broker.request("POST", "/mpub?topic=t&envelope=true", line * 10_001)
+    assert (answer.status, json.loads(answer.text)) == (413, {"message": "INVALID_ENVELOPE: more than 10,000 lines"})
+    assert "t" not in broker.topics() or broker.topics()["t"]["message_count"] == 0
+    assert broker.request("POST", "/mpub?topic=t&envelope=true", line * 10_000).status == 200
+    assert broker.topics()["t"]["message_count"] == 10_000
+
+
 def test_an_envelope_is_bounded_like_other_messages(start_broker: Start) -> None:
     broker = start_broker("--max-msg-size=10")
     answer = broker.request("POST", "/mpub?topic=t&envelope=true", b'{"body":"01234567890"}')
