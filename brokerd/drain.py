@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from brokerd.storage import NodeDrained
 from nsqwire.errors import DRAINED
@@ -14,6 +14,10 @@ from nsqwire.units import Seconds
 if TYPE_CHECKING:
     from brokerd.storage import Storage
 
+
+LEAST_S: Final = 1.0
+"""Shortest drain of an empty node. Meanwhile publishes are refused, so that those who publish go to other nodes: if the
+process ended at once, they would lose their connections with publishes unanswered."""
 
 logger = logging.getLogger("brokerd")
 
@@ -42,10 +46,11 @@ class DrainedChannel(Protocol):
 
 
 class Draining(NamedTuple):
-    """A drain that has begun at ``since``, Unix seconds. The process ends at the monotonic time ``deadline`` at the
-    latest; None: when the node is empty."""
+    """A drain that has begun at ``since``, Unix seconds, which is the monotonic time ``begun``. The process ends at the
+    monotonic time ``deadline`` at the latest; None: when the node is empty."""
 
     since: Seconds
+    begun: Seconds
     deadline: Seconds | None
     takes_publishes: bool
 
@@ -65,9 +70,9 @@ class Drain:
 
     def begin(self, *, timeout_s: Seconds, takes_publishes: bool) -> None:
         """Begin a drain, or change the present one. ``timeout_s`` 0: until the node is empty."""
-        before = self.draining
-        deadline = self._now() + timeout_s if timeout_s else None
-        self.draining = Draining(time.time() if before is None else before.since, deadline, takes_publishes)
+        before, now = self.draining, self._now()
+        since, begun = (time.time(), now) if before is None else (before.since, before.begun)
+        self.draining = Draining(since, begun, now + timeout_s if timeout_s else None, takes_publishes)
         self._storage.set_drained(None if takes_publishes else NodeDrained(DRAINED))
         publishes = "taken" if takes_publishes else "refused"
         logger.info(
@@ -98,10 +103,11 @@ class Drain:
     @property
     def is_over(self) -> bool:
         """True if the process can end: no message is left, or the deadline has passed."""
-        draining = self.draining
+        draining, now = self.draining, self._now()
         if draining is None:
             return False
-        return (draining.deadline is not None and self._now() >= draining.deadline) or not self.left
+        is_late = draining.deadline is not None and now >= draining.deadline
+        return is_late or (now - draining.begun >= LEAST_S and not self.left)
 
     def to_json(self) -> dict[str, Any] | None:
         """Its state, with times in seconds; None if the node does not drain."""

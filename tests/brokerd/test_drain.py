@@ -6,10 +6,12 @@ import json
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.brokerd.clockwork import Node
 from tests.brokerd.conftest import create_channel, publish
 from tests.brokerd.test_dead import consumer_of
 from tests.harness.daemon import Registry
@@ -58,6 +60,26 @@ def test_a_drained_node_ends_once_its_consumers_have_finished(broker: Any, conne
     assert broker.stats(include_histograms="true")["drain"]["messages"] == 1
     consumer.send(b"FIN %b\n" % ids[2])
     assert broker.wait_for_exit() == 0
+
+
+def test_an_empty_node_refuses_publishes_for_a_second_before_it_ends(tmp_path: Path) -> None:
+    """Its producers learn from the answer that they must go elsewhere. A shorter timeout ends the node earlier, and
+    another request does not begin the second anew."""
+    node = Node(tmp_path)
+    drain = node.broker.drain
+    drain.begin(timeout_s=0, takes_publishes=False)
+    node.pass_until(node.now + 0.9)
+    assert not drain.is_over
+    drain.begin(timeout_s=600, takes_publishes=False)
+    node.pass_until(node.now + 0.2)
+    assert drain.is_over
+    drain.cancel()
+    assert not drain.is_over
+    drain.begin(timeout_s=0.3, takes_publishes=False)
+    assert not drain.is_over
+    node.pass_until(node.now + 0.4)
+    assert drain.is_over
+    node.kill()
 
 
 def test_at_the_deadline_the_messages_stay_on_the_disk(broker: Any) -> None:
@@ -153,7 +175,7 @@ def test_a_refused_publish_creates_no_topic(broker: Any, connect: Connect) -> No
 
 
 def test_sigusr1_drains_the_node(broker: Any, connect: Connect) -> None:
-    """As ``POST /drain`` without parameters; a node without messages ends at once."""
+    """As ``POST /drain`` without parameters; a node without messages ends after a second."""
     publish(broker, b"a")
     broker.signal(signal.SIGUSR1)
     wait_until(lambda: broker.get("/drain")["drain"] is not None, "it drains")

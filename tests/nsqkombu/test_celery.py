@@ -183,7 +183,7 @@ def test_a_worker_that_stops_finishes_its_tasks_and_returns_the_others(
 
 
 def test_a_task_that_is_longer_than_the_message_timeout_keeps_its_message(
-    start_workers: Callable[..., Workers], tmp_path: Path, broker: Broker, name: str
+    start_workers: Callable[..., Workers], tmp_path: Path, brokerd: Broker, name: str
 ) -> None:
     """The worker touches it: its deadline moves, again and again, without a redelivery."""
     workers = start_workers(msg_timeout=30)
@@ -193,7 +193,7 @@ def test_a_task_that_is_longer_than_the_message_timeout_keeps_its_message(
     wait_until(ran(workers, f"begun-{name}"), "the task began")
 
     def deadline() -> tuple[int, int]:
-        (message,) = broker.get(f"/channel/peek?topic={name}&channel={name}&state=in_flight")["messages"]
+        (message,) = brokerd.get(f"/channel/peek?topic={name}&channel={name}&state=in_flight")["messages"]
         return message["deadline"], message["attempts"]
 
     first, _ = deadline()
@@ -205,7 +205,7 @@ def test_a_task_that_is_longer_than_the_message_timeout_keeps_its_message(
 
 
 def test_no_task_is_lost_when_worker_and_broker_are_killed(
-    start_workers: Callable[..., Workers], broker: Broker, name: str
+    start_workers: Callable[..., Workers], brokerd: Broker, name: str
 ) -> None:
     """Tasks that wait, that are deferred and that a worker has; published before, between and after the kills."""
     workers = start_workers(msg_timeout=2)
@@ -222,16 +222,16 @@ def test_no_task_is_lost_when_worker_and_broker_are_killed(
     wait_until(lambda: len(workers.runs()) >= 5, "some ran")
     kill(first)
     send(20)
-    broker.kill()
+    brokerd.kill()
     publishing = threading.Thread(target=send, args=(10,))
     publishing.start()
-    broker.launch()
+    brokerd.launch()
     publishing.join(DEADLINE_S)
     assert not publishing.is_alive()
     second = workers.start("second", f"--queues={name}")
     wait_until(lambda: len(workers.runs()) >= 30, "more ran")
-    broker.kill()
-    broker.launch()
+    brokerd.kill()
+    brokerd.launch()
     send(10, countdown=1)
     wait_until(ran(workers, *sent), "every task ran")
     assert second.is_running

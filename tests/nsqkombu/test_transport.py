@@ -155,13 +155,13 @@ def test_a_message_is_received_as_it_was_published(connection: Connection, name:
     assert message.content_type == {"json": "application/json", "pickle": "application/x-python-serialize"}[serializer]
 
 
-def test_a_text_body_is_readable_in_the_broker(connection: Connection, broker: Broker, name: str) -> None:
+def test_a_text_body_is_readable_in_the_broker(connection: Connection, brokerd: Broker, name: str) -> None:
     """So that an operator sees what a task was called with."""
     queue = Queue(name)
     Producer(connection.channel()).publish({"order": 7}, routing_key=name, declare=[queue])
     with Received(connection, queue, acks=False):
-        wait_until(lambda: depth(broker, name, name) == 1, "the channel exists")
-        page = broker.get(f"/channel/peek?topic={name}&channel={name}&state=in_flight")
+        wait_until(lambda: depth(brokerd, name, name) == 1, "the channel exists")
+        page = brokerd.get(f"/channel/peek?topic={name}&channel={name}&state=in_flight")
     body = json.loads(base64.b64decode(page["messages"][0]["body"]))
     assert body["body"] == '{"order": 7}'
     assert body["content-type"] == "application/json"
