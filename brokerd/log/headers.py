@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -81,11 +82,17 @@ class HeaderFile:
 
     @classmethod
     def existing(cls, path: Path) -> HeaderFile | None:
-        """The file at ``path``; None if there is none. Raises OSError."""
+        """The file at ``path``; None if there is none, or something that the broker cannot have written.
+
+        Raises OSError.
+        """
         try:
-            return cls(path, max(path.stat().st_size, HEADER_BYTES))
+            found = path.stat()
         except FileNotFoundError:
             return None
+        if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_FILE_BYTES:
+            return None
+        return cls(path, max(found.st_size, HEADER_BYTES))
 
     # -- writing --------------------------------------------------------------------------------------------------
 

@@ -189,6 +189,8 @@ class Publishing:
             raise HTTPError(400, "INVALID_ARG_ENVELOPE")
         topic = self._topic(request.params)
         if is_envelope:
+            if "binary" in request.params:
+                raise HTTPError(400, "INVALID_ARG_ENVELOPE")
             bodies, blocks = parse_envelopes(request.body, max_msg_size=self._max_msg_size)
             publish_all = partial(topic.publish_with_headers, bodies, blocks) if bodies else _publish_nothing
             return self._publish_as_wished(wishes or _NO_WISHES, topic, publish_all)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -151,6 +152,30 @@ def test_headers_survive_a_kill(connect: Connect, start_broker: Start) -> None:
         assert headers == missing.pop(body, dict(wanted).get(body))
 
 
+@pytest.mark.parametrize("kind", ["directory", "fifo", "huge"])
+def test_something_else_in_place_of_a_file_of_headers_costs_the_headers_only(
+    connect: Connect, start_broker: Start, kind: str
+) -> None:
+    """Messages are delivered with their bare bodies, new ones are stored, and the node stays healthy."""
+    broker = start_broker()
+    create_channel(broker)
+    with_headers(connect, broker).ok(encoding.hpub("t", BLOCK, b"kept"))
+    broker.kill()
+    (path,) = broker.data_path.glob("topics/t.*/*.hdr")
+    path.unlink()
+    if kind == "directory":
+        path.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(path)
+    else:
+        with path.open("wb") as file:
+            file.truncate(16 << 30)
+    broker = start_broker(data_path=broker.data_path)
+    publish(broker, b"bare")
+    assert shown(subscribed(with_headers(connect, broker)), 2) == [(b"kept", {}), (b"bare", {})]
+    assert broker.request("GET", "/ping").status == 200
+
+
 def test_an_ephemeral_topic_keeps_headers_in_memory(connect: Connect, start_broker: Start) -> None:
     """Also those of messages whose segments were removed, and that are kept as copies."""
     broker = start_broker("--mem-queue-size=1000000")
@@ -294,6 +319,8 @@ def test_an_envelope_is_bounded_like_other_messages(start_broker: Start) -> None
     broker = start_broker("--max-msg-size=10")
     answer = broker.request("POST", "/mpub?topic=t&envelope=true", b'{"body":"01234567890"}')
     assert (answer.status, json.loads(answer.text)) == (413, {"message": "MSG_TOO_BIG"})
+    answer = broker.request("POST", "/mpub?topic=t&envelope=true&binary=true", b'{"body":"x"}')
+    assert (answer.status, json.loads(answer.text)) == (400, {"message": "INVALID_ARG_ENVELOPE"})
     answer = broker.request("POST", "/mpub?topic=t&envelope=maybe", b"x")
     assert (answer.status, json.loads(answer.text)) == (400, {"message": "INVALID_ARG_ENVELOPE"})
     assert broker.request("POST", "/mpub?topic=t&envelope=true", b"\n").status == 200
