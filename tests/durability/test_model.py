@@ -644,7 +644,7 @@ class BrokerMachine(Machine):
         except NotCheckpointed:
             assert DISK.is_full
         else:
-            is_complete = self.removes_in_time
+            is_complete = self.removes_in_time and not self.may_redeliver
         self.reopen(is_complete=is_complete)
 
     def kill(self) -> None:
@@ -837,6 +837,7 @@ class BrokerMachine(Machine):
                 found.channels = {name: each for name, each in found.channels.items() if name in expected.channels}
             check_redelivered(found, expected, self.published, self.removed)
             assert goes_unnoticed or not self.node.broker.storage.lost_message_count
+        self.may_redeliver = self.may_redeliver or pattern.endswith(".idx")
         # After damage of another kind, emptied messages may be redelivered.
         self.may_rewind = self.may_rewind and (pattern.startswith("checkpoint") or pattern.endswith(".hdr"))
         with self.step():
