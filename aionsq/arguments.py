@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 
 from aionsq.errors import WrongType
@@ -36,6 +36,21 @@ def check_bodies(bodies: object) -> None:
     """Raise WrongType if what mpub publishes is one body, or no collection of bodies."""
     if isinstance(bodies, bytes | bytearray | memoryview | str) or not isinstance(bodies, Iterable):
         raise WrongType(f"mpub publishes a list of bodies, not {_shown(bodies)}")
+
+
+def check_headers(headers: object) -> None:
+    """Raise WrongType unless the headers of a message are None or a mapping."""
+    if headers is not None and not isinstance(headers, Mapping):
+        raise WrongType(f"the headers of a message are a mapping, not {_shown(headers)}")
+
+
+def check_headers_of_each(headers: object) -> None:
+    """Raise WrongType unless ``headers`` is a sequence with the headers of each message."""
+    if isinstance(headers, str) or not isinstance(headers, Sequence):
+        check_headers(headers)
+    else:
+        for each in headers:
+            check_headers(each)
 
 
 def body_bytes(body: object) -> bytes:

@@ -85,7 +85,7 @@ class ConnectionOptions(Settings, env="AIONSQ_"):
     deflate_level: int = setting(6, "Compression level of deflate.", min=1, max=9)
     snappy: bool = setting(False, "Compress the connection with snappy; excludes `deflate`.")
     auth_secret: str = setting("", "Secret for nsqd's auth server.")
-    headers: bool = setting(False, "Ask nsqd for headers of messages; only brokerd has them.")
+    headers: bool = setting(False, "Ask nsqd for headers of messages; only brokerd supports them.")
 
     def __post_init__(self) -> None:
         for name, declaration in declarations(type(self)).items():
@@ -165,8 +165,8 @@ class ProducerOptions(ConnectionOptions, env="AIONSQ_"):
     publish_ids: bool = setting(False, "Ask nsqd for the ids of published messages; only brokerd reports them.")
     headers_fallback: str = setting(
         "error",
-        "What becomes of a publish with headers if nsqd does not take them: it fails, the headers are dropped, or the "
-        "body is an envelope with both, which consumers with `open_envelopes` open.",
+        "A publish with headers to an nsqd without headers: it fails, its headers are dropped, or its body is an "
+        "envelope of headers and body (`open_envelopes` of consumers).",
         choices=("error", "drop", "envelope"),
     )
     resend: bool = setting(False, "After a lost connection, publish unanswered messages again; may duplicate them.")
@@ -195,10 +195,12 @@ class ConsumerOptions(ConnectionOptions, env="AIONSQ_"):
         "15m", "Longest delay of a requeue without its own delay.", min="0s", max="60m"
     )
     backoff_strategy: str | BackoffStrategy = setting(
-        "exponential", "How blocks grow; in code also an object with `calculate(attempt)`.", choices=tuple(STRATEGIES)
+        "exponential",
+        "How backoff pauses grow; in code also an object with `calculate(attempt)`.",
+        choices=tuple(STRATEGIES),
     )
-    backoff_multiplier: timedelta = setting("1s", "Unit of a block: 2, 4, 8 … times this.", min="0s", max="60m")
-    max_backoff_duration: timedelta = setting("2m", "Longest block; 0: no backoff.", min="0s", max="60m")
+    backoff_multiplier: timedelta = setting("1s", "Unit of a backoff pause: 2, 4, 8 … times this.", min="0s", max="60m")
+    max_backoff_duration: timedelta = setting("2m", "Longest backoff pause; 0: no backoff.", min="0s", max="60m")
     low_rdy_idle_timeout: timedelta = setting(
         "1s",
         "With more nsqds than `max_in_flight`: an nsqd idle for this long passes its RDY 1 to another.",
@@ -212,7 +214,7 @@ class ConsumerOptions(ConnectionOptions, env="AIONSQ_"):
         "250ms", "How often RDY 1 is redistributed if there are more nsqds than `max_in_flight`.", min="1ms", max="5s"
     )
     open_envelopes: bool = setting(
-        False, "Take headers and body of a message out of an envelope (`headers_fallback` of producers)."
+        False, "Replace an envelope by the headers and body that it contains (`headers_fallback` of producers)."
     )
     auto_touch: bool = setting(False, "Touch unanswered messages before they time out.")
     lookupd_poll_interval: timedelta = setting("60s", "Interval between polls of nsqlookupd.", min="10ms", max="5m")

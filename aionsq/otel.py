@@ -1,7 +1,7 @@
 """Tracing with OpenTelemetry: spans of publishes and of messages, and their context in headers of messages.
 
 Requires ``nsq-client[otel]``. :func:`instrument` traces all producers and consumers that are created after it;
-:class:`Tracing` is for single ones. Without an OpenTelemetry SDK in the process, spans are not recorded.
+:class:`Tracing` traces a single one. Without an OpenTelemetry SDK in the process, spans are not recorded.
 
 Spans follow OpenTelemetry's conventions for messaging: ``publish <topic>``, for an MPUB with a span ``create <topic>``
 for each message, ``receive <topic>`` and ``process <topic>``. A message's creation context is in its headers, in the
@@ -31,7 +31,7 @@ from nsqwire.errors import BadHeaders
 from nsqwire.version import product_version
 
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.37.0"
-"""The version of the conventions."""
+"""Schema of the semantic conventions that the spans follow."""
 
 Attributes = dict[str, AttributeValue]
 
@@ -42,15 +42,15 @@ class Tracing:
     def __init__(
         self, tracer_provider: TracerProvider | None = None, propagator: TextMapPropagator | None = None
     ) -> None:
-        """By default, the provider and the propagators of the process."""
+        """The defaults are the provider and the propagators of the process."""
         self._tracer = trace.get_tracer("aionsq", product_version(), tracer_provider, SCHEMA_URL)
         self._propagator = propagator
 
     @contextmanager
     def process_batch(self, messages: Sequence[Message], topic: str, channel: str) -> Iterator[Span]:
-        """A span, current in the block, for processing messages together; it is linked to the context of each.
+        """A span for processing several messages together, current in the block and linked to each message's span.
 
-        An exception of the block is recorded.
+        An exception in the block is recorded in the span.
         """
         attributes = _attributes("process", topic, channel)
         attributes["messaging.batch.message_count"] = len(messages)
@@ -120,7 +120,7 @@ class Tracing:
         return {name.lower(): value for name, value in headers.items()}
 
     def _context_of(self, message: Message) -> Context:
-        """The current context, with what the message's headers carry."""
+        """The current context, updated from the message's headers."""
         try:
             headers = dict(message.headers)
         except BadHeaders:
@@ -154,7 +154,7 @@ class _Publish:
 
 
 class _Process:
-    """The span of processing one message, which is current in the task until it ends."""
+    """The span of processing one message. It is current in the task until :meth:`ended`."""
 
     def __init__(self, span: Span, context: Context) -> None:
         self._span = span
@@ -162,7 +162,7 @@ class _Process:
         self._token: Token[Context] = contexts.attach(context)
 
     def ended(self, error: BaseException | None) -> None:
-        if asyncio.current_task() is self._task:  # a loop in a task that has ended is left by another one
+        if asyncio.current_task() is self._task:  # otherwise the loop's task has ended, and another task ends its span
             contexts.detach(self._token)
         if error is not None:
             _fail(self._span, error)
@@ -170,19 +170,19 @@ class _Process:
 
 
 def instrument(tracer_provider: TracerProvider | None = None, propagator: TextMapPropagator | None = None) -> Tracing:
-    """Trace all producers and consumers that are created from now on, and return their tracing."""
+    """Trace all producers and consumers that are created from now on. Returns their Tracing."""
     new = Tracing(tracer_provider, propagator)
     tracing.set_default_tracing(new)
     return new
 
 
 def uninstrument() -> None:
-    """Do not trace producers and consumers that are created from now on."""
+    """Stop tracing producers and consumers that are created from now on."""
     tracing.set_default_tracing(None)
 
 
 _NAMES: Final = {"send": "publish"}
-"""NSQ's names of the types of operations, where they differ."""
+"""Operation names by operation type, where they differ."""
 
 
 def _attributes(operation: str, topic: str, channel: str | None = None) -> Attributes:
@@ -216,13 +216,13 @@ def _server(address: str) -> Attributes:
 
 
 def _link(context: Context) -> Link | None:
-    """A link to the span that a message's headers named; None if they named none."""
+    """A link to the span in a context that was extracted from a message's headers; None without one."""
     found = trace.get_current_span(context).get_span_context()
     return Link(found) if found.is_valid and found.is_remote else None
 
 
 def _fail(span: Span, error: BaseException, *, record: bool = True) -> None:
-    """Record the error, with its class, or with nsqd's code, as its type."""
+    """Record the error. ``error.type`` is nsqd's code, or the class of the exception."""
     span.set_attribute("error.type", error.code if isinstance(error, Refused) else type(error).__qualname__)
     span.set_status(Status(StatusCode.ERROR, str(error) or type(error).__qualname__))
     if record:

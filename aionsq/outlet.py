@@ -257,7 +257,7 @@ class Outlet:
                 await self.open()
             except ConnectFailed as error:
                 if self.last_error is None or str(error) != str(self.last_error):
-                    log.warning("%s; trying again", error)
+                    log.warning("%s; retrying", error)
                 self.last_error = error
 
 

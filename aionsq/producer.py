@@ -13,7 +13,16 @@ from types import TracebackType
 from typing import Self
 
 from aionsq.addresses import address_list, check_address
-from aionsq.arguments import body_bytes, check_bodies, check_delay, check_name, check_options, check_timeout
+from aionsq.arguments import (
+    body_bytes,
+    check_bodies,
+    check_delay,
+    check_headers,
+    check_headers_of_each,
+    check_name,
+    check_options,
+    check_timeout,
+)
 from aionsq.errors import (
     ConnectFailed,
     ConnectionLost,
@@ -176,6 +185,7 @@ class Producer:
         if type(body) is not bytes:
             body = body_bytes(body)
         if headers or self._tracing is not None:
+            check_headers(headers)
             return self._publish_with_headers("PUB", topic, [body], [headers or {}], timeout)
         size = len(body)
         if line is None or not 0 < size <= self._max_msg_size:
@@ -236,6 +246,7 @@ class Producer:
         check_delay(delay)
         body = body_bytes(body)
         if headers or self._tracing is not None:
+            check_headers(headers)
             return self._publish_with_headers("DPUB", topic, [body], [headers or {}], timeout, delay)
         try:
             self._pub_line(topic)
@@ -465,12 +476,16 @@ def _failed(error: Exception) -> asyncio.Future[Ids]:
 
 
 def _of_each(headers: Headers | Sequence[Headers], count: int) -> Sequence[Headers]:
-    """Return the headers of each of ``count`` messages. Raises InvalidArgument if a sequence has another length."""
+    """Return the headers of each of ``count`` messages.
+
+    Raises InvalidArgument if a sequence has another length, WrongType for anything else than mappings.
+    """
     if isinstance(headers, Mapping):
         return [headers] * count
+    check_headers_of_each(headers)
     if len(headers) != count:
-        raise InvalidArgument(f"headers of {len(headers)} messages for {count} messages")
-    return headers
+        raise InvalidArgument(f"headers are given for {len(headers)} messages, and bodies for {count}")
+    return [each or {} for each in headers]
 
 
 def _block(own: Headers, added: Headers) -> bytes:

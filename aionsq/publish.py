@@ -10,6 +10,7 @@ from aionsq.errors import HeadersNotSupported
 from aionsq.tracing import PublishTrace
 from nsqwire.envelope import in_envelope
 from nsqwire.errors import BadBody, BadMessage
+from nsqwire.headers import MAX_MESSAGES
 from nsqwire.units import Seconds
 
 Ids = tuple[str, ...]
@@ -97,6 +98,8 @@ class HeaderPublish(Publish):
         line = f"{'H' if with_headers else ''}{self._command}\n".encode()
         data = b"".join([part for each in datas for part in (_length(len(each)), each)])
         if verb == "MPUB":
+            if with_headers and len(datas) > MAX_MESSAGES:
+                raise BadBody(f"MPUB of {len(datas)} messages with headers is larger than {MAX_MESSAGES}")
             data = _length(len(datas)) + data
             if len(data) > self._limits[1]:
                 raise BadBody(f"MPUB of {len(data)} bytes, headers included, is larger than {self._limits[1]}")

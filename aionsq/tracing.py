@@ -16,14 +16,14 @@ class PublishTrace(Protocol):
     """For each message, headers to send with it if the node takes headers."""
 
     def ended(self, error: BaseException | None, ids: Sequence[str], address: str) -> None:
-        """The publish has its result or exception; ``address`` is the nsqd's, empty if it was not sent."""
+        """The publish has ended. ``address`` is that of the nsqd, or empty if the publish was not sent."""
 
 
 class ProcessTrace(Protocol):
     """The trace of processing one message."""
 
     def ended(self, error: BaseException | None) -> None:
-        """The message was processed, or its handler or the loop's body raised ``error``."""
+        """Processing has ended. ``error`` is the exception of the handler or the loop's body, or None."""
 
 
 class Tracing(Protocol):
@@ -32,11 +32,11 @@ class Tracing(Protocol):
     def publish(
         self, topic: str, bodies: Sequence[bytes], headers: Sequence[Mapping[str, str]], *, batch: bool
     ) -> PublishTrace:
-        """A publish begins; ``batch``: of several messages together. ``headers`` are the caller's, for each message."""
+        """A publish begins. ``batch`` is True for an MPUB. ``headers`` are the caller's headers of each message."""
         ...
 
     def receive(self, message: Message, topic: str, channel: str, began_ns: int) -> None:
-        """A message is returned to a caller that has waited for it since ``began_ns``, Unix nanoseconds."""
+        """``next_message`` returns a message to a caller that has waited since ``began_ns``, in Unix nanoseconds."""
 
     def process(self, message: Message, topic: str, channel: str) -> ProcessTrace:
         """A handler or a loop's body begins to process a message, in the current task."""

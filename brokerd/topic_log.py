@@ -265,16 +265,16 @@ class TopicLog:
     # -- headers --------------------------------------------------------------------------------------------------
 
     def header_block(self, seq: int, timestamp: Nanoseconds) -> bytes:
-        """The header block of the message with this number and timestamp; empty without headers, or if they are
-        damaged. Raises OSError if the file cannot be opened."""
+        """The header block of the message with this number and timestamp; empty without headers, or if they cannot be
+        read."""
         if not self.log.contains(seq):
             return self._copied_headers.get(seq, b"")
         segment = self.log.segment_of(seq)
         headers = segment.headers
         if headers is None:
             return b""
-        segment.open_headers()
         try:
+            segment.open_headers()
             block = headers.find(seq, timestamp)
         except OSError as error:
             self._report_headers(headers, str(error))

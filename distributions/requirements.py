@@ -13,13 +13,16 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parent
 
 
-def requirements(name: str) -> list[str]:
-    """Return the requirements as lines of pip's, sorted. Raises FileNotFoundError for an unknown distribution."""
-    text = (FOLDER / name.removeprefix("nsq-") / "pyproject.toml").read_text()
+def requirements(name: str, extra: str = "") -> list[str]:
+    """Return the requirements as lines of pip's, sorted, those of an extra included.
+
+    Raises FileNotFoundError for an unknown distribution, and KeyError for an unknown extra.
+    """
+    project = tomllib.loads((FOLDER / name.removeprefix("nsq-") / "pyproject.toml").read_text())["project"]
     found = set()
-    for line in tomllib.loads(text)["project"]["dependencies"]:
-        ours = re.fullmatch(r"(nsq-\w+)==.*", line)
-        found |= {*requirements(ours[1])} if ours else {line}
+    for line in [*project["dependencies"], *(project["optional-dependencies"][extra] if extra else [])]:
+        ours = re.fullmatch(r"(nsq-\w+)(?:\[(\w+)\])?==.*", line)
+        found |= {*requirements(ours[1], ours[2] or "")} if ours else {line}
     return sorted(found)
 
 

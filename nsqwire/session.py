@@ -44,7 +44,7 @@ from nsqwire.errors import (
     go_quote,
 )
 from nsqwire.frame import ERROR, HEADER_SIZE, HEARTBEAT, MESSAGE_ID_BYTES, RESPONSE, encode_frame
-from nsqwire.headers import MAX_BLOCK_BYTES, decode_headers
+from nsqwire.headers import MAX_BLOCK_BYTES, MAX_MESSAGES, decode_headers
 from nsqwire.identify import IdentifyLimits, Terms, parse_identify
 from nsqwire.names import is_valid_name
 from nsqwire.params import decimal, raw
@@ -520,6 +520,8 @@ class Session(ReadBuffer):
     def _split_all(self, body: memoryview) -> list[tuple[dict[str, str], memoryview]]:
         """The headers and the body of each message of an HMPUB. Raises BadBody and BadMessage."""
         count, at = int.from_bytes(body[:_COUNT_BYTES]), _COUNT_BYTES
+        if count > MAX_MESSAGES:
+            raise BadBody(f"HMPUB of {count} messages, more than {MAX_MESSAGES}")
         messages = list[tuple[dict[str, str], memoryview]]()
         while at < len(body):
             start = at + HEADER_SIZE.size
@@ -527,6 +529,8 @@ class Session(ReadBuffer):
             at = start + size
             if size <= HEADER_SIZE.size or at > len(body):
                 raise BadMessage(f"HMPUB invalid message({len(messages)}) size {size}")
+            if len(messages) == count:
+                raise BadBody(f"HMPUB invalid message count {count}")
             messages.append(self._split("HMPUB", body[start:at]))
         if not count or len(messages) != count:
             raise BadBody(f"HMPUB invalid message count {count}")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -81,11 +82,17 @@ class HeaderFile:
 
     @classmethod
     def existing(cls, path: Path) -> HeaderFile | None:
-        """The file at ``path``; None if there is none. Raises OSError."""
+        """The file at ``path``; None if there is none, or something that the broker cannot have written.
+
+        Raises OSError.
+        """
         try:
-            return cls(path, max(path.stat().st_size, HEADER_BYTES))
+            found = path.stat()
         except FileNotFoundError:
             return None
+        if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_FILE_BYTES:
+            return None
+        return cls(path, max(found.st_size, HEADER_BYTES))
 
     # -- writing --------------------------------------------------------------------------------------------------
 
@@ -151,8 +158,12 @@ class HeaderFile:
     def last_seq(self) -> int:
         """The number of the last message with headers; -1 if there is none. Raises OSError."""
         if self._last_seq is None:
-            start, last_seq = self._search(1 << 64)
-            self._last_seq = max((entry.seq for entry in self._entries(start, self.end)), default=last_seq)
+            at, last_seq = self._search(1 << 64)
+            for entry in self._entries(at, self.end):
+                at, last_seq = entry.end, max(last_seq, entry.seq)
+            if at < self.end:
+                self._found_damage(at, self.end)  # here, because nothing reads on after the last message with headers
+            self._last_seq = last_seq
         return self._last_seq
 
     def find(self, seq: int, timestamp: Nanoseconds) -> bytes:

@@ -25,7 +25,7 @@ from nsqdaemon.http import (
 )
 from nsqdaemon.http.messages import FLAG_WORDS
 from nsqwire.errors import BadHeaders, PublishFailed
-from nsqwire.headers import checked_headers, encode_headers, parse_envelope
+from nsqwire.headers import MAX_MESSAGES, checked_headers, encode_headers, parse_envelope
 from nsqwire.names import is_valid_name
 from nsqwire.scan import COMPLETE
 
@@ -189,6 +189,8 @@ class Publishing:
             raise HTTPError(400, "INVALID_ARG_ENVELOPE")
         topic = self._topic(request.params)
         if is_envelope:
+            if "binary" in request.params:
+                raise HTTPError(400, "INVALID_ARG_ENVELOPE")
             bodies, blocks = parse_envelopes(request.body, max_msg_size=self._max_msg_size)
             publish_all = partial(topic.publish_with_headers, bodies, blocks) if bodies else _publish_nothing
             return self._publish_as_wished(wishes or _NO_WISHES, topic, publish_all)
@@ -259,7 +261,10 @@ def parse_envelopes(body: bytes, *, max_msg_size: int) -> tuple[list[bytes], lis
     are left out. Raises HTTPError, which names the line, with nothing published.
     """
     bodies, blocks = list[bytes](), list[bytes]()
-    for number, line in enumerate(body.split(b"\n"), 1):
+    lines = body.rstrip(b"\n").split(b"\n", MAX_MESSAGES)
+    if len(lines) > MAX_MESSAGES:
+        raise HTTPError(413, f"INVALID_ENVELOPE: more than {MAX_MESSAGES:,} lines")
+    for number, line in enumerate(lines, 1):
         if line.strip():
             try:
                 message, headers = parse_envelope(line)

@@ -111,7 +111,7 @@ class Channel(virtual.Channel):
         return True
 
     def _queue_bind(self, exchange: str, routing_key: str, pattern: str | None, queue: str) -> None:
-        """Subscribe now, so that the queue has what is published from now on."""
+        """Subscribe now, so that the queue receives messages that are published from now on."""
         bound = self._bound_source(exchange, routing_key, pattern, queue)
         if bound is None:
             return
@@ -144,7 +144,7 @@ class Channel(virtual.Channel):
         return bool(options.get("auto_delete") or options.get("exclusive")) or names.is_generated(queue)
 
     def _sources(self, queue: str) -> list[Source]:
-        """Return the subscriptions of a queue. A temporary queue with bindings receives through these alone."""
+        """Return the subscriptions of a queue. A temporary queue with bindings receives through its bindings only."""
         own = Source(queue, names.queue_topic(queue, self.connection.settings.prefix), self._channel_of(queue))
         sources: dict[str, Source] = {}
         for exchange, routing_key, arguments in self.state.queue_bindings(queue):
@@ -159,7 +159,7 @@ class Channel(virtual.Channel):
     def queue_unbind(
         self, queue: str, exchange: str | None = None, routing_key: str = "", arguments: Any = None, **options: Any
     ) -> None:
-        """Remove a binding. A consumer that runs keeps its subscriptions until it is cancelled."""
+        """Remove a binding. A running consumer keeps its subscriptions until it is cancelled."""
         super().queue_unbind(queue, exchange, routing_key, arguments, **options)
 
     def _size(self, queue: str) -> int:
@@ -169,7 +169,7 @@ class Channel(virtual.Channel):
         return self.connection.purge(self._sources(queue))
 
     def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False, **options: Any) -> None:
-        """Delete the channels of a queue at the nsqds in ``nsqd_http_addresses``; without these, forget its bindings.
+        """Delete a queue's channels at the nsqds in ``nsqd_http_addresses``; without these, remove its bindings only.
 
         The ephemeral channels of a temporary queue end with their subscriptions.
         """
@@ -185,7 +185,7 @@ class Channel(virtual.Channel):
     def basic_consume(
         self, queue: str, no_ack: bool, callback: Callable[[Any], object], consumer_tag: str, **options: Any
     ) -> None:
-        """Consume a queue. With ``no_ack``, a message is finished before ``callback`` has it."""
+        """Consume a queue. With ``no_ack``, a message is finished before ``callback`` is called."""
         if no_ack:
             take, window = partial(self._pass_finished, callback), None
         else:
@@ -242,7 +242,7 @@ class Channel(virtual.Channel):
     def basic_get(self, queue: str, no_ack: bool = False, **options: Any) -> virtual.Message | None:
         """Return a message of the queue, or None if none arrives within the option ``get_timeout``.
 
-        The subscription stays open until the channel closes. It has at most one message that was not returned.
+        The subscription stays open until the channel closes. At most one of its messages has not been returned.
         """
         getting = self._getting.get(queue)
         if getting is None:
@@ -284,7 +284,7 @@ class Channel(virtual.Channel):
             self.connection.call(delivery.reader.requeue, delivery, delay)
 
     def close(self) -> None:
-        """Cancel the consumers and requeue what was not acknowledged; waits at most CLOSE_SECONDS."""
+        """Cancel the consumers and requeue unacknowledged messages; waits at most CLOSE_SECONDS."""
         if self.closed:
             return
         self.closed = True

@@ -1,8 +1,8 @@
 """The event loop of all connections of a process, in a thread of its own.
 
 Life cycle: the first connection of a process starts the thread. It runs until the process exits; ``atexit`` then closes
-what is still open, within :data:`CLOSE_SECONDS`. After a fork the child has neither the thread nor the connections: its
-first connection starts another thread, and the parent's connections belong to the parent alone.
+the open connections, within :data:`CLOSE_SECONDS`. After a fork the child has neither the thread nor the connections:
+its first connection starts another thread, and the parent's connections belong to the parent alone.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from aionsq import Producer, ProducerOptions
 log = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 5.0
-"""Limit of everything that closes a connection."""
+"""Longest time that closing a connection takes."""
 MARGIN_SECONDS = 5.0
-"""Added to the limit of an operation that has its own, before the caller gives up waiting for it."""
+"""Time that a caller waits for an operation beyond the operation's own time limit."""
 
 T = TypeVar("T")
 
@@ -114,7 +114,7 @@ class EventLoopThread:
     # --- the end ---
 
     def close(self) -> None:
-        """Close what is still open and end the thread, within CLOSE_SECONDS."""
+        """Close the open connections and end the thread, within CLOSE_SECONDS."""
         with suppress(NoAnswer):
             self.run(self._close(), CLOSE_SECONDS)
         with suppress(RuntimeError):
@@ -127,9 +127,9 @@ class EventLoopThread:
         await asyncio.gather(*(producer.close(timedelta(seconds=1)) for producer in left), return_exceptions=True)
 
     def release_in_child(self) -> None:
-        """In a forked child, let go of the parent's sockets, so that nsqd sees when the parent closes them.
+        """In a forked child, close the parent's sockets, so that nsqd notices when the parent closes them.
 
-        The descriptors stay open on the null device: objects that the child inherited may still close them.
+        The descriptors are redirected to the null device, because inherited objects may still close them.
         """
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         for key in list(self._selector.get_map().values()):
@@ -144,11 +144,11 @@ class EventLoopThread:
 _lock = threading.Lock()
 _current: EventLoopThread | None = None
 _of_parents: list[EventLoopThread] = []
-"""Kept for ever in a child: the end of these objects would change the selector that the parent uses."""
+"""Never freed in a child: destroying these objects would change the selector that the parent uses."""
 
 
 def event_loop_thread() -> EventLoopThread:
-    """Return the thread of this process, started if need be."""
+    """Return the thread of this process. Starts it at the first call."""
     global _current
     with _lock:
         if _current is None:

@@ -6,7 +6,7 @@ Publisher and consumer derive them from names alone, because NSQ stores no bindi
 - a direct exchange has a topic for each routing key, ``EXCHANGE.KEY``, or ``KEY`` if exchange and key have one name
 - a topic exchange and a fanout exchange are one topic; each bound queue is a channel of it
 
-What kombu would delete with its last consumer is ephemeral.
+Queues and exchanges that kombu deletes with their last consumer are ephemeral.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _GENERATED = re.compile(r"(amq\.gen-)?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 def nsq_name(text: str, *, is_ephemeral: bool = False) -> str:
     """Return ``text`` as a name of a topic or channel: 1 to 64 of the characters that NSQ permits.
 
-    A name that NSQ does not permit is changed, and ends with a digest of ``text``, so that two never become one.
+    A name that NSQ does not permit is changed, and ends with a digest of ``text``, so that different texts get
+    different names.
     """
     most = MAX_LENGTH - (len(EPHEMERAL) if is_ephemeral else 0)
     name = _INVALID.sub("_", text)

@@ -3,8 +3,8 @@
     {"body": "[[2, 3], {}, …]", "content-type": "application/json", "content-encoding": "utf-8",
      "headers": {"task": "add", "id": "…", "eta": null, …}, "properties": {"delivery_mode": 2, …}}
 
-A text body is itself, so that the platform shows what a task was called with; binary bodies (pickle, compression) are
-base64, which ``properties.body_encoding`` then says.
+A text body is not encoded, so that the platform shows a task's arguments. Binary bodies (pickle, compression) are
+encoded as base64, and ``properties.body_encoding`` is ``base64``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def encode(payload: Payload) -> bytes:
 
 
 def decode(body: bytes) -> Payload:
-    """Return the kombu message in a body. A body that kombu did not publish is the message's body, undecoded.
+    """Return the kombu message in a body. If kombu did not publish it, it becomes the body of a binary message.
 
     Celery then logs it as unknown and rejects it, instead of failing.
     """
@@ -64,7 +64,7 @@ def time_left(payload: Payload, now: datetime | None = None) -> timedelta:
 
 
 def new_marker() -> bytes:
-    """Return a message that no other equals."""
+    """Return a unique message body."""
     return MARKER_PREFIX + f'"{uuid4()}"}}'.encode()
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class QoS(virtual.QoS):
-    """Sends the answers to NSQ. nsqd restores messages itself, so there is nothing to restore at the end."""
+    """Sends acknowledgements to NSQ. kombu restores no messages at shutdown, because nsqd redelivers them."""
 
     channel: Channel
     restore_at_shutdown = False
@@ -21,7 +21,7 @@ class QoS(virtual.QoS):
         return True
 
     def ack(self, delivery_tag: str) -> None:
-        """Finish the message. A tag that was answered is ignored."""
+        """Finish the message. A tag that was already answered is ignored."""
         self.channel.finish(delivery_tag)
         super().ack(delivery_tag)
 

@@ -1,4 +1,4 @@
-"""Depth, purge and deletion of a queue: over HTTP where the addresses are known, else as far as TCP permits."""
+"""Depth, purge and deletion of a queue: over HTTP if the addresses are known, otherwise as far as TCP permits."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def act(settings: Settings, sources: Sequence[Source], verb: Verb) -> None
 async def drain(settings: Settings, source: Source) -> int:
     """Receive and finish messages until none has arrived for ``purge_idle``; return their number.
 
-    No clock of another machine decides what is removed. Deferred messages and those of other consumers stay.
+    Timestamps are not compared, so clocks do not matter. Deferred messages and those of other consumers are kept.
     """
     count = 0
     async with Consumer(

@@ -1,4 +1,4 @@
-"""One subscription: its messages on the way to kombu, and their answers. All of it runs in the event loop."""
+"""A subscription: passes messages to kombu, and kombu's answers to nsqd. All of it runs in the event loop."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ log = logging.getLogger(__name__)
 EARLY = timedelta(seconds=1)
 """A message that is due within this time is delivered; Celery waits for the rest with a timer."""
 MARKED_WINDOW = 100
-"""Messages in flight while what was published before the subscription is skipped."""
+"""Most messages in flight while messages published before the subscription are skipped."""
 MARKER_SECONDS = 10.0
 LATE_ANSWERS = 1000
 LATE_ANSWER_SECONDS = 900.0
 """For how long a finished message whose connection was lost is recognised when nsqd delivers it again."""
 STOP_GRACE = timedelta(days=30)
-"""A subscription that was cancelled ends with the last answer to its messages, or with its kombu channel."""
+"""A cancelled subscription ends after the last answer to its messages, or when its kombu channel is closed."""
 
 _NOW = timedelta(0)
 
 
 class Delivery:
-    """A message that kombu has, or will have, and has not answered."""
+    """A message that was or will be passed to kombu, and that kombu has not answered."""
 
     __slots__ = ("is_taken", "message", "payload", "reader")
 
@@ -43,7 +43,7 @@ class Delivery:
         """Replaced when nsqd delivers the message again after a lost connection."""
         self.payload = payload
         self.is_taken = False
-        """Whether kombu has it."""
+        """Whether it was passed to kombu."""
 
 
 class Reader(Member):
@@ -117,7 +117,7 @@ class Reader(Member):
             self._receive(message)
 
     def begin_stop(self) -> None:
-        """Receive no more messages; those that kombu has can still be answered. Does not wait."""
+        """Receive no more messages. Messages that were passed to kombu can still be answered. Does not wait."""
         if not self.is_stopping:
             self.is_stopping = True
             waiting, self._waiting = self._waiting, []
@@ -130,7 +130,7 @@ class Reader(Member):
                 self._window.changed()
 
     async def close(self) -> None:
-        """Requeue what kombu has not answered, and end the subscription."""
+        """Requeue the messages that kombu has not answered, and end the subscription."""
         self.begin_stop()
         for delivery in list(self._outstanding.values()):
             self.requeue(delivery, _NOW)
@@ -235,13 +235,13 @@ class Reader(Member):
     def _key(delivery: Delivery) -> tuple[str, bytes]:
         return (delivery.message.nsqd_address, delivery.message.id)
 
-    # --- what was published before the subscription ---
+    # --- messages published before the subscription ---
 
     async def _mark(self) -> None:
-        """Skip what was published before: an ephemeral topic without channels keeps messages for its first one.
+        """Skip earlier messages: an ephemeral topic without channels keeps messages for its first channel.
 
-        A command that was broadcast while no worker ran would otherwise be executed by the next that starts. The order
-        of messages decides, no clock: a message of our own, published now, is the first after them.
+        Otherwise the next worker that starts would execute a command that was broadcast while no worker ran. To be
+        independent of clocks, the reader publishes a marker, and skips the messages that it receives before it.
         """
         for address in self._consumer.connections:
             self._markers[address] = new_marker()

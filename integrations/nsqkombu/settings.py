@@ -85,7 +85,7 @@ def settings_of(client: Any, *, tls: bool) -> Settings:
     known = OWN_OPTIONS | CONNECTION_OPTIONS | CONSUMER_OPTIONS | PRODUCER_OPTIONS | KOMBU_OPTIONS
     if unknown := sorted(options.keys() - known):
         raise ValueError(f"unknown transport option {unknown[0]!r} of nsq://; known are {', '.join(sorted(known))}")
-    # With several hosts, kombu's own parameters are those of the first.
+    # With several hosts, kombu parses the parameters of the first only.
     given = [str(each) for each in client.alt] or [client.hostname or "127.0.0.1"]
     addresses, secret = _addresses(given, DEFAULT_PORT if client.alt else client.port or DEFAULT_PORT)
     texts: list[tuple[str, str | None]] = [("user_agent", "nsqkombu")]

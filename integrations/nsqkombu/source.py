@@ -1,4 +1,4 @@
-"""A channel of NSQ from which a queue of kombu receives."""
+"""An NSQ channel from which a kombu queue receives."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Source:
     patterns: tuple[tuple[str, str], ...] = ()
     """Topic exchanges that publish to the topic, each with a regular expression of the queue's routing keys."""
     is_shared: bool = False
-    """Whether each bound queue has a copy of each message: the topic is that of a topic or fanout exchange."""
+    """Whether each bound queue receives each message, because the topic is that of a topic or fanout exchange."""
 
     @property
     def is_ephemeral(self) -> bool:
@@ -25,14 +25,14 @@ class Source:
         return self.channel.endswith("#ephemeral")
 
     def joined(self, other: Source) -> Source:
-        """Return one subscription in place of two to the same channel of a topic."""
+        """Return one subscription that replaces two subscriptions to the same channel of a topic."""
         patterns = tuple(dict.fromkeys(self.patterns + other.patterns))
         return replace(self, patterns=patterns, is_shared=self.is_shared or other.is_shared)
 
     def accepts(self, delivery_info: dict[str, Any]) -> bool:
-        """Whether the queue was meant: the topic of an exchange also has what other queues are bound to.
+        """Whether a message is for this queue. The topic of an exchange also has messages for other queues.
 
-        In doubt the answer is yes, because a message that is not accepted is finished.
+        True in case of doubt, because a message that is not accepted is finished.
         """
         exchange = delivery_info.get("exchange") or ""
         routing_key = delivery_info.get("routing_key") or ""

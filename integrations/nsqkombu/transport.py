@@ -1,4 +1,4 @@
-"""kombu's transport: one connection, with the channels that share it."""
+"""A kombu connection to NSQ, with its kombu channels."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ class Transport(virtual.Transport):
         self._thread: EventLoopThread | None = None
         self._producer: Producer | None = None
         self._bound: dict[tuple[str, str], Reader] = {}
-        """Subscriptions to ephemeral channels of queues that nobody consumes yet, by topic and channel."""
+        """Subscriptions to ephemeral channels of queues without a consumer, by topic and channel."""
         self._created: set[tuple[str, str]] = set()
         self._readers: set[Reader] = set()
         self._hub: Any = None
 
     def driver_version(self) -> str:
-        """Version for reports."""
+        """Return the version of this transport, for ``celery report``."""
         from importlib.metadata import PackageNotFoundError, version
 
         try:
@@ -184,7 +184,7 @@ class Transport(virtual.Transport):
             self._created.add(key)
 
     def unbind(self, queue: str) -> None:
-        """End the subscriptions of a queue that nobody consumes."""
+        """End the subscriptions of a queue without a consumer."""
         mine = [key for key, reader in self._bound.items() if reader.source.queue == queue]
         self.close_readers([self._bound.pop(key) for key in mine])
 
@@ -238,7 +238,7 @@ class Transport(virtual.Transport):
         loop.add_reader(self.inbox.fileno(), self._on_readable)
 
     def unregister_from_event_loop(self, connection: object, loop: Any) -> None:
-        """Deliver from Celery's event loop no more."""
+        """Stop delivering from Celery's event loop."""
         self._hub = None
         with suppress(OSError, ValueError, KeyError):
             loop.remove(self.inbox.fileno())
@@ -251,13 +251,13 @@ class Transport(virtual.Transport):
     # --- queues ---
 
     def depth(self, sources: Sequence[Source]) -> int:
-        """Return the number of messages that wait; 0 without ``nsqd_http_addresses``. Raises HTTPFailed."""
+        """Return the number of waiting messages; 0 without ``nsqd_http_addresses``. Raises HTTPFailed."""
         if not self.settings.nsqd_http_addresses:
             return 0
         return self.run(queues.depth(self.settings, sources), HTTP_SECONDS)
 
     def purge(self, sources: Sequence[Source]) -> int:
-        """Remove the messages that wait, and return their number. Raises HTTPFailed, ConnectFailed."""
+        """Remove the waiting messages, and return their number. Raises HTTPFailed, ConnectFailed."""
         if self.settings.nsqd_http_addresses:
             count = self.depth(sources)
             self.run(queues.act(self.settings, sources, "empty"), HTTP_SECONDS)
@@ -265,7 +265,7 @@ class Transport(virtual.Transport):
         return sum(self.run(queues.drain(self.settings, source), DRAIN_SECONDS) for source in sources)
 
     def delete(self, sources: Sequence[Source]) -> None:
-        """Delete the channels; nothing without ``nsqd_http_addresses``. Raises HTTPFailed."""
+        """Delete the channels; does nothing without ``nsqd_http_addresses``. Raises HTTPFailed."""
         if self.settings.nsqd_http_addresses:
             self.run(queues.act(self.settings, sources, "delete"), HTTP_SECONDS)
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 def shares(free: int, outstanding: Sequence[int], turn: int) -> list[int]:
     """Return the ``max_in_flight`` of each subscription, from the number of messages that each has in flight.
 
-    A free place is offered to one subscription. If there are fewer places than subscriptions, each is offered one,
-    because nobody knows which queue has messages; messages that arrive beyond the limit are then requeued at once.
-    ``turn`` decides which subscriptions are offered the remainder of a division.
+    ``free`` is the number of messages that the channel may still receive. It is divided among the subscriptions. If it
+    is less than their number, each gets one, because it is unknown which queue has messages; messages that arrive
+    beyond the limit are then requeued at once. ``turn`` selects the subscriptions that get the remainder.
     """
     count = len(outstanding)
     each, extra = divmod(free, count)
@@ -20,7 +20,7 @@ def shares(free: int, outstanding: Sequence[int], turn: int) -> list[int]:
 
 
 class Window:
-    """How many messages of a kombu channel may be unacknowledged."""
+    """The limit of unacknowledged messages of a kombu channel, shared by its subscriptions."""
 
     def __init__(self, unlimited: int) -> None:
         self._unlimited = unlimited
@@ -45,7 +45,7 @@ class Window:
         self.changed()
 
     def admit_one(self) -> None:
-        """Permit one message that was not taken yet, whatever the number of those that were."""
+        """Permit one message that kombu has not taken yet, in addition to the unacknowledged ones."""
         waiting = sum(member.waiting_count for member in self.members)
         self.set_limit(self.outstanding_count + (0 if waiting else 1))
 
@@ -61,13 +61,13 @@ class Window:
 
 
 class Member:
-    """A subscription in the window."""
+    """A subscription that shares a window."""
 
     outstanding_count: int
     in_flight_count: int
-    """Those of them whose connection still exists: nsqd counts them."""
+    """Number of outstanding messages whose connection still exists, which nsqd counts as in flight."""
     waiting_count: int
-    """Those of them that kombu has not taken yet."""
+    """Number of outstanding messages that kombu has not taken yet."""
     is_stopping: bool
 
     def set_share(self, share: int) -> None:

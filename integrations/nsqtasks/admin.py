@@ -1,4 +1,4 @@
-"""The tasks in Django's admin, which shows them and changes nothing."""
+"""The tasks in Django's admin, read-only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nsqtasks.models import TaskRecord
 
 @admin.register(TaskRecord)
 class TaskRecordAdmin(admin.ModelAdmin):
-    """Lists tasks by state and queue. Whoever may view tasks sees their arguments and tracebacks."""
+    """Lists tasks by state and queue. Users with the permission to view tasks see arguments and tracebacks."""
 
     list_display = ("id", "task_path", "status", "queue_name", "priority", "enqueued_at", "finished_at", "attempts")
     list_filter = ("status", "queue_name", "backend")

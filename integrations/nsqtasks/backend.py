@@ -39,7 +39,7 @@ TASK_PATH_LENGTH = 255
 class NSQBackend(BaseTaskBackend):
     """Stores tasks and results in the database, and publishes the ids of tasks to NSQ.
 
-    Django makes one object for each thread; all of a process share one connection to NSQ for each backend.
+    Django creates one object for each thread. All objects of a process share one connection to NSQ for each backend.
     """
 
     supports_defer = True
@@ -53,7 +53,7 @@ class NSQBackend(BaseTaskBackend):
 
     @cached_property
     def settings(self) -> Options:
-        """The OPTIONS. Raises ImproperlyConfigured for what ``manage.py check`` reports."""
+        """The OPTIONS. Raises ImproperlyConfigured for problems that ``manage.py check`` reports."""
         try:
             return read(self.options)
         except InvalidOption as error:
@@ -79,7 +79,7 @@ class NSQBackend(BaseTaskBackend):
     def validate_task(self, task: Task[Any, Any]) -> None:
         """Raise InvalidTask for a task that cannot be enqueued."""
         super().validate_task(task)
-        # Not by self.settings: tasks are declared before manage.py check reports what is wrong with the OPTIONS.
+        # Not self.settings: tasks are declared before manage.py check reports problems of the OPTIONS.
         prefix = self.options.get("topic_prefix", "tasks") if isinstance(self.options, dict) else "tasks"
         topic = topic_of(prefix, task.queue_name, task.priority)
         if not is_valid_name(topic):

@@ -1,4 +1,4 @@
-"""System checks: what is wrong with the settings, and what to do."""
+"""System checks: problems of the settings, with hints for their correction."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _problems(queues: set[str], given: Any) -> Iterator[Problem]:
 
 
 def backends_of_nsq() -> list[str]:
-    """Return the aliases of the backends in TASKS that are ours."""
+    """Return the aliases of the entries of TASKS that use nsqtasks."""
     from nsqtasks.backend import NSQBackend
 
     return [alias for alias in task_backends if isinstance(task_backends[alias], NSQBackend)]

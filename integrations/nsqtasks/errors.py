@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class WorkerLost(Exception):
-    """Every worker that ran the task ended before the task did."""
+    """Every worker that ran the task ended before the task had finished."""
 
 
 class TaskNotFound(Exception):

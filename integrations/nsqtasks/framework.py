@@ -1,4 +1,4 @@
-"""Django Tasks: ``django.tasks`` of Django 6, the package django-tasks before it. They differ in names only."""
+"""Django Tasks: ``django.tasks`` of Django 6, the package django-tasks before it. Only their names differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The slots of a worker: the waiting task with the highest priority is next."""
+"""The slots of a worker, which are assigned in the order of the tasks' priorities."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from itertools import count
 
 
 class Closed(Exception):
-    """The worker stops, and starts no more tasks."""
+    """The worker is stopping and starts no more tasks."""
 
 
 class Gate:
-    """Lets a number of tasks run at once, in the order of their priorities, and of arrival within a priority."""
+    """Limits the number of running tasks. Admits them by priority, and within a priority in order of arrival."""
 
     def __init__(self, slots: int) -> None:
         self._free = slots
@@ -24,7 +24,7 @@ class Gate:
 
     @asynccontextmanager
     async def slot(self, priority: int) -> AsyncIterator[None]:
-        """Wait for a slot, and hold it. Raises Closed."""
+        """Occupy a slot in the block, after waiting for a free one. Raises Closed."""
         if self._is_closed:
             raise Closed
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -42,7 +42,7 @@ class Gate:
             self._release()
 
     def close(self) -> None:
-        """Start no more tasks: those that wait raise Closed."""
+        """Start no more tasks. Callers that wait for a slot get Closed."""
         self._is_closed = True
         for _, _, turn in self._waiting:
             if not turn.done():

@@ -12,8 +12,8 @@ from nsqtasks.framework import TaskResultStatus
 class TaskRecord(models.Model):
     """One enqueued task, with its state and its result.
 
-    The row, not the message, decides who runs the task: a worker runs it only after it has claimed the row, and renews
-    ``lease_until`` while it does (``nsqtasks.records``). A message contains the row's id only.
+    A worker runs a task only after it has claimed the row, and renews ``lease_until`` while the task runs
+    (``nsqtasks.records``). Receiving the message is not enough. A message contains only the row's id and priority.
     """
 
     id = models.CharField(primary_key=True, max_length=32, editable=False)
@@ -21,7 +21,7 @@ class TaskRecord(models.Model):
     queue_name = models.CharField("queue", max_length=64)
     priority = models.SmallIntegerField(default=0)
     task_path = models.CharField("task", max_length=255)
-    """Where the task is imported from, such as ``shop.tasks.send_receipt``."""
+    """Import path of the task, such as ``shop.tasks.send_receipt``."""
     args = models.JSONField(default=list)
     kwargs = models.JSONField(default=dict)
     run_after = models.DateTimeField(null=True)
@@ -33,9 +33,9 @@ class TaskRecord(models.Model):
     last_attempted_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
     attempts = models.PositiveIntegerField(default=0)
-    """Number of claims so far. A worker whose claim is not the last one changes nothing more."""
+    """Number of claims so far. A worker whose claim is not the latest one cannot change the row."""
     lease_until = models.DateTimeField(null=True)
-    """Until then, no other worker may claim a running task."""
+    """Time until which no other worker may claim a running task."""
     worker_ids = models.JSONField(default=list)
     return_value = models.JSONField(null=True)
     errors = models.JSONField(default=list)
@@ -44,7 +44,7 @@ class TaskRecord(models.Model):
     objects: ClassVar[models.Manager[TaskRecord]] = models.Manager()
 
     class Meta:
-        """The sweep and the admin read by these columns."""
+        """The indexes are for queries of the sweep and the admin."""
 
         verbose_name = "task"
         ordering = ["-enqueued_at"]

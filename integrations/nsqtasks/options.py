@@ -14,45 +14,45 @@ from nsqwire.names import is_valid_name
 
 
 class Problem(NamedTuple):
-    """What is wrong with the settings of a backend, and what to do."""
+    """A problem of the settings of a backend, with a hint for its correction."""
 
     number: int
-    """Of the system check: ``nsqtasks.E002`` is number 2."""
+    """Number of the system check; ``nsqtasks.E002`` is number 2."""
     text: str
     hint: str
 
 
 class InvalidOption(ValueError):
-    """An option has a value that it cannot have. The text says which values it can have."""
+    """An option has an invalid value. The text says which values are valid."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What the OPTIONS may contain, with the defaults. Durations are timedelta."""
+    """The OPTIONS of a backend, with their defaults."""
 
     nsqd_tcp_addresses: tuple[str, ...]
     """``host:port`` of each nsqd. Tasks are published to one of them, in turn; workers consume from all."""
     lookupd_http_addresses: tuple[str, ...] = ()
-    """``host:port`` of nsqlookupds, by which workers find more nsqds."""
+    """``host:port`` of the nsqlookupds, in which workers find further nsqds."""
     topic_prefix: str = "tasks"
     """The topics are ``PREFIX.QUEUE``, ``PREFIX.QUEUE.high`` and ``PREFIX.QUEUE.low``."""
     channel: str = "workers"
     """The channel of all workers."""
     database: str = "default"
-    """Alias of the database that has the tasks."""
+    """Alias of the database that stores the tasks."""
     publish_timeout: timedelta = timedelta(seconds=5)
-    """Longest time that a publish takes. Later the task is left to the workers, which publish it."""
+    """Longest time that a publish may take. If it takes longer, a worker publishes the task later."""
     max_req_timeout: timedelta = timedelta(hours=1)
     """Longest deferral that the nsqds allow (``--max-req-timeout``). A task with a later ``run_after`` is deferred
     several times."""
     lease: timedelta = timedelta(seconds=60)
-    """Time after which another worker may run a task again whose worker no longer renews its record."""
+    """Time after which another worker may run a task again if its worker does not renew the record."""
     max_attempts: int = 5
-    """Number of workers that may end while they run a task; then it has failed."""
+    """A task fails after this number of workers has ended while running it."""
     sweep_interval: timedelta = timedelta(seconds=10)
     """Interval at which workers publish tasks that could not be published."""
     republish_after: timedelta = timedelta(hours=1)
-    """Time after which a published task that nobody runs is published again, because nsqd may have lost it."""
+    """Time after which a published task that no worker runs is published again, because nsqd may have lost it."""
     keep_results: timedelta | None = None
     """Time after which workers delete finished tasks. None: they are kept."""
     client: Mapping[str, Any] = field(default_factory=dict)
@@ -65,7 +65,8 @@ class Options:
         )
 
     def consumer_options(self, concurrency: int) -> ConsumerOptions:
-        """Return the options of a worker's connections. The record of a task counts its attempts, not the message."""
+        """Return the options of a worker's connections. Attempts are counted in the task's record, so the
+        message's attempts are not limited."""
         return ConsumerOptions(
             max_in_flight=concurrency,
             max_attempts=0,
@@ -82,7 +83,7 @@ _LISTS: Final = ("nsqd_tcp_addresses", "lookupd_http_addresses")
 _DURATIONS: Final = tuple(each.name for each in fields(Options) if "timedelta" in str(each.type))
 _CLIENT_NAMES: Final = frozenset(each.name for each in fields(ConnectionOptions))
 MIN_LEASE: Final = timedelta(seconds=3)
-"""Records are renewed three times in a lease, and a busy machine may need a second for it."""
+"""Records are renewed three times per lease, and a renewal may take a second on a busy machine."""
 
 
 def read(given: Mapping[str, Any]) -> Options:
@@ -94,7 +95,7 @@ def read(given: Mapping[str, Any]) -> Options:
 
 
 def problems(given: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield what is wrong with OPTIONS."""
+    """Yield the problems of OPTIONS."""
     for name in given:
         if name not in NAMES:
             yield Problem(3, f"There is no option {name!r}.", f"Remove it. The options are {', '.join(sorted(NAMES))}.")
@@ -134,7 +135,7 @@ def _check_addresses(name: str, value: Any) -> None:
         try:
             check(address)
         except (ValueError, TypeError, AttributeError) as error:
-            raise InvalidOption(f"Set it to a list of addresses host:port; {address!r} is none ({error}).") from None
+            raise InvalidOption(f"Set it to a list of addresses host:port; {address!r} is invalid: {error}.") from None
 
 
 def _check_duration(name: str, value: Any) -> None:

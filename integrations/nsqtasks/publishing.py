@@ -21,16 +21,16 @@ from nsqwire.units import Seconds
 log = logging.getLogger("nsqtasks")
 
 PAUSE_S: Seconds = 5.0
-"""After a failed publish, other tasks are left to the sweep for this long, so that not every request waits for a broker
-that is away."""
+"""Time after a failed publish in which nothing is published: the sweep publishes the tasks later, so that not every
+request waits for an unreachable broker."""
 
 
 class NotATask(ValueError):
-    """A message on a topic of tasks that is not a task's."""
+    """A message on a topic of tasks does not contain a task's id and priority."""
 
 
 class Ticket(NamedTuple):
-    """What a message contains: the JSON object ``{"id": …, "priority": …}``."""
+    """The contents of a task's message: the JSON object ``{"id": …, "priority": …}``."""
 
     id: str
     priority: int
@@ -53,11 +53,11 @@ class Ticket(NamedTuple):
 
 
 class PublishPaused(Exception):
-    """A publish failed a moment ago, and nothing is published for a while."""
+    """Publishing is suspended for PAUSE_S after a failed publish."""
 
 
 class Publisher:
-    """Publishes tasks of one backend, and notes in the record that it did. Threads may share it."""
+    """Publishes tasks of one backend, and stores the time in their records. Thread-safe."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -66,7 +66,7 @@ class Publisher:
         self._paused_until: Seconds = 0.0
 
     def publish_soon(self, record: TaskRecord) -> None:
-        """Publish after a commit. A failure is logged, and the task left to the sweep of the workers."""
+        """Publish after a commit. A failure is logged, and the sweep of a worker publishes the task later."""
         with self._lock:
             if time.monotonic() < self._paused_until:
                 return
@@ -80,7 +80,7 @@ class Publisher:
     def publish(self, record: TaskRecord) -> None:
         """Publish a task, deferred until its ``run_after`` as far as nsqd allows.
 
-        Raises aionsq's and nsqwire's errors; the task then is not published, or may be.
+        Raises aionsq's and nsqwire's errors; the task may be published nevertheless.
         """
         topic = topic_of(self._options.topic_prefix, record.queue_name, record.priority)
         body = Ticket(record.pk, record.priority).to_bytes()

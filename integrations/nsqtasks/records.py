@@ -1,4 +1,4 @@
-"""What happens to a task's record: a worker claims it, renews its lease, and stores the result."""
+"""Changes of a task's record: a worker claims it, renews its lease, and stores the result."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ FINISHED = (TaskResultStatus.SUCCESSFUL, TaskResultStatus.FAILED)
 
 
 class Claimed(NamedTuple):
-    """This worker runs the task, and nobody else until ``record.lease_until``."""
+    """This worker may run the task. No other worker may until ``record.lease_until``."""
 
     record: TaskRecord
 
 
 class Later(NamedTuple):
-    """The task is not to be run before ``delay`` has passed: it is deferred, or another worker runs it."""
+    """The task cannot be claimed for ``delay``: it is deferred, or another worker runs it."""
 
     delay: timedelta
 
 
 class Gone(NamedTuple):
-    """There is nothing to run: the task has finished, has failed just now, or has no record."""
+    """The task cannot be run: it has finished, the claim made it fail, or it has no record."""
 
     reason: str
     failed: TaskRecord | None = None
-    """The record, if the claim found that the task has failed."""
+    """The record, if the claim made the task fail."""
 
 
 class Records:
@@ -50,9 +50,9 @@ class Records:
         return TaskRecord.objects.using(self._options.database)
 
     def claim(self, task_id: str, worker_id: str) -> Claimed | Later | Gone:
-        """Claim a task for this worker, if it is due and nobody else runs it.
+        """Claim a task for this worker, if it is due and no other worker runs it.
 
-        A task that already had ``max_attempts`` workers, all of which ended while they ran it, fails.
+        The claim makes a task fail that ``max_attempts`` workers have claimed and not finished.
         """
         record = self.all().filter(pk=task_id).first()
         return Gone("it has no record") if record is None else self.take(record, worker_id)
@@ -60,7 +60,8 @@ class Records:
     def take(self, record: TaskRecord, worker_id: str) -> Claimed | Later | Gone:
         """Claim a task whose row was just read.
 
-        Two workers that read it at once cannot both succeed: the row is changed only if it still is what was read.
+        If two workers have read the same row, only one of them succeeds: the row is changed only if it has not been
+        changed since it was read.
         """
         now = timezone.now()
         if record.status in FINISHED:
@@ -84,24 +85,25 @@ class Records:
         return Claimed(self.all().get(pk=record.pk))
 
     def renew(self, running: Iterable[TaskRecord]) -> set[str]:
-        """Extend the leases of tasks that this worker runs. Return the ids of those that it no longer holds."""
+        """Extend the leases of tasks that this worker runs. Return the ids of tasks that another worker has
+        claimed."""
         until = timezone.now() + self._options.lease
         not_running = [each for each in running if not self._of_claim(each).update(lease_until=until)]
         # A task that has finished by now has not been lost.
         return {each.pk for each in not_running if self.all().filter(pk=each.pk).exclude(attempts=each.attempts)}
 
     def succeed(self, record: TaskRecord, value: Any) -> bool:
-        """Store a return value that :func:`storable` accepted. False: another worker has claimed the task."""
+        """Store a result of :func:`storable`. Returns False if another worker has claimed the task."""
         return self._finish(record, TaskResultStatus.SUCCESSFUL, return_value=value)
 
     def fail(self, record: TaskRecord, exception_class_path: str, traceback: str) -> bool:
-        """Store an error. False: another worker has claimed the task."""
+        """Store an error. Returns False if another worker has claimed the task."""
         error = {"exception_class_path": exception_class_path, "traceback": storable_text(traceback)}
         return self._finish(record, TaskResultStatus.FAILED, errors=[*record.errors, error])
 
     def unpublished(self, now: datetime) -> QuerySet[TaskRecord]:
-        """Return the tasks that are to be published: those that never were, though their publish must have ended by
-        now, and those that nobody runs long after they were published."""
+        """Return the tasks to publish: tasks that were never published although their publish must have ended by now,
+        and tasks that were published ``republish_after`` ago and that no worker runs."""
         options = self._options
         never = Q(status=READY, published_at=None, enqueued_at__lt=now - options.publish_timeout)
         long_ago = now - options.republish_after
@@ -115,7 +117,7 @@ class Records:
         return deleted
 
     def _of_claim(self, record: TaskRecord) -> QuerySet[TaskRecord]:
-        """The row, unless somebody claimed or finished it since ``record`` was read."""
+        """The row, unless a worker has claimed or finished it since ``record`` was read."""
         return self.all().filter(pk=record.pk, attempts=record.attempts, status=record.status)
 
     def _finish(self, record: TaskRecord, status: TaskResultStatus, **values: Any) -> bool:
@@ -147,7 +149,7 @@ def storable(value: Any) -> Any:
 
 
 def storable_text(text: str) -> str:
-    """Return a text without what PostgreSQL refuses."""
+    """Return a text in which NUL and lone surrogates, which PostgreSQL refuses, are escaped."""
     return text.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()
 
 

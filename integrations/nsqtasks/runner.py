@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("nsqtasks")
 
 RETRY_S = 1.0
-"""Pause between attempts to store a result while the database is away."""
+"""Pause between attempts to store a result while the database is unreachable."""
 
 
 class Runner:
@@ -42,7 +42,7 @@ class Runner:
     def run(self, task_id: str) -> timedelta | None:
         """Run a task to its end, and store its result.
 
-        Returns None if the message is done with, and otherwise how long to wait with the next attempt. Raises the
+        Returns None if the message can be finished, otherwise the delay until the next attempt. Raises the
         database's errors if the task could not be claimed.
         """
         with _fresh_connections():
@@ -58,7 +58,7 @@ class Runner:
         return None
 
     def renew(self) -> None:
-        """Extend the leases of the tasks that run. The worker calls this three times in a lease."""
+        """Extend the leases of the tasks that run. The worker calls this three times per lease."""
         with self._lock:
             running = dict(self._running)
         if running:
@@ -118,7 +118,7 @@ class Runner:
 
 
 def _until_stored(store: Callable[[], bool]) -> bool:
-    """Call ``store`` until the database answers: the task ran, and should not run again because its result is lost."""
+    """Call ``store`` until the database answers, so that the task does not run again because its result is lost."""
     while True:
         try:
             is_stored = store()
@@ -136,7 +136,7 @@ def _until_stored(store: Callable[[], bool]) -> bool:
 def _fresh_connections() -> Iterator[None]:
     """Replace database connections that were lost or are too old, as Django does around a request.
 
-    In a transaction, such as a test's, they stay.
+    Within a transaction, such as a test's, connections are not replaced.
     """
     if not any(each.in_atomic_block for each in connections.all(initialized_only=True)):
         close_old_connections()

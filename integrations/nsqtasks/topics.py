@@ -1,11 +1,11 @@
-"""The topics of a queue: NSQ has no priorities within a topic, so that a queue has a topic for each level."""
+"""The topics of a queue: NSQ has no priorities within a topic, so a queue has a topic for each level."""
 
 from __future__ import annotations
 
 from typing import Final
 
 LEVELS: Final = (".high", "", ".low")
-"""Ends of the topics for priorities above 0, of 0 and below 0."""
+"""Suffixes of the topics for priorities above 0, equal to 0, and below 0."""
 
 
 def topic_of(prefix: str, queue: str, priority: int) -> str:

@@ -35,8 +35,8 @@ RETRY_AT_ONCE = timedelta(0)
 class Worker:
     """Runs the tasks of some queues of one backend until it is stopped.
 
-    A message is finished after the task's result is stored, so that a worker that is killed loses no task: nsqd
-    delivers the message again. It is requeued without running the task if the task is not due or runs elsewhere.
+    A message is finished after the task's result is stored. If the worker is killed, nsqd redelivers the message, so no
+    task is lost. A message is requeued if its task is not due or another worker runs it.
     """
 
     def __init__(
@@ -48,8 +48,8 @@ class Worker:
         stop_timeout: timedelta | None = None,
         end: Callable[[int], None] = os._exit,
     ) -> None:
-        """``stop_timeout`` is how long a stop waits for running tasks; None: until they end. ``end`` ends the process
-        while tasks still run."""
+        """``stop_timeout`` is how long a stop waits for running tasks; None: until they end. ``end`` exits the
+        process while tasks still run."""
         self.id = f"{socket.gethostname()[:24]}-{os.getpid()}-{get_random_string(8)}"
         self._backend = backend
         self._options = backend.settings
@@ -62,7 +62,7 @@ class Worker:
         self._consumers: list[Consumer] = []
 
     async def run(self) -> None:
-        """Run until SIGTERM or SIGINT, and until the tasks that run then have ended."""
+        """Run until SIGTERM or SIGINT, then wait for the running tasks."""
         self._stopping = asyncio.Event()
         self._gate = Gate(self._concurrency)
         self._threads = ThreadPoolExecutor(self._concurrency, "task")
@@ -89,7 +89,9 @@ class Worker:
             self._leave("a second signal")
             return
         running = len(self._runner.running)
-        log.info("%s: stopping after %d running tasks; again: at once", signal.Signals(number).name, running)
+        log.info(
+            "%s: stopping after %d running tasks; a second signal stops at once", signal.Signals(number).name, running
+        )
         self._stopping.set()
         self._gate.close()
         for consumer in self._consumers:
@@ -98,13 +100,13 @@ class Worker:
             asyncio.get_running_loop().call_later(self._stop_timeout.total_seconds(), self._leave, "--stop-timeout")
 
     def _leave(self, why: str) -> None:
-        """End the process: threads cannot be stopped. nsqd delivers the messages of its tasks again."""
+        """Exit the process, because threads cannot be stopped. nsqd redelivers the messages of its tasks."""
         log.warning("%s: ending while tasks run, which run again later: %s", why, ", ".join(self._runner.running))
         logging.shutdown()
         self._end(1)
 
     async def _consume(self, topic: str) -> None:
-        """Consume a topic, connecting again until it works, until the worker stops."""
+        """Consume a topic until the worker stops. Retries until it is connected."""
         shown = ""
         while not self._stopping.is_set():
             consumer = Consumer(
@@ -125,7 +127,7 @@ class Worker:
                 return
             except ClientError as error:
                 if str(error) != shown:
-                    log.warning("%s: %s; trying again every %g s", topic, error, RECONNECT_S)
+                    log.warning("%s: %s; retrying every %g s", topic, error, RECONNECT_S)
                 shown = str(error)
                 await self._pause(RECONNECT_S)
             finally:
@@ -177,12 +179,12 @@ class Worker:
                 published += 1
         finally:
             if published:
-                log.info("published %d tasks that had not been published, or were lost", published)
+                log.info("published %d tasks that were not published before, or may have been lost", published)
         if self._options.keep_results is not None:
             records.delete_old(now, self._options.keep_results)
 
     async def _pause(self, seconds: Seconds) -> None:
-        """Wait, or less if the worker stops."""
+        """Wait until the time has passed or the worker stops."""
         try:
             async with asyncio.timeout(seconds):
                 await self._stopping.wait()

@@ -25,7 +25,7 @@ class BrokerFailed(Exception):
 
 
 class Broker:
-    """A ``python -m brokerd`` on loopback ports that the system chooses, with its data in ``folder``."""
+    """A ``python -m brokerd`` process on free loopback ports, with its data in ``folder``."""
 
     def __init__(self, folder: Path, flags: Sequence[str]) -> None:
         self._command = [
@@ -36,14 +36,14 @@ class Broker:
             "--http-address=127.0.0.1:0",
             "--broadcast-address=127.0.0.1",
             f"--data-path={folder}",
-            "--retention=24h",  # so that consumed messages can be shown
+            "--retention=24h",  # so that finished messages can be read again
             *flags,
         ]
         self.log: deque[str] = deque(maxlen=LOG_LINES)
         self.tcp_port = self.http_port = 0
 
     def start(self, *more_flags: str) -> None:
-        """Start the process, with ``more_flags`` this time, and wait until it listens. Raises BrokerFailed."""
+        """Start the process with ``more_flags`` for this start only, and wait until it listens. Raises BrokerFailed."""
         self.tcp_port = self.http_port = 0
         self.log.clear()
         self._process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""What the fixture ``nsq`` offers to a test."""
+"""The value of the fixture ``nsq``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REQUEST_S: Final = 60.0
 WAIT_S: Final = 10.0
 POLL_S: Final = 0.01
 CHANNEL: Final = "pytest-nsq"
-"""The channel with which messages are read."""
+"""The channel through which :meth:`NSQ.messages` reads."""
 FULL_DISK: Final = "--disk-reserve=99.9999%"
 FAULTS: Final = ("refuse_connections", "close_connections", "full_disk", "delay")
 
@@ -49,7 +49,7 @@ class NSQ:
     """A broker, and the addresses at which services reach it. Its own requests are not subject to faults."""
 
     def __init__(self, folder: Path, flags: Sequence[str] = ()) -> None:
-        """``folder`` gets the broker's data; ``flags`` are further flags of the broker."""
+        """``folder`` is for the broker's data; ``flags`` are additional flags of the broker."""
         self._broker = Broker(folder, flags)
         self._faults: list[Fault] = []
 
@@ -113,8 +113,10 @@ class NSQ:
     def messages(self, topic: str) -> list[bytes]:
         """Return the bodies of all messages that were published to the topic in this test, consumed or not.
 
-        They are in the order of publication. Nothing changes for other channels, but if the topic has none yet, this
-        creates its first channel: one that is created later receives only later messages, as always in NSQ.
+        They are in the order of publication. Other channels are not affected. If the topic has no channel, this creates
+        its first one. A channel that is created later receives only later messages, as always in NSQ.
+
+        Raises ValueError for an ephemeral topic.
         """
         if topic not in self._topics():
             return []
@@ -158,28 +160,28 @@ class NSQ:
             raise AssertionError(f"{topic}/{channel} is not finished after {timeout_s:g} s: {shown}")
 
     def channel(self, topic: str, channel: str) -> dict[str, Any] | None:
-        """Return the channel's figures from ``/stats``, or None."""
+        """Return the channel's statistics from ``/stats``, or None if it does not exist."""
         channels = self._topics().get(topic, {"channels": []})["channels"]
         return next((each for each in channels if each["channel_name"] == channel), None)
 
     # --- faults
 
     def fault(self, kind: str, *, seconds: float | None = None) -> Fault:
-        """Begin a fault, for services that use the addresses above:
+        """Begin a fault for services that use the fixture's addresses:
 
-        ``refuse_connections``: the broker is away. Connections are refused, and open ones are reset.
-        ``close_connections``: the broker fails during each request. Open connections are reset, and new ones when the
-        client sends something.
-        ``full_disk``: the broker refuses publishes, because its disk has less free than its reserve. It is restarted
-        with this reserve, and without it at the end, so open connections are reset.
-        ``delay``: what the broker sends arrives ``seconds`` later.
+        ``refuse_connections``: as if no broker ran. Connections are refused, and open ones are reset.
+        ``close_connections``: as if the broker failed during each request. Open connections are reset, and new ones
+        when the client sends something.
+        ``full_disk``: the broker refuses publishes. It is restarted with a disk reserve that is larger than the free
+        space, and restarted without it when the fault ends. Each restart resets open connections.
+        ``delay``: everything that the broker sends arrives ``seconds`` later.
 
-        Raises ValueError for another kind.
+        Raises ValueError for another kind, and if ``seconds`` is missing or does not apply.
         """
         if kind not in FAULTS:
             raise ValueError(f"there is no fault {kind!r}; the faults are {', '.join(FAULTS)}")
         if (kind == "delay") != (seconds is not None) or (seconds is not None and seconds < 0):
-            raise ValueError(f"fault({kind!r}): the fault delay, and no other, has seconds, 0 or more")
+            raise ValueError(f"fault({kind!r}): only the fault delay has seconds, which it requires, 0 or more")
         if kind == "refuse_connections":
             self._each(Proxy.refuse)
         elif kind == "close_connections":
@@ -192,7 +194,7 @@ class NSQ:
         return self._begun(lambda: self._each(Proxy.listen))
 
     def restart(self) -> None:
-        """Kill the broker with SIGKILL and start it again at the same addresses. Its messages are still there."""
+        """Kill the broker with SIGKILL and start it again at the same addresses. Its messages are kept."""
         self._restart()
 
     # --- between tests

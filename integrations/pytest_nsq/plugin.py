@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the setting ``nsq_flags``."""
-    parser.addini("nsq_flags", "flags of the broker of the fixture nsq, such as --max-msg-size=5000", type="args")
+    parser.addini("nsq_flags", "additional flags of the fixture nsq's broker, such as --max-msg-size=5000", type="args")
 
 
 @pytest.fixture(scope="session")
 def nsq_session(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NSQ]:
-    """The broker of all tests of this process; its state is that which the last test left."""
+    """The broker of all tests of this process. Topics are deleted only after tests that use ``nsq``."""
     from pytest_nsq.nsq import NSQ
 
     with NSQ(tmp_path_factory.mktemp("nsq"), pytestconfig.getini("nsq_flags")) as nsq:

@@ -1,4 +1,4 @@
-"""A TCP proxy in front of the broker: it has the faults of a network, and its port outlives the broker's process."""
+"""A TCP proxy in front of the broker, which simulates network faults and keeps its port when the broker restarts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Loop:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def close(self) -> None:
-        """Cancel what runs and end the thread."""
+        """Cancel all tasks and end the thread."""
         self.call(self._cancel_all())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -48,7 +48,7 @@ class Proxy:
     def __init__(self, target_port: Callable[[], int]) -> None:
         """``target_port`` is called for each connection, because a restarted broker has another port."""
         self._target_port = target_port
-        # Keeps the port while connections are refused: a socket that is bound and does not listen.
+        # A bound socket that does not listen reserves the port while connections are refused.
         self._placeholder = _bound(0)
         self.port: int = self._placeholder.getsockname()[1]
         self._server: asyncio.Server | None = None
@@ -79,12 +79,12 @@ class Proxy:
         self._reset_all()
 
     async def delay(self, seconds: float) -> None:
-        """Hold everything that the broker sends for ``seconds``, or until :meth:`listen`."""
+        """Delay everything that the broker sends by ``seconds``. :meth:`listen` ends this."""
         self._delay_s = seconds
         self._is_prompt.clear()
 
     async def close(self) -> None:
-        """Refuse connections, and give up the port."""
+        """Refuse connections, and release the port."""
         await self.refuse()
         self._placeholder.close()
 
@@ -121,7 +121,7 @@ class Proxy:
                     each.close()
 
     async def _hold(self) -> None:
-        """Wait for the delay, or for its end."""
+        """Wait until the delay has passed or was ended by :meth:`listen`."""
         if not self._is_prompt.is_set():
             try:
                 async with asyncio.timeout(self._delay_s):

@@ -1,8 +1,8 @@
 """Pushes metrics by OTLP over HTTP, with OpenTelemetry's exporter (the extra ``otel``).
 
-A daemon writes what ``/metrics`` has to a child process (:mod:`nsqdaemon.otlp.pusher`), which parses, encodes and sends
-it, so that this takes no time of the daemon's event loop. The platform, which has few metrics, does it in a thread
-(:mod:`nsqdaemon.otlp.thread`).
+A daemon writes the text of ``/metrics`` to a child process (:mod:`nsqdaemon.otlp.pusher`). The child parses, encodes
+and sends it, so that this does not block the daemon's event loop. The platform, which has few metrics, does the same in
+a thread (:mod:`nsqdaemon.otlp.thread`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 SIZE: Final = struct.Struct(">I")
-"""The number of bytes before each text that a daemon writes to the child process."""
+"""Length prefix of each text that a daemon writes to the child process, in bytes."""
 
 
 class OTLPUnusable(Exception):

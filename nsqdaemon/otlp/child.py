@@ -1,7 +1,7 @@
-"""The process that pushes a daemon's metrics: ``python -m nsqdaemon.otlp.child ENDPOINT [NAME=VALUE …]``.
+"""The child process that pushes a daemon's metrics: ``python -m nsqdaemon.otlp.child ENDPOINT [NAME=VALUE …]``.
 
-Reads ``size u32, big-endian | text`` from standard input until its end, and answers each with a line: empty, or why the
-push failed. The arguments are the resource's attributes.
+Reads ``size u32, big-endian | text`` from standard input until its end. After each push, it writes a line: the reason
+of the failure, or an empty line. The arguments are the resource's attributes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from nsqdaemon.otlp.exporter import Exporter
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Push until standard input ends, which it does with the daemon."""
+    """Push until standard input ends, which happens when the daemon ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the daemon, which ends this process
     endpoint, *attributes = arguments
     exporter = Exporter(endpoint, dict(pair.split("=", 1) for pair in attributes))

@@ -1,4 +1,4 @@
-"""Metrics in Prometheus' text format as metrics of OpenTelemetry."""
+"""Converts metrics in Prometheus' text format to OpenTelemetry's metrics."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from nsqwire.version import product_version
 
 _CUMULATIVE: Final = AggregationTemporality.CUMULATIVE
 _UNITS: Final = {"bytes": "By", "seconds": "s"}
-"""OpenTelemetry's units, by the ends of names."""
+"""OpenTelemetry's units, by the last part of a metric's name."""
 
 
 def metrics_of(text: str, resource: Resource, start_ns: Nanoseconds, now_ns: Nanoseconds) -> MetricsData:
     """Convert counters to monotonic sums, histograms to histograms and other families to gauges.
 
     Names are those of the families, so counters have no ``_total``, which Prometheus adds to sums that it receives.
-    ``start_ns`` is the time from which counters count, if the text does not have the start of the process.
+    ``start_ns`` is the start time of counters if the text has no ``process_start_time_seconds``.
     """
     families = list(text_string_to_metric_families(text))
     for family in families:

@@ -18,7 +18,7 @@ from nsqwire.units import Seconds
 log = logging.getLogger(__name__)
 
 ANSWER_S: Final = 60.0
-"""Longest time for a push, retries included; after it, the child is replaced."""
+"""Longest time for a push, including retries. After this time, the child is replaced."""
 END_S: Final = 2.0
 
 
@@ -27,7 +27,7 @@ def metrics_reader(answer: AnswerRequest) -> Callable[[], Awaitable[bytes]]:
 
     async def read() -> bytes:
         found = answer(Request("GET", b"/metrics", [], b""))
-        assert not isinstance(found, PendingResponse), "only publishes are answered so"
+        assert not isinstance(found, PendingResponse), "only publishes have pending responses"
         response = found if isinstance(found, Response) else await found
         return response.body if response.parts is None else b"".join(response.parts)
 
@@ -40,7 +40,7 @@ class Pusher:
     def __init__(
         self, endpoint: str, interval_s: Seconds, read: Callable[[], Awaitable[bytes]], resource: Mapping[str, str]
     ) -> None:
-        """``read`` returns what ``/metrics`` has; ``resource`` are attributes of the daemon, such as its name."""
+        """``read`` returns the text of ``/metrics``; ``resource`` are attributes of the daemon, such as its name."""
         self._endpoint = endpoint
         self._interval_s = interval_s
         self._read = read
@@ -62,7 +62,7 @@ class Pusher:
             await self._end_child()
 
     async def _push(self) -> str:
-        """Push once. Returns why it failed, or an empty string."""
+        """Push once. Returns the reason of a failure, or an empty string."""
         text = await self._read()
         try:
             if self._child is None:
@@ -80,10 +80,10 @@ class Pusher:
                 answer = await stdout.readline()
             if answer:
                 return answer.decode(errors="replace").strip()
-            reason = "the process that pushes has ended"
+            reason = "the child process has ended"
         except TimeoutError:
             reason = f"no answer within {ANSWER_S:g}s"
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a line that is longer than the stream's limit
             reason = str(error)
         await self._end_child(at_once=True)
         return reason

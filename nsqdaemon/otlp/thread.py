@@ -1,4 +1,4 @@
-"""Pushes a process's metrics from a thread, for processes with few of them."""
+"""Pushes a process's metrics from a thread, for processes with few metrics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 def push_in_thread(
     endpoint: str, interval_s: Seconds, read: Callable[[], bytes], resource: Mapping[str, str]
 ) -> threading.Event:
-    """Push what ``read`` returns, metrics in Prometheus' text format, once per interval, until the event is set.
+    """Push the metrics that ``read`` returns, in Prometheus' text format, until the returned event is set.
 
     The thread ends with the process.
     """

@@ -99,6 +99,9 @@ async def test_a_body_that_is_text_is_named(broker):
         (lambda producer: producer.dpub("orders", b"body", SECOND), "a delay is a timedelta, not bytes"),
         (lambda producer: producer.dpub("orders", 5, b"body"), "a delay is a timedelta, not int"),
         (lambda producer: producer.pub("orders", b"body", timeout=5), "a timeout is a timedelta, not int"),
+        (lambda producer: producer.pub("orders", b"body", headers=[("a", "b")]), "headers of a message are a mapping"),
+        (lambda producer: producer.mpub("orders", [b"a", b"b"], headers=[{}, 3]), "headers of a message are a mapping"),
+        (lambda producer: producer.mpub("orders", [b"a"], headers="x"), "headers of a message are a mapping, not str"),
     ],
 )
 async def test_a_swapped_argument_is_named(broker, publish, says):

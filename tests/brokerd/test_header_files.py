@@ -276,6 +276,18 @@ def flip(path: Path, at: int) -> None:
     path.write_bytes(data)
 
 
+def test_a_file_without_an_undamaged_entry_is_logged(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    """As one that another program wrote over: no message is known to have headers."""
+    path = header_file(node)
+    flip(path, path.read_bytes().index(b'"1"'))
+    flip(path, path.read_bytes().index(b'"2"'))
+    node.open()
+    with caplog.at_level(logging.ERROR, "brokerd"):
+        assert came(node) == [(b"one", b""), (b"two", b"")]
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith(f"TOPIC(t): headers in {path} are lost, their messages are delivered without them: bytes ")
+
+
 def test_damaged_headers_are_logged_once_and_cost_no_message(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     path = header_file(node)
     flip(path, path.read_bytes().index(b'"1"'))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -151,6 +152,30 @@ def test_headers_survive_a_kill(connect: Connect, start_broker: Start) -> None:
         assert headers == missing.pop(body, dict(wanted).get(body))
 
 
+@pytest.mark.parametrize("kind", ["directory", "fifo", "huge"])
+def test_something_else_in_place_of_a_file_of_headers_costs_the_headers_only(
+    connect: Connect, start_broker: Start, kind: str
+) -> None:
+    """Messages are delivered with their bare bodies, new ones are stored, and the node stays healthy."""
+    broker = start_broker()
+    create_channel(broker)
+    with_headers(connect, broker).ok(encoding.hpub("t", BLOCK, b"kept"))
+    broker.kill()
+    (path,) = broker.data_path.glob("topics/t.*/*.hdr")
+    path.unlink()
+    if kind == "directory":
+        path.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(path)
+    else:
+        with path.open("wb") as file:
+            file.truncate(16 << 30)
+    broker = start_broker(data_path=broker.data_path)
+    publish(broker, b"bare")
+    assert shown(subscribed(with_headers(connect, broker)), 2) == [(b"kept", {}), (b"bare", {})]
+    assert broker.request("GET", "/ping").status == 200
+
+
 def test_an_ephemeral_topic_keeps_headers_in_memory(connect: Connect, start_broker: Start) -> None:
     """Also those of messages whose segments were removed, and that are kept as copies."""
     broker = start_broker("--mem-queue-size=1000000")
@@ -262,8 +287,8 @@ def test_an_mpub_of_envelopes_has_headers_and_bodies(connect: Connect, broker: A
     [
         (b"x", "not JSON in UTF-8"),
         (b"[]", "not a JSON object"),
-        (b"{}", "body or body_base64 is needed, one of them"),
-        (b'{"body":"x","body_base64":"eA=="}', "body or body_base64 is needed, one of them"),
+        (b"{}", "exactly one of body and body_base64 is required"),
+        (b'{"body":"x","body_base64":"eA=="}', "exactly one of body and body_base64 is required"),
         (b'{"body":"x","body":"y"}', "a key appears twice"),
         (b'{"body":"x","header":{}}', "key 'header' is not headers, body or body_base64"),
         (b'{"body":1}', "body is not a string of Unicode text"),
@@ -280,10 +305,22 @@ def test_a_bad_envelope_is_named_with_its_line(broker: Any, line: bytes, error: 
     assert broker.get("/channel/peek?topic=t&channel=c")["total"] == 0
 
 
+def test_a_request_has_a_largest_number_of_envelopes(broker: Any) -> None:
+    """A larger one would delay all other clients; nothing of it is published."""
+    line = b'{"body":"x"}\n'
+    answer = broker.request("POST", "/mpub?topic=t&envelope=true", line * 10_001)
+    assert (answer.status, json.loads(answer.text)) == (413, {"message": "INVALID_ENVELOPE: more than 10,000 lines"})
+    assert "t" not in broker.topics() or broker.topics()["t"]["message_count"] == 0
+    assert broker.request("POST", "/mpub?topic=t&envelope=true", line * 10_000).status == 200
+    assert broker.topics()["t"]["message_count"] == 10_000
+
+
 def test_an_envelope_is_bounded_like_other_messages(start_broker: Start) -> None:
     broker = start_broker("--max-msg-size=10")
     answer = broker.request("POST", "/mpub?topic=t&envelope=true", b'{"body":"01234567890"}')
     assert (answer.status, json.loads(answer.text)) == (413, {"message": "MSG_TOO_BIG"})
+    answer = broker.request("POST", "/mpub?topic=t&envelope=true&binary=true", b'{"body":"x"}')
+    assert (answer.status, json.loads(answer.text)) == (400, {"message": "INVALID_ARG_ENVELOPE"})
     answer = broker.request("POST", "/mpub?topic=t&envelope=maybe", b"x")
     assert (answer.status, json.loads(answer.text)) == (400, {"message": "INVALID_ARG_ENVELOPE"})
     assert broker.request("POST", "/mpub?topic=t&envelope=true", b"\n").status == 200

@@ -17,6 +17,7 @@ import uvloop
 
 from bench import lateness, wire
 from bench.measure import create
+from brokerd.channel import BUSY_TICK_S, BUSY_TICKS
 from brokerd.timers import NEVER, Timers, never_early
 from tests.brokerd.clockwork import MSG_TIMEOUT_S, START_S, Handle, Node
 from tests.harness.daemon import Broker
@@ -61,6 +62,32 @@ def test_with_ten_thousand_channels_each_timeout_comes_at_its_time(node: Node) -
     node.pass_until(START_S + 2 * MSG_TIMEOUT_S)
     times = [START_S + n * MSG_TIMEOUT_S for n in range(3)]
     assert {tuple(messages) for messages in got} == {tuple((at, n + 1, b"x") for n, at in enumerate(times))}
+
+
+@pytest.mark.parametrize("killed_at_s", [None, 0.15])
+def test_messages_that_are_due_at_short_intervals_come_in_groups(node: Node, killed_at_s: float | None) -> None:
+    """None is early, none more than 10 ms late, and their order is that of their due times. A single one is on time."""
+    topic = node.broker.topic("t")
+    topic.channel("c")
+    delays = [*range(100, 300), 2000]
+    for defer_ms in reversed(delays):
+        topic.publish([b"%d" % defer_ms], defer_ms=defer_ms)
+    if killed_at_s:
+        node.pass_until(START_S + killed_at_s)
+        node.kill()
+        node.open()
+    got = node.consumer("t", "c", ready_count=len(delays))
+    begun = node.now
+    node.pass_until(START_S + 5)
+    assert sorted(int(body) for _, _, body in got) == delays
+    while_consuming = [(at, int(body)) for at, _, body in got if START_S + int(body) / 1000 > begun]
+    assert [defer_ms for _, defer_ms in while_consuming] == [each for each in delays if START_S + each / 1000 > begun]
+    late = [at - START_S - defer_ms / 1000 for at, defer_ms in while_consuming]
+    assert min(late) == pytest.approx(0, abs=1e-6)
+    assert BUSY_TICK_S / 2 < max(late) < BUSY_TICK_S + 1e-6
+    assert late[-1] == pytest.approx(0, abs=1e-6)
+    groups = {at for at, _ in while_consuming}
+    assert len(groups) < BUSY_TICKS + 200 / (BUSY_TICK_S * 1000) + 5
 
 
 class Waiting:

@@ -32,9 +32,16 @@ def test_a_mask_is_created_previewed_changed_and_deleted(visit, stack, axe):
     dialog.get_by_role("button", name="Preview").click()
     expect(dialog.get_by_role("status")).to_contain_text("is withheld from other users")
     assert stored() == []
+    names = dialog.get_by_label("Headers that stay visible")
+    names.fill("tenant\ntwo words")
+    dialog.get_by_role("button", name="Create mask").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("'two words' is not the name of a header")
+    expect(names).to_have_attribute("aria-invalid", "true")
+    names.fill("Tenant")
     dialog.get_by_role("button", name="Create mask").click()
     row = page.get_by_role("row").filter(has_text="masked.*")
     expect(row).to_contain_text("$.order, $.card.number")
+    expect(row).to_contain_text("and all headers but tenant")
     expect(row).to_contain_text("admins only")
     assert [each["paths"] for each in stored()] == [["$.order", "$.card.number"]]
 

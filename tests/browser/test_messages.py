@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from base64 import b64decode
 
@@ -9,7 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.clicks import Clicks
-from tests.browser.widths import pixels_beyond
+from tests.browser.widths import WIDTHS, pixels_beyond
 from tests.harness.waiting import wait_until
 from tests.platform.message_descriptors import ORDER, descriptors, order_body
 
@@ -324,3 +325,51 @@ def test_dead_messages_are_listed_with_their_reason_and_requeued(live, stack, le
     expect(page.get_by_text(f"Message {poison} was requeued.")).to_be_visible()
     expect(panel).to_contain_text("Nothing is dead.")
     assert held(page, "letters", "post") == [b"fine", b"poison"]
+
+
+def test_headers_are_shown_searched_and_published_again(live, stack, letters, axe):
+    """On a phone: an opened message has a table of them, and one without any has none. A long value is as wide as the
+    screen."""
+    trace = f"00-{'a' * 32}-{'b' * 16}-01"
+    sent = {"headers": {"tenant": "acme", "traceparent": trace, "note": "x" * 4000}, "body": "with headers"}
+    stack.command("/mpub", json.dumps(sent).encode(), topic="letters", envelope="true")
+    stack.command("/pub", b"without", topic="letters")
+    page = live("/topics/letters/post?messages=ready", viewport=WIDTHS["phone"])
+    articles = page.get_by_role("main").get_by_role("article")
+    expect(articles).to_have_count(2)
+    page.get_by_label("Open all").check()
+    expect(articles.get_by_text("Copy body")).to_have_count(2)
+    table = page.get_by_role("table", name=re.compile("^Headers of "))
+    expect(table).to_have_count(1)
+    expect(table.get_by_role("row", name=f"traceparent {trace}")).to_be_visible()
+    assert pixels_beyond(page) <= 0
+    assert axe(page) == []
+    form = page.get_by_role("form", name="Search the messages")
+    header = form.get_by_label("Header", exact=True)
+    header.fill("two words")
+    expect(form.get_by_role("alert")).to_contain_text("tenant:acme")
+    header.fill("tenant:ACME")
+    header.press("Enter")
+    expect(page.get_by_text("Searched 2 of 2 messages, 1 matches.")).to_be_visible()
+    expect(articles).to_have_count(1)
+    articles.get_by_role("button", name="Publish again…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Publish again").click()
+    expect(page.get_by_text("Published again to letters")).to_be_visible()
+    form.get_by_role("button", name="Clear").click()
+    expect(header).to_have_value("")
+    found = page.evaluate(
+        "async () => (await (await fetch('/api/v1/messages?topic=letters&channel=post')).json()).messages"
+    )
+    assert [each["headers"] for each in found] == [sent["headers"], {}, sent["headers"]]
+
+
+def test_a_tail_shows_headers(live, stack, letters):
+    """In each opened message that has any."""
+    page = live("/topics/letters?tail=on")
+    tail = page.get_by_role("region", name="Tail")
+    expect(tail).to_contain_text("connected to 1 node")
+    sent = {"headers": {"tenant": "acme"}, "body": "with headers"}
+    stack.command("/mpub", json.dumps(sent).encode(), topic="letters", envelope="true")
+    article = tail.get_by_role("article")
+    article.get_by_role("button", name=re.compile("^[0-9a-f]{16}$")).click()
+    expect(article.get_by_role("row", name="tenant acme")).to_be_visible()

@@ -31,7 +31,7 @@ def channels(platform):
 
 
 def test_it_drives_fast_slow_failing_deferred_and_falling_behind(broker, start_nsq):
-    """Every column of a dashboard changes."""
+    """Every column of a dashboard changes, and orders have headers."""
     demo = start_nsq("demo", "--rate", "400", "--nsqd-tcp-address", broker.addresses["--nsqd-tcp-address"])
 
     def lively():
@@ -46,7 +46,13 @@ def test_it_drives_fast_slow_failing_deferred_and_falling_behind(broker, start_n
             and {client["client_id"] for client in now["orders/billing"]["clients"]} == {"billing-1", "billing-2"}
         )
 
+    def traced():
+        query = {"topic": "orders", "channel": "warehouse", "state": "in_flight"}
+        messages = web.get(f"{broker.nsqd}/channel/peek", params=query).json()["messages"]
+        return any({"traceparent", "tenant"} <= message.get("headers", {}).keys() for message in messages)
+
     wait_until(lively)
+    wait_until(traced)
     demo.signal(signal.SIGINT)
     assert demo.wait_for_exit() == 0
     last = demo.log[-1]

@@ -18,11 +18,15 @@ WITHOUT_VENV = """#!/bin/sh
 case "$2" in *ensurepip*) echo "No module named ensurepip" >&2; exit 1;; esac
 exec {python} "$@"
 """
+BUILT = shutil.ignore_patterns("*.so", "*.c", "__pycache__", "frontend")
 
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """A folder with the files that the commands read before anything is installed."""
+    """A folder with the files that the commands read before anything is installed.
+
+    They are copies, because `make clean` removes the compiled kernel.
+    """
     folder = tmp_path / "clone"
     folder.mkdir()
     shutil.copy(ROOT / "Makefile", folder)
@@ -36,9 +40,10 @@ def clone(tmp_path: Path) -> Path:
         "lookup",
         "aionsq",
         "analytics",
+        "integrations",
         "platform",
     ):
-        (folder / source).symlink_to(ROOT / source)
+        shutil.copytree(ROOT / source, folder / source, symlinks=True, ignore=BUILT)
     for name in ("src", "public"):
         (folder / "frontend" / name).mkdir(parents=True)
     return folder

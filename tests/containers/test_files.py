@@ -68,6 +68,8 @@ def test_requirements_are_those_of_the_distribution_and_of_ours_below_it(distrib
     command = [sys.executable, ROOT / "distributions" / "requirements.py", distribution]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     wanted = {line for each in ours(name) for line in project(each)["dependencies"]}
+    extras = {match.groups() for line in wanted if (match := re.match(r"nsq-(\w+)\[(\w+)\]", line))}
+    wanted |= {line for each, extra in extras for line in project(each)["optional-dependencies"][extra]}
     assert {*printed} == {line for line in wanted if not line.startswith("nsq-")}
     pinned = {line.partition("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines()}
     names = {canonicalize_name(Requirement(line).name) for line in printed}

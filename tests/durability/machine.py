@@ -9,6 +9,7 @@ import errno
 import itertools
 import os
 from base64 import b64decode
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,10 +22,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize
 
 from brokerd.channel import Channel
 from brokerd.client import Client
+from brokerd.forwarding import RETRY_S
 from brokerd.journal.recovery import recover
 from brokerd.log.headers import HeaderFile
 from brokerd.peek import PAGE, PeekState, peek
 from brokerd.scheduler import SLICE_SECONDS
+from brokerd.syncer import Done
 from brokerd.topic import Topic
 from nsqwire.errors import Drained, PublishFailed, TopicFull, WouldBeDropped
 from nsqwire.headers import encode_headers
@@ -73,6 +76,7 @@ class Disk:
 
 DISK = Disk()
 CHANNELS = ["a", "b", "c#ephemeral"]
+DEAD_TOPIC = "dead"
 WALL_S = 1_800_000_000.0
 """Unix time when a story begins: rounding must not depend on the time of day."""
 DELAYS_S = [0.05, 1.0, 5.0, 100.0]
@@ -106,6 +110,17 @@ class Machine(RuleBasedStateMachine):
         self.deliveries: list[Delivery] = []
         self.background: list[tuple[Callable[[], None], Callable[[BaseException | None], None]]] = []
         self.written: list[Callable[[], None]] = []
+        self.unstored: list[tuple[int, Done]] = []
+        """What to call once the dead topic's messages below a number are on the disk."""
+        self.moved: Counter[bytes] = Counter()
+        """How often each message has left a channel for the dead topic, and how often it is there from before the last
+        start."""
+        self.copies: list[bytes] = []
+        """The messages of the dead topic, by their numbers."""
+        self.stored_end = 0
+        """The dead topic's messages below this number are on the disk."""
+        self.moves_from = 0.0
+        """When dead messages are moved at the latest, because nothing was in the way a second before."""
         self.topics_made = 0
         self.was_full = self.was_damaged = False
         self.awaited: list[Topic] = []
@@ -123,6 +138,7 @@ class Machine(RuleBasedStateMachine):
         max_attempts=st.sampled_from([0, 1, 2, 3]),
         retry_delay=st.sampled_from(["", "", "2s..3s"]),
         msg_ttl_s=st.sampled_from([None, None, 0.0, 1.517, 40.017]),
+        stores_later=st.booleans(),
     )
     def start(
         self,
@@ -132,11 +148,13 @@ class Machine(RuleBasedStateMachine):
         max_attempts: int,
         retry_delay: str,
         msg_ttl_s: float | None,
+        stores_later: bool,
     ) -> None:
-        """With ``msg_ttl_s`` None, messages never expire in this story, and the wall clock is stepped."""
+        """With ``msg_ttl_s`` None, messages never expire in this story, and the wall clock is stepped. With
+        ``stores_later``, a thread writes to the disk what was published to the dead topic."""
         FUSE.put_out()
         DISK.is_full, DISK.has_descriptors = False, True
-        self.in_background = in_background
+        self.in_background, self.stores_later = in_background, stores_later
         self.reads_in_a_slice = reads_in_a_slice
         retention = timedelta(days=1000 if retains else 0)
         self.path = self._directory()
@@ -177,14 +195,35 @@ class Machine(RuleBasedStateMachine):
         self.deliveries.clear()
         self.background.clear()
         self.written.clear()
+        self.unstored.clear()
+        self.copies.clear()
         self.topic = self.node.broker.topic("t")
         self.awaited.clear()
         self.is_drained = False
         DISK.has_descriptors = True
         reads = itertools.count(0.0, SLICE_SECONDS / self.reads_in_a_slice)  # not how fast the machine is
         self.node.broker.runtime.scheduler.clock = lambda: next(reads)
+        if self.stores_later:
+            self.node.broker.runtime.when_stored = lambda done: self.unstored.append((self.dead_topic_end, done))
         if self.in_background:
             self.node.broker.storage.checkpoint_in_background(lambda work, done: self.background.append((work, done)))
+
+    def accept(self, found: TopicModel, expected: TopicModel | None = None, *, may_lose_topics: bool = False) -> None:
+        """Go on with what the broker has after a start. The dead topic has all that left its channel.
+
+        What was moved without descriptors, when nothing was compared, is no longer ``expected``.
+        """
+        self.model = found
+        copies = self.read_dead_topic()
+        lost, unseen = self.moved - copies, copies - self.moved
+        assert not lost or may_lose_topics, f"the dead topic lost {sorted(lost)[:3]}"
+        for name, channel in expected.channels.items() if expected is not None else ():
+            there = found.channels[name].messages if name in found.channels else {}
+            for body in channel.messages.keys() - there.keys():
+                if channel.messages[body].status is Status.DEAD and unseen[body]:
+                    del channel.messages[body]
+                    unseen[body] -= 1
+        self.moved, self.stored_end = copies, len(self.copies)
 
     # -- one step -------------------------------------------------------------------------------------------------
 
@@ -204,8 +243,9 @@ class Machine(RuleBasedStateMachine):
             before, after = before.restarted(now), self.model.restarted(now)
             published = self.published - before_published
             if is_complete:
-                check_killed(found, before, after, published=published, sent=sent, now=now)
-            self.model = found
+                moved = self.read_dead_topic() - self.moved
+                check_killed(found, before, after, published=published, sent=sent, moved=moved, now=now)
+            self.accept(found)
             self.settle()
 
     @contextmanager
@@ -257,8 +297,12 @@ class Machine(RuleBasedStateMachine):
 
     def compare(self) -> None:
         """The counters equal the model's, and no consumer waits for a ready message."""
+        is_refused = DISK.is_full or self.is_drained or not DISK.has_descriptors
+        if is_refused or not self.node.journal_is_complete:
+            self.moves_from = self.node.now + RETRY_S + DUE_TOLERANCE_S
         if not DISK.has_descriptors:
             return
+        self.compare_dead_topic()
         assert self.topic.depth == len(self.model.waiting)
         assert self.topic.channels.keys() == self.model.channels.keys()
         for name, expected in self.model.channels.items():
@@ -274,6 +318,43 @@ class Machine(RuleBasedStateMachine):
             held = self.model.channels[consumer.channel].held_by(client.number)
             assert client.in_flight_count == len(held)
             assert client.free <= 0 or not channel.depth or channel.paused, f"a consumer of {channel.name} waits"
+
+    def compare_dead_topic(self) -> None:
+        """Dead messages leave their channel only for the dead topic, and do so unless something is in the way."""
+        copies = self.read_dead_topic()
+        dead = Counter[bytes]()
+        for name, expected in self.model.channels.items():
+            channel = self.topic.channels[name]
+            bodies = {body for body, message in expected.messages.items() if message.status is Status.DEAD}
+            if len(channel.dead) < len(bodies):
+                frames = map(channel.frame_of, (message.seq for message in channel.dead))
+                for body in bodies - {bytes(frame[34:]) for frame in frames if frame is not None}:
+                    del expected.messages[body]
+                    self.moved[body] += 1
+            dead.update(body for body in bodies if body in expected.messages)
+        stored = Counter(self.copies[: self.stored_end]) if self.stores_later else copies
+        lost = self.moved - stored
+        assert not lost, f"left their channel, and are not on the disk in the dead topic: {sorted(lost)[:3]}"
+        twice = copies - self.moved
+        assert not twice or self.stores_later or self.was_full, f"moved more than once: {sorted(twice)[:3]}"
+        if ChannelModel.policy.dead_topic and not self.unstored and self.node.now >= self.moves_from:
+            assert not dead, f"not moved to the dead topic: {sorted(dead)[:3]}"
+
+    def read_dead_topic(self) -> Counter[bytes]:
+        """How often each message is in the dead topic. They have the headers of the originals."""
+        topic = self.node.broker.topics.get(DEAD_TOPIC)
+        for seq in range(len(self.copies), self.dead_topic_end):
+            assert topic is not None
+            frame = topic.log.frame(seq)
+            assert frame is not None, "what the dead topic has can be read"
+            self.copies.append(bytes(frame[34:]))
+            self.check_headers(self.copies[-1], topic.messages.header_block_of(frame))
+        return Counter(self.copies)
+
+    @property
+    def dead_topic_end(self) -> int:
+        topic = self.node.broker.topics.get(DEAD_TOPIC)
+        return 0 if topic is None else topic.log.next_seq
 
     def check_headers(self, body: bytes, block: bytes) -> None:
         """A message has the headers that it was published with, and none of another message, whatever was damaged."""

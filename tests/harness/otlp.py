@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gzip
 import threading
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
+
+FLOOD_BYTES = 1 << 28
 
 
 class Pushed(NamedTuple):
@@ -27,6 +30,12 @@ class Receiver:
         self.paths: set[str] = set()
         self.status = 200
         """The status of the answers. Metrics that are refused are not in ``pushed``."""
+        self.reason: str | None = None
+        """The text after the status; None for that of HTTP."""
+        self.floods = False
+        """True if the body of an answer does not end."""
+        self.flooded_bytes = 0
+        """The most that was written of such a body."""
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -37,9 +46,21 @@ class Receiver:
                 if status == 200:
                     encoded = self.headers.get("Content-Encoding") == "gzip"
                     receiver.pushed.append(_parsed(gzip.decompress(body) if encoded else body))
-                self.send_response(status)
-                self.send_header("Content-Length", "0")
+                self.send_response(status, receiver.reason)
+                if not receiver.floods:
+                    self.send_header("Content-Length", "0")
                 self.end_headers()
+                if receiver.floods:
+                    self._flood()
+
+            def _flood(self) -> None:
+                self.close_connection = True
+                written = 0
+                with suppress(OSError):
+                    while written < FLOOD_BYTES:
+                        self.wfile.write(bytes(1 << 20))
+                        written += 1 << 20
+                receiver.flooded_bytes = max(receiver.flooded_bytes, written)
 
             def log_message(self, format: str, *args: object) -> None:
                 pass

@@ -405,6 +405,10 @@ CASES: dict[Callable[..., Any], Case] = {
         lambda at: (at.client, at.nsqd, at.topic, [b"second", b"third"]),
         lambda at, nothing: depth_becomes(at.strict, at.topic, 3),
     ),
+    publishing.publish_with_headers: case(
+        lambda at: (at.client, at.nsqd, at.topic, [(b"second", {"tenant": "acme"}), (b"third", {})]),
+        lambda at, nothing: depth_becomes(at.strict, at.topic, 3),
+    ),
 }
 
 

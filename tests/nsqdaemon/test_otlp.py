@@ -18,7 +18,7 @@ from nsqdaemon.otlp import OTLPUnusable, check_endpoint
 from nsqdaemon.otlp.conversion import metrics_of
 from tests.harness import web
 from tests.harness.daemon import BROKER, REGISTRY, Daemon
-from tests.harness.otlp import Pushed, Receiver
+from tests.harness.otlp import FLOOD_BYTES, Pushed, Receiver
 from tests.harness.v2 import V2Client
 from tests.harness.waiting import DEADLINE_S, wait_until
 
@@ -121,6 +121,26 @@ def test_a_receiver_that_refuses_is_reported_once(broker, receiver):
     receiver.status = 200
     broker.wait_for_log("OTLP: metrics are pushed to .* again")
     assert sum("cannot push" in line for line in broker.log) == 1
+
+
+def test_a_reason_longer_than_any_line_is_cut_and_pushing_goes_on(broker, receiver):
+    """As long as HTTP allows, of characters that take two bytes in UTF-8."""
+    receiver.status, receiver.reason = 400, "é" * 65_000
+    line = broker.wait_for_log("OTLP: cannot push metrics to .*400").string
+    assert len(line) < 1000
+    receiver.status, receiver.reason = 200, None
+    broker.wait_for_log("OTLP: metrics are pushed to .* again")
+
+
+def test_a_response_that_does_not_end_takes_no_memory(broker, receiver):
+    """A part of it is read, the connection is closed, and the metrics count as sent."""
+    receiver.floods = True
+    wait_until(lambda: receiver.flooded_bytes, "a response was cut short")
+    assert receiver.flooded_bytes < FLOOD_BYTES // 8
+    receiver.floods = False
+    count = len(receiver.pushed)
+    wait_until(lambda: len(receiver.pushed) > count + 1, "pushing goes on")
+    assert not any("cannot push" in line for line in broker.log)
 
 
 def test_the_process_that_pushes_is_replaced_and_ends_with_the_broker(broker, receiver):

@@ -34,7 +34,7 @@ def test_the_example_works(tmp_path: Path, broker: Broker) -> None:
             file.write(code.replace("127.0.0.1:4150", broker.tcp_address))
     shell(migrate, site, environment)
     [enqueue] = re.findall(r"```python\n# in the shell\n(.*?)```", page, re.DOTALL)
-    [printed] = re.findall(r"It prints:\n\n```\n(.*?)```", page, re.DOTALL)
+    [printed] = re.findall(r"It prints:\n\n```text\n(.*?)```", page, re.DOTALL)
     program, *words = worker.split()
     assert program == "python"
     with Process([sys.executable, *words], merged=True, cwd=site, env=environment) as process:

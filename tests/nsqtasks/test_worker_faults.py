@@ -19,7 +19,7 @@ def test_a_second_signal_ends_a_worker_at_once_and_its_task_runs_again(project: 
     worker = start(LEASE_S="3")
     project.wait_for_line("long begins")
     worker.signal(signal.SIGTERM)
-    worker.wait_for_log("again: at once")
+    worker.wait_for_log("a second signal stops at once")
     worker.signal(signal.SIGTERM)
     worker.wait_for_log("a second signal: ending while tasks run, which run again later: ")
     assert worker.wait_for_exit() == 1
@@ -81,7 +81,7 @@ def test_tasks_enqueued_while_the_broker_is_away_run_when_it_is_back(
     done = project.manage("shell", "--no-imports", "-c", f"from shop.tasks import *; {code}", PUBLISH_TIMEOUT_S="0.2")
     assert done.stderr.count("is not published yet, a worker will publish it: ") == 1, done.stderr
     worker = start(PUBLISH_TIMEOUT_S="0.2")
-    worker.wait_for_log("cannot connect to nsqd .*; trying again every 2 s")
+    worker.wait_for_log("cannot connect to nsqd .*; retrying every 2 s")
     broker.launch()
     project.wait_for_line("first ends")
     project.wait_for_line("second ends")

@@ -23,6 +23,13 @@ def test_headers_survive_the_block_in_lower_case_and_in_their_order(published: d
     assert list(found.items()) == [(name.lower(), value) for name, value in published.items()]
 
 
+@given(headers)
+def test_a_block_is_what_json_writes(published: dict[str, str]) -> None:
+    """Names and values need no escapes but JSON's own."""
+    lower = {name.lower(): value for name, value in published.items()}
+    assert encode_headers(published) == json.dumps(lower, ensure_ascii=False, separators=(",", ":")).encode()
+
+
 def test_a_block_is_compact_json_in_utf_8() -> None:
     assert encode_headers({"Trace-Id": "ü", "b": 'a "b"'}) == '{"trace-id":"ü","b":"a \\"b\\""}'.encode()
 

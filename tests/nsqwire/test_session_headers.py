@@ -11,6 +11,7 @@ from brokerd.net.tcp import session_limits
 from brokerd.settings import BrokerSettings
 from nsqwire import encoding
 from nsqwire.commands import HeaderMpub, HeaderPub, IdentifyCommand
+from nsqwire.headers import MAX_MESSAGES
 from nsqwire.session import Session
 
 LIMITS = session_limits(BrokerSettings(max_msg_size=30, max_body_size=200))
@@ -112,3 +113,29 @@ MESSAGE = sized(b'{"a":"b"}') + b"body"
 def test_a_bad_publish_gets_an_error_that_names_what_was_wrong(data: bytes, error: str, piece: int) -> None:
     commands, output = found(AGREED + data, piece)
     assert (commands, output[8:].decode()) == ([], error)
+
+
+def test_a_batch_has_a_largest_number_of_messages() -> None:
+    """A larger one would delay all other clients. The count is checked before any message."""
+    most = encoding.hmpub("t", [(b"{}", b"x")] * MAX_MESSAGES)
+    limits = session_limits(BrokerSettings(max_body_size=len(most) + 100))
+    for more in (0, 1):
+        session = Session(limits, scratch=bytearray(64 * 1024), scanner=kernel)
+        session.feed(AGREED + encoding.hmpub("t", [(b"{}", b"x")] * (MAX_MESSAGES + more)))
+        assert isinstance(session.next_command(), IdentifyCommand)
+        command = session.next_command()
+        if more:
+            assert command is None
+            assert b"E_BAD_BODY HMPUB of 10001 messages, more than 10000" in session.take_output()
+        else:
+            assert isinstance(command, HeaderMpub)
+            assert len(command.messages) == MAX_MESSAGES
+
+
+def test_a_batch_with_more_messages_than_it_says_is_refused() -> None:
+    """Nothing of it is published."""
+    one = struct.pack(">i", 2) + b"{}x"
+    body = struct.pack(">i", 1) + sized(one) * 2
+    commands, output = found(AGREED + b"HMPUB t\n" + sized(body), 10_000)
+    assert commands == []
+    assert b"E_BAD_BODY HMPUB invalid message count 1" in output

@@ -709,3 +709,14 @@ def test_masks_of_one_pattern_and_role_are_one_entry(ada: Caller) -> None:
     assert [each[0] for each in verbs(ada.post(exported.replace("$.c", "$.e")))] == ["change"]
     assert list(Mask.objects.filter(visible_to="admin").values_list("paths", flat=True)) == [["$.a", "$.b", "$.e"]]
     assert Mask.objects.get(visible_to="operator").paths == ["$.d"]
+
+
+def test_a_defined_mask_shows_the_headers_that_all_its_masks_show(ada: Caller) -> None:
+    """An import of what was exported changes nothing; a change sets the headers of the one mask that is left."""
+    for names in (["tenant", "traceparent"], ["tenant", "kind"]):
+        Mask.objects.create(topic_pattern="orders.*", paths=["$.a"], visible_headers=names, created_by="ada")
+    exported = ada.export("only=masks").content.decode()
+    assert [each["visible_headers"] for each in tomllib.loads(exported)["masks"]] == [["tenant"]]
+    assert verbs(ada.check(exported)) == []
+    assert [each[0] for each in verbs(ada.post(exported.replace('"tenant"', '"Kind"')))] == ["change"]
+    assert list(Mask.objects.values_list("visible_headers", flat=True)) == [["kind"]]

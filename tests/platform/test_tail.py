@@ -262,3 +262,25 @@ def test_a_tail_masks_bodies_and_what_its_filter_compares(cluster, watch, accoun
         for body in (b'{"card":"4111","n":2}', b"card=4111", b'{"n":4111}'):
             cluster.brokers[0].post("/pub", body, topic="orders")
         assert watcher.bodies(1) == [b'{"n": 4111}']
+
+
+def test_a_tail_shows_headers_and_masks_them(cluster, watch, account):
+    """A new mask hides them from an open tail."""
+    from nsqplatform.cluster.models import Mask
+
+    cluster.make_channel("orders", "billing")
+
+    def published(watcher: Watcher) -> list[dict[str, str]]:
+        """Publish a message, and return the headers of those that are shown next."""
+        envelope = b'{"headers": {"tenant": "acme", "token": "4111"}, "body": "{}"}'
+        cluster.brokers[0].post("/mpub", envelope, topic="orders", envelope="true")
+        return [each["headers"] for each in watcher.next("messages")["messages"]]
+
+    with watch("operator") as watcher:
+        watcher.start("orders")
+        wait_until(lambda: {"tenant": "acme", "token": "4111"} in published(watcher), "the tail shows headers")
+        Mask.objects.create(
+            topic_pattern="orders", paths=["$.card"], visible_headers=["tenant"], visible_to="admin", created_by="ana"
+        )
+        wait_until(lambda: {"tenant": "acme", "token": "***"} in published(watcher), "the mask applies to the tail")
+        assert {each["token"] for each in published(watcher) + published(watcher)} <= {"***"}

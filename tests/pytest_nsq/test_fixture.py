@@ -194,9 +194,9 @@ def test_faults(run) -> None:
             ("kind", "seconds", "message"),
             [
                 ("fire", None, "no fault 'fire'; the faults are refuse_connections, close_connections, full_disk"),
-                ("delay", None, "fault\\\\('delay'\\\\): the fault delay, and no other, has seconds"),
+                ("delay", None, "fault\\\\('delay'\\\\): only the fault delay has seconds, which it requires"),
                 ("delay", -1, "0 or more"),
-                ("full_disk", 1, "fault\\\\('full_disk'\\\\): the fault delay, and no other, has seconds"),
+                ("full_disk", 1, "fault\\\\('full_disk'\\\\): only the fault delay has seconds, which it requires"),
             ],
         )
         def test_a_wrong_fault_is_named(nsq, kind, seconds, message):

@@ -18,6 +18,15 @@ describe('the form of a search', () => {
     expect(Object.keys(criteriaOf({ ...EMPTY, minSize: '2k', maxSize: '1k' }).faults)).toEqual(['maxSize']);
   });
 
+  it.each(['tenant', 'Trace-Parent', 'tenant:acme', 'url: http://a:1', 'tenant:'])('takes the header %s', (header) => {
+    expect(criteriaOf({ ...EMPTY, header: ` ${header} ` })).toEqual({ criteria: { header }, faults: {} });
+  });
+
+  it.each(['two words', ':acme', 'tänant', 'x'.repeat(65)])('refuses the header %s', (header) => {
+    const { criteria, faults } = criteriaOf({ ...EMPTY, header });
+    expect([criteria, Object.keys(faults)]).toEqual([{}, ['header']]);
+  });
+
   it('names the fields that cannot be read', () => {
     const { faults } = criteriaOf({ ...EMPTY, minAttempts: 'many', minAge: 'soon', minSize: '3 miles' });
     expect(Object.keys(faults)).toEqual(['minAttempts', 'minAge', 'minSize']);

@@ -7,6 +7,7 @@ export type SearchForm = {
   text: string;
   match: 'text' | 'regex' | 'hex';
   id: string;
+  header: string;
   minAttempts: string;
   maxAttempts: string;
   minAge: string;
@@ -15,8 +16,10 @@ export type SearchForm = {
   maxSize: string;
 };
 
-export const EMPTY: SearchForm = { text: '', match: 'text', id: '', minAttempts: '', maxAttempts: '', minAge: '', maxAge: '', minSize: '', maxSize: '' };
+export const EMPTY: SearchForm = { text: '', match: 'text', id: '', header: '', minAttempts: '', maxAttempts: '', minAge: '', maxAge: '', minSize: '', maxSize: '' };
 
+/** A name, or a name, a colon and a text. */
+const HEADER = /^[a-z0-9._-]{1,64}(\s*:.*)?$/i;
 const UNITS: Record<string, number> = { '': 1, b: 1, k: 1024, kib: 1024, m: 1 << 20, mib: 1 << 20 };
 
 /** `64k`, `1 MiB` or plain bytes; null if invalid. */
@@ -44,6 +47,9 @@ export function criteriaOf(form: SearchForm): { criteria: Criteria; faults: Part
   const faults: Partial<Record<keyof SearchForm, string>> = {};
   if (form.text !== '') Object.assign(criteria, { text: form.text, match: form.match });
   if (form.id.trim() !== '') criteria.id = form.id.trim();
+  const header = form.header.trim();
+  if (header !== '' && !HEADER.test(header)) faults.header = 'A name such as tenant, or a name and text such as tenant:acme.';
+  else if (header !== '') criteria.header = header;
   for (const { least, most, read, help, key } of RANGES) {
     for (const [field, end] of [[least, 'min'], [most, 'max']] as const) {
       if (form[field].trim() === '') continue;

@@ -17,7 +17,7 @@ function joined(): { store: TailStore; sent: object[]; say: (message: TailMessag
   return { store, sent, say: (message) => events!.message(message), events: () => events! };
 }
 
-const message = (id: string) => ({ node: 'n', id, timestamp: 1, attempts: 1, size: 1, body: 'eA==', truncated: false, visibility: 'whole' as const });
+const message = (id: string) => ({ node: 'n', id, timestamp: 1, attempts: 1, size: 1, body: 'eA==', truncated: false, visibility: 'whole' as const, headers: {} });
 
 describe('a tail', () => {
   it('shows the newest first and adds up what was skipped', () => {

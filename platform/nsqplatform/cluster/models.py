@@ -29,12 +29,14 @@ class NodeEvent(ClusterRow):
 
 
 class Mask(ClusterRow):
-    """Hides the values at JSON paths in the messages of topics from roles that are lower than ``visible_to``."""
+    """Hides the values at JSON paths and the headers of the messages of topics from roles below ``visible_to``."""
 
     topic_pattern = models.CharField(max_length=64)
     """A glob."""
     paths = models.JSONField()
     """A list of JSON paths, such as ``$.card.number``."""
+    visible_headers = models.JSONField(default=list)
+    """The names of the headers whose values are not hidden, in lower case."""
     visible_to = models.CharField(max_length=16, choices=Role.choices, default=Role.ADMIN)
     created_by = models.CharField(max_length=150)
     created_at = models.DateTimeField(auto_now_add=True)

@@ -29,36 +29,38 @@ class Command(BaseCommand):
     """Consumes the topics of a backend's queues until SIGTERM."""
 
     help = (
-        "Run tasks from NSQ until SIGTERM or SIGINT, which lets running tasks end. Examples: "
+        "Run tasks from NSQ until SIGTERM or SIGINT; running tasks are finished first. Examples: "
         "manage.py nsq_worker; manage.py nsq_worker --queue-name emails --concurrency 16"
     )
     requires_system_checks = "__all__"
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the command line."""
-        parser.add_argument("--backend", metavar="ALIAS", help="entry of TASKS; by default, the one that uses nsqtasks")
+        parser.add_argument(
+            "--backend", metavar="ALIAS", help="entry of TASKS; required if several entries use nsqtasks"
+        )
         parser.add_argument(
             "--queue-name",
             metavar="QUEUE",
             action="append",
-            help="run tasks of this queue only; may be repeated; by default, of all QUEUES",
+            help="run tasks of this queue only; may be repeated; by default, tasks of all QUEUES",
         )
         parser.add_argument(
             "--concurrency",
             type=_positive,
             default=DEFAULT_CONCURRENCY,
             metavar="N",
-            help=f"tasks that run at once, in threads; by default {DEFAULT_CONCURRENCY} on this machine",
+            help=f"number of tasks that run at the same time; by default {DEFAULT_CONCURRENCY} on this machine",
         )
         parser.add_argument(
             "--stop-timeout",
             type=_seconds,
             metavar="SECONDS",
-            help="end this long after SIGTERM even if tasks run, which run again later; by default, wait for them",
+            help="exit this long after the first signal, even if tasks run; by default, wait for them",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Run the worker. Raises CommandError for what the user can correct."""
+        """Run the worker. Raises CommandError for problems that the user can correct."""
         backend = self._backend(options["backend"])
         try:
             database = backend.settings.database
@@ -97,7 +99,7 @@ class Command(BaseCommand):
                     raise CommandError(f"--queue-name {queue}: NSQ refuses the topic {topic!r}")
         queues = list(dict.fromkeys(chosen or known))
         if not queues:
-            raise CommandError("the backend's QUEUES are empty, so that all are allowed: name some with --queue-name")
+            raise CommandError("the backend's QUEUES is empty, which allows every queue: name queues with --queue-name")
         return queues
 
     def _check_table(self, database: str) -> None:
@@ -119,9 +121,12 @@ def _positive(text: str) -> int:
 
 def _seconds(text: str) -> timedelta:
     try:
-        return timedelta(milliseconds=round(1000 * abs(float(text))))
+        seconds = timedelta(seconds=float(text))
     except (ValueError, OverflowError):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
+    if seconds < timedelta(0):
+        raise argparse.ArgumentTypeError(f"{text} is less than 0")
+    return seconds
 
 
 def _log_to_stderr() -> None:

@@ -1,4 +1,4 @@
-"""Masks: values that are hidden in the bodies of messages."""
+"""Masks: values that are hidden in the bodies and headers of messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nsqplatform.accounts.roles import Permission
 from nsqplatform.accounts.schemas import InvalidRequest, Line, Message, ms
 from nsqplatform.cluster.messages import masks
 from nsqplatform.cluster.messages.hidden_paths import Visibility
-from nsqplatform.cluster.messages.mask_values import MaskValues, Paths
+from nsqplatform.cluster.messages.mask_values import HeaderNames, MaskValues, Paths
 from nsqplatform.cluster.models import Mask
 from nsqwire.units import Milliseconds
 
@@ -27,6 +27,7 @@ class MaskChange(Schema):
     topic_pattern: Line = Field("", min_length=1, max_length=64)
     paths: Paths = []
     visible_to: Literal["operator", "admin"] = "admin"
+    visible_headers: HeaderNames = []
 
 
 class MaskPreviewIn(Schema):
@@ -44,6 +45,7 @@ class MaskOut(Schema):
     topic_pattern: str
     paths: list[str]
     visible_to: Literal["operator", "admin"]
+    visible_headers: list[str] = Field(description="names of the headers whose values are not hidden")
     created_by: str
     created_at: Milliseconds = Field(description="unix milliseconds")
 
@@ -78,7 +80,7 @@ def create_mask(request: HttpRequest, body: MaskValues) -> tuple[int, MaskOut]:
     response={200: MaskOut, 401: Message, 403: Message, 404: Message, 422: InvalidRequest},
 )
 def change_mask(request: HttpRequest, mask_id: int, body: MaskChange) -> MaskOut:
-    """Change the topics, paths or role of a mask."""
+    """Change the topics, paths, role or visible headers of a mask."""
     mask = masks.change(
         user=caller(request),
         mask_id=mask_id,
@@ -117,6 +119,7 @@ def described(mask: Mask) -> MaskOut:
             "topic_pattern": mask.topic_pattern,
             "paths": mask.paths,
             "visible_to": mask.visible_to,
+            "visible_headers": mask.visible_headers,
             "created_by": mask.created_by,
             "created_at": ms(mask.created_at),
         }

@@ -148,6 +148,9 @@ class SearchIn(Schema):
     id: str = Field("", max_length=16)
     text: str = Field("", max_length=1000, description="occurs in the body; match is its format")
     match: Match = Field("text", description="text, case-insensitive; regex, in RE2's syntax; or hex, bytes in hex")
+    header: str = Field(
+        "", max_length=1000, description="name of a header, or name:text, a text that occurs in its value, in any case"
+    )
     min_attempts: int | None = Field(None, ge=0, le=65_535)
     max_attempts: int | None = Field(None, ge=0, le=65_535)
     min_age_ms: int | None = Field(None, ge=0, le=LONGEST_MS)
@@ -171,7 +174,8 @@ def search(
 ) -> StreamingHttpResponse:
     """Search all messages of a channel. The response is NDJSON; the ``type`` of a line is message, progress or end.
 
-    To stop the search, close the connection. Whole bodies are searched, except values that masks hide.
+    To stop the search, close the connection. Whole bodies are searched, except values that masks hide;
+    a search in the values of a header that masks hide is refused.
     """
     started = Search(caller(request), topic, channel, criteria.criteria)
     found = search_events(started, limit=limit, max_body_bytes=max_body_bytes)

@@ -15,7 +15,7 @@ from asgiref.sync import async_to_sync
 from django.core.exceptions import PermissionDenied
 
 from nsqcluster import Client, Cluster, Interrupted, NotInCluster, Refused, RequestFailed, Result, TimedOut, messages
-from nsqcluster.publishing import publish_all
+from nsqcluster.publishing import publish_all, publish_with_headers
 from nsqplatform.accounts import audit
 from nsqplatform.accounts.models import User
 from nsqplatform.accounts.rights import require
@@ -50,8 +50,15 @@ class MessageAction(StrEnum):
         return {"requeue": "requeued", "finish": "finished", "copy": "copied", "move": "moved"}[self]
 
 
+class Copied(NamedTuple):
+    """What a copy of a message has of it."""
+
+    body: bytes
+    headers: dict[str, str]
+
+
 class HiddenBodies(PermissionDenied):
-    """A mask hides parts of the bodies."""
+    """A mask hides parts of the bodies and headers."""
 
     def __init__(self, action: MessageAction, topic: str) -> None:
         super().__init__(
@@ -184,15 +191,15 @@ async def _publish(
     count, not_found = 0, list[str]()
     for some in _batched(ids):
         try:
-            bodies = await _bodies(http, address, topic, channel, some)
+            found = await _found(http, address, topic, channel, some)
         except RequestFailed as error:
             if not count:
                 _require_channel(error)
             return Acted(count, not_found, _reason(error, action))
-        not_found += [each for each in some if each not in bodies]
-        for part in _parts(bodies):
+        not_found += [each for each in some if each not in found]
+        for part in _parts(found):
             try:
-                await publish_all(http, address, target, [bodies[each] for each in part])
+                await _publish_part(http, address, target, [found[each] for each in part])
             except RequestFailed as error:
                 return Acted(count, not_found, _not_stored(error, target))
             if action is MessageAction.MOVE:
@@ -209,25 +216,35 @@ def _batched(ids: Sequence[str]) -> Iterator[Sequence[str]]:
     return (ids[start : start + BODIES_AT_ONCE] for start in range(0, len(ids), BODIES_AT_ONCE))
 
 
-async def _bodies(http: Client, address: str, topic: str, channel: str, ids: Sequence[str]) -> dict[str, bytes]:
-    """The whole bodies of the messages that the channel still has, by id. Raises RequestFailed."""
+async def _publish_part(http: Client, address: str, target: str, part: Sequence[Copied]) -> None:
+    """Publish messages with their headers. Only a node that takes headers has shown any."""
+    if any(each.headers for each in part):
+        await publish_with_headers(http, address, target, part)
+    else:
+        await publish_all(http, address, target, [each.body for each in part])
 
-    async def one(message_id: str) -> bytes | None:
+
+async def _found(http: Client, address: str, topic: str, channel: str, ids: Sequence[str]) -> dict[str, Copied]:
+    """The whole bodies and the headers of the messages that the channel still has, by id. Raises RequestFailed."""
+
+    async def one(message_id: str) -> Copied | None:
+        where = (http, address, topic, channel, message_id)
         try:
-            return await messages.body(http, address, topic, channel, message_id)
+            body, message = await asyncio.gather(messages.body(*where), messages.message(*where))
+            return Copied(body, message.headers)
         except Refused as error:
             if error.is_unknown_message:
                 return None
             raise
 
     found = await asyncio.gather(*map(one, ids))
-    return {message_id: body for message_id, body in zip(ids, found, strict=True) if body is not None}
+    return {message_id: each for message_id, each in zip(ids, found, strict=True) if each is not None}
 
 
-def _parts(bodies: dict[str, bytes]) -> Iterator[list[str]]:
+def _parts(found: dict[str, Copied]) -> Iterator[list[str]]:
     """Split messages into parts of at most PUBLISHED_BYTES, or of one message."""
     part, size = list[str](), 0
-    for message_id, body in bodies.items():
+    for message_id, (body, _) in found.items():
         if part and size + len(body) > PUBLISHED_BYTES:
             yield part
             part, size = [], 0

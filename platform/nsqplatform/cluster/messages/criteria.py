@@ -4,18 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import re2
 from django.core.exceptions import ValidationError
 
 from nsqcluster.messages import PeekedMessage as BrokerMessage
 from nsqcluster.messages import State
+from nsqplatform.cluster.messages.hidden_paths import HiddenPaths
+from nsqwire.headers import is_header_name
 
 Match = Literal["text", "regex", "hex"]
 
 LARGEST_PATTERN_BYTES = 8 << 20
 """Limit of the memory of a regular expression; RE2 refuses one that needs more."""
+
+
+class HeaderTest(NamedTuple):
+    """A message passes if it has the header, and ``text``, in lower case, occurs in its value."""
+
+    name: str
+    text: str
+
+    def passes(self, message: BrokerMessage, hidden: HiddenPaths) -> bool:
+        """Whether the message passes; no text is found in a value that is hidden."""
+        value = message.headers.get(self.name)
+        if value is None or not self.text:
+            return value is not None
+        return self.text in value.lower() and not hidden.hides_header(self.name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,13 +40,15 @@ class Criteria:
     sizes in bytes.
 
     ``text`` must occur in the body. ``match`` is its format: text, which is case-insensitive; bytes in hex; or a
-    regular expression in RE2's syntax.
+    regular expression in RE2's syntax. ``header`` is the name of a header, or a name, a colon and a text that must
+    occur in its value, in any case: ``tenant`` or ``tenant:acme``.
     """
 
     state: State | None = None
     id: str = ""
     text: str = ""
     match: Match = "text"
+    header: str = ""
     min_attempts: int | None = None
     max_attempts: int | None = None
     min_age_ms: int | None = None
@@ -47,6 +65,19 @@ class Criteria:
             and _within(now_ms - message.timestamp // 1_000_000, self.min_age_ms, self.max_age_ms)
             and _within(message.size, self.min_size, self.max_size)
         )
+
+    def header_test(self, hidden: HiddenPaths) -> HeaderTest | None:
+        """The test of the headers, None if there is none. Raises ValidationError for the field ``header``, also if the
+        value of that header is hidden."""
+        if not self.header:
+            return None
+        name, _, text = self.header.partition(":")
+        test = HeaderTest(name.strip().lower(), text.strip().lower())
+        if not is_header_name(test.name):
+            raise ValidationError({"header": f"{name!r} is not the name of a header; expected tenant or tenant:acme"})
+        if test.text and hidden.hides_header(test.name):
+            raise ValidationError({"header": f"a mask hides the values of header {test.name} from you"})
+        return test
 
     def body_test(self) -> Callable[[bytes], bool] | None:
         """A function that tests a body; None if every body matches. Raises ValidationError for the field ``text``."""

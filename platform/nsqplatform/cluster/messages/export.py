@@ -24,7 +24,8 @@ Format = Literal["ndjson", "csv"]
 
 
 class ExportedMessage(TypedDict):
-    """``published_at`` is ISO 8601 in UTC. ``body`` is null if it is withheld; ``encoding`` is that of ``body``."""
+    """``published_at`` is ISO 8601 in UTC. ``body`` is null if it is withheld; ``encoding`` is that of ``body``.
+    ``headers`` are by name; in CSV they are JSON, and empty without any."""
 
     node: str
     id: str
@@ -35,6 +36,7 @@ class ExportedMessage(TypedDict):
     visibility: Visibility
     encoding: Literal["utf-8", "base64"]
     body: str | None
+    headers: dict[str, str]
 
 
 def export_messages(*, user: User, search: Search, format: Format, remote_address: str) -> AsyncIterator[bytes]:
@@ -83,7 +85,9 @@ def csv_lines(page: Sequence[Found]) -> bytes:
     lines = io.StringIO()
     writer = csv.writer(lines)
     for each in page:
-        writer.writerow([audit.spreadsheet_safe(value) for value in exported(each).values()])
+        row = exported(each)
+        headers = json.dumps(row["headers"], ensure_ascii=False) if row["headers"] else ""
+        writer.writerow([audit.spreadsheet_safe(value) for value in (row | {"headers": headers}).values()])
     return lines.getvalue().encode()
 
 
@@ -103,4 +107,5 @@ def exported(found: Found) -> ExportedMessage:
         visibility=found.visible.visibility,
         encoding=encoding,
         body=None if found.visible.visibility == "withheld" else body,
+        headers=found.headers,
     )

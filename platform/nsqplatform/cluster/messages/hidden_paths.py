@@ -1,11 +1,11 @@
-"""Replaces values in the body of a message: those that masks hide from a person."""
+"""Replaces values in the body and the headers of a message: those that masks hide from a person."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from secrets import token_hex
 from typing import Literal, NamedTuple
@@ -43,18 +43,35 @@ def checked_path(path: str) -> str:
 
 
 class HiddenPaths:
-    """The JSON paths that are hidden from one person in the bodies of one topic.
+    """The JSON paths that are hidden from one person in the bodies of one topic, and with them the values of headers.
 
     A body is withheld if it is not one JSON object or list, or if a path cannot be evaluated in it: a value that cannot
-    be found cannot be hidden.
+    be found cannot be hidden. If any path is hidden, so is the value of every header that ``visible_headers`` does not
+    name: a mask does not know the headers that publishers will send.
     """
 
-    def __init__(self, paths: Sequence[str] = ()) -> None:
+    def __init__(self, paths: Sequence[str] = (), visible_headers: Collection[str] = ()) -> None:
+        """``visible_headers`` are names in lower case."""
         self.paths = frozenset(paths)
+        self._visible_headers = frozenset(visible_headers)
 
-    def covers(self, other: HiddenPaths) -> bool:
-        """Return whether everything that ``other`` hides is hidden here too."""
-        return self.paths >= other.paths
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, HiddenPaths) and self._hidden == other._hidden
+
+    def __hash__(self) -> int:
+        return hash(self._hidden)
+
+    @property
+    def _hidden(self) -> tuple[frozenset[str], frozenset[str]]:
+        return self.paths, self._visible_headers
+
+    def hides_header(self, name: str) -> bool:
+        """Return whether the values of a header are hidden; ``name`` is in lower case."""
+        return bool(self.paths) and name not in self._visible_headers
+
+    def visible_headers(self, headers: Mapping[str, str]) -> dict[str, str]:
+        """The headers, with the values that are hidden replaced. Names are not hidden."""
+        return {name: MASKED if self.hides_header(name) else value for name, value in headers.items()}
 
     def visible(self, body: bytes) -> Visible:
         """The body, with its masked values replaced."""

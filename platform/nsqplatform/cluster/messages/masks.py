@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from django.core.exceptions import ValidationError
@@ -20,15 +20,24 @@ from nsqplatform.cluster.models import Mask
 
 
 def hidden_paths(user: User, topic: str) -> HiddenPaths:
-    """The paths that are hidden from ``user`` in the bodies of ``topic``.
+    """The paths that are hidden from ``user`` in the bodies of ``topic``, and the headers that are not.
 
-    Every interface that returns bodies calls this function, and applies the result to each of them.
+    Every interface that returns bodies or headers calls this function, and applies the result to each of them.
     Raises PermissionDenied if the user may not read the topic.
     """
     require(user, Permission.READ, topic=topic)
     masks = [each for each in Mask.objects.all() if fnmatchcase(topic, each.topic_pattern)]
     hidden = [each for each in masks if not is_at_least(user.rights.role, Role(each.visible_to))]
-    return HiddenPaths([path for each in hidden for path in each.paths])
+    return HiddenPaths([path for each in hidden for path in each.paths], headers_of_all(hidden))
+
+
+def headers_of_all(masks: Iterable[Mask]) -> Sequence[str]:
+    """The headers that every one of the masks leaves visible."""
+    common: list[str] | None = None
+    for mask in masks:
+        names = mask.visible_headers
+        common = list(names) if common is None else [name for name in common if name in names]
+    return common or []
 
 
 def hidden_paths_now(user: User, topic: str) -> HiddenPaths:
@@ -95,7 +104,8 @@ def delete(*, user: User, mask_id: int, remote_address: str) -> None:
 
 
 def described(mask: Mask) -> str:
-    return f"{', '.join(mask.paths)}; visible to {mask.visible_to}"
+    shown = f"; shows headers {', '.join(mask.visible_headers)}" if mask.visible_headers else ""
+    return f"{', '.join(mask.paths)}; visible to {mask.visible_to}{shown}"
 
 
 def _mask(mask_id: int) -> Mask:

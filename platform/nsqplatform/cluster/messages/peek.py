@@ -169,7 +169,7 @@ async def _rows(
     async def shown(message: BrokerMessage) -> PeekedMessage:
         async with slots:
             visible = await _visible(http, address, wanted.topic, wanted.channel, hidden, message)
-        return row(node, message, visible, max_body_bytes)
+        return row(node, message, visible, hidden.visible_headers(message.headers), max_body_bytes)
 
     rows = await asyncio.gather(*(shown(message) for message in listed))
     for message, each in zip(listed, rows, strict=True):
@@ -200,7 +200,8 @@ async def _peek_message(
             found = await messages.body(http, address, topic, channel, message_id)
         except RequestFailed as error:
             raise failed(error, message_id) from None
-    return row(node, message, await hidden.visible_in_thread(found), SHOWN_BYTES)
+    visible = await hidden.visible_in_thread(found)
+    return row(node, message, visible, hidden.visible_headers(message.headers), SHOWN_BYTES)
 
 
 async def _body(cluster: Cluster, hidden: HiddenPaths, node: str, topic: str, channel: str, message_id: str) -> Body:

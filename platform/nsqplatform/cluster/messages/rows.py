@@ -34,7 +34,8 @@ class Death(TypedDict):
 
 class PeekedMessage(TypedDict):
     """Times are unix milliseconds. ``body`` is base64 of the beginning of the visible body, ``size`` the size of the
-    whole body in bytes. ``visibility`` says whether a mask has replaced values in the body or withholds it."""
+    whole body in bytes. ``visibility`` says whether a mask has replaced values in the body or withholds it; a mask also
+    replaces the values of ``headers``, by name in lower case."""
 
     node: str
     id: str
@@ -45,14 +46,17 @@ class PeekedMessage(TypedDict):
     body: str
     truncated: bool
     visibility: Visibility
+    headers: dict[str, str]
     due: Milliseconds | None
     deadline: Milliseconds | None
     client: Holder | None
     death: Death | None
 
 
-def row(node: str, message: BrokerMessage, visible: Visible, max_body_bytes: int) -> PeekedMessage:
-    """The row of a message, with at most ``max_body_bytes`` of the visible body."""
+def row(
+    node: str, message: BrokerMessage, visible: Visible, headers: dict[str, str], max_body_bytes: int
+) -> PeekedMessage:
+    """The row of a message, with its visible headers and at most ``max_body_bytes`` of the visible body."""
     return PeekedMessage(
         node=node,
         id=message.id,
@@ -63,6 +67,7 @@ def row(node: str, message: BrokerMessage, visible: Visible, max_body_bytes: int
         body=b64encode(visible.body[:max_body_bytes]).decode(),
         truncated=len(visible.body) > max_body_bytes,
         visibility=visible.visibility,
+        headers=headers,
         due=None if message.due is None else message.due // 1_000_000,
         deadline=None if message.deadline is None else message.deadline // 1_000_000,
         client=_holder(message.client) if message.client else None,

@@ -59,11 +59,12 @@ class SearchEnd(Counts):
 
 
 class Found(NamedTuple):
-    """A message that matches, and the part of its body that may be seen."""
+    """A message that matches, and what may be seen of its body and its headers."""
 
     node: str
     message: BrokerMessage
     visible: Visible
+    headers: dict[str, str]
 
 
 class Search:
@@ -73,6 +74,7 @@ class Search:
         self.hidden = masks.hidden_paths(user, topic)
         self.criteria = criteria
         self._body_test = criteria.body_test()
+        self._header_test = criteria.header_test(self.hidden)
         self.channel: ScannedChannel = async_to_sync(scan.count_messages)(selectors.cluster(), topic, channel)
         self.nodes = {part["node"]: part for part in self.channel.nodes}
         self.searched = self.matching = self.withheld = 0
@@ -109,11 +111,13 @@ class Search:
         for message in messages:
             if not self.criteria.matches_message(message, now_ms):
                 continue
+            if self._header_test is not None and not self._header_test.passes(message, hidden):
+                continue
             visible = hidden.visible(b64decode(message.body))
             if self._body_test is not None and visible.visibility == "withheld":
                 self.withheld += 1
             elif _matches(self._body_test, visible.body):
-                found.append(Found(node, message, visible))
+                found.append(Found(node, message, visible, hidden.visible_headers(message.headers)))
         self.searched += len(messages)
         self.matching += len(found)
         return found
@@ -139,7 +143,7 @@ async def search_events(
         async for page in pages:
             taken = page[: limit - shown]
             for each in taken:
-                yield FoundMessage(type="message", message=row(each.node, each.message, each.visible, max_body_bytes))
+                yield FoundMessage(type="message", message=row(*each, max_body_bytes))
             shown += len(taken)
             if time.monotonic() - reported_at > PROGRESS_EVERY_S:
                 reported_at = time.monotonic()

@@ -49,7 +49,7 @@ IN_FLIGHT = 200
 
 class TailedMessage(TypedDict):
     """``timestamp`` is in unix milliseconds; ``size`` is the size of the whole body in bytes; ``body`` is base64 of the
-    beginning of the visible body."""
+    beginning of the visible body; ``headers`` are the visible ones, by name in lower case."""
 
     node: str
     id: str
@@ -59,6 +59,7 @@ class TailedMessage(TypedDict):
     body: str
     truncated: bool
     visibility: Visibility
+    headers: dict[str, str]
 
 
 class NodeWithoutChannel(TypedDict):
@@ -125,6 +126,7 @@ class Tail:
                 client_id="nsq-platform",
                 user_agent="nsq-platform tail",
                 lookupd_poll_interval=timedelta(seconds=10),
+                headers=True,
             ),
         )
         await self._consumer.start()
@@ -152,11 +154,11 @@ class Tail:
                 interval_ends = time.monotonic() + INTERVAL_S
 
     async def _show(self, message: Message) -> None:
-        for hidden in {viewer.hidden.paths: viewer.hidden for viewer in self.viewers}.values():
+        for hidden in {viewer.hidden for viewer in self.viewers}:
             visible = await _visible(message, hidden)
-            shown = _shown(message, visible)
+            shown = _shown(message, visible, hidden.visible_headers(message.headers))
             # A new mask may have changed the hidden paths of some viewers in the meantime.
-            viewers = [viewer for viewer in self.viewers if viewer.hidden.paths == hidden.paths]
+            viewers = [viewer for viewer in self.viewers if viewer.hidden == hidden]
             text = visible.body.decode("utf-8", "replace").lower() if any(each.words for each in viewers) else ""
             for viewer in viewers:
                 viewer.offer(text, shown)
@@ -193,7 +195,7 @@ async def _visible(message: Message, hidden: HiddenPaths) -> Visible:
     return await hidden.visible_in_thread(message.body)
 
 
-def _shown(message: Message, visible: Visible) -> TailedMessage:
+def _shown(message: Message, visible: Visible, headers: dict[str, str]) -> TailedMessage:
     return TailedMessage(
         node=message.nsqd_address,
         id=message.id.decode("latin-1"),
@@ -203,6 +205,7 @@ def _shown(message: Message, visible: Visible) -> TailedMessage:
         body=b64encode(visible.body[:BODY_BYTES]).decode(),
         truncated=len(visible.body) > BODY_BYTES,
         visibility=visible.visibility,
+        headers=headers,
     )
 
 

@@ -185,7 +185,7 @@ class TailSocket(SignedInSocket):
         except PermissionDenied as error:
             await self.refuse(str(error))
             return False
-        if hidden.paths != self.viewer.hidden.paths:
+        if hidden != self.viewer.hidden:
             self.viewer.hidden = hidden
             self.viewer.waiting.clear()
         return True

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from aionsq import ClientError, Consumer, ConsumerOptions, Ids, Message, Producer
+from aionsq import ClientError, Consumer, ConsumerOptions, Ids, Message, Producer, ProducerOptions
 from nsqcluster import Client, RequestFailed
 from nsqcluster.policies import Patterns, delete_node_policy, set_node_policy
 from nsqwire.errors import NSQError
@@ -52,12 +52,14 @@ class Channel:
 
 @dataclass(frozen=True, kw_only=True)
 class Topic:
-    """``share``: fraction of all publishes; ``deferred``: fraction of its messages that are deferred by 5 to 45 s."""
+    """``share``: fraction of all publishes; ``deferred``: fraction of its messages that are deferred by 5 to 45 s;
+    ``traced``: whether its messages have headers, where nodes take them."""
 
     name: str
     share: float
     channels: Sequence[Channel]
     deferred: float = 0.0
+    traced: bool = False
 
 
 SHOP = (
@@ -77,6 +79,7 @@ SHOP = (
             Channel(name="billing", work_seconds=0.08, failing=0.03, clients=2),
             Channel(name="warehouse", work_seconds=0.4, spread=0.8, load=0.7),
         ),
+        traced=True,
     ),
     Topic(
         name="emails",
@@ -130,7 +133,8 @@ class Traffic:
         self._nsqd_http_addresses = nsqd_http_addresses
         self._gives_up = False
         self._rate = rate
-        self._producers = [Producer(address) for address in nsqd_tcp_addresses]
+        options = ProducerOptions(headers=True, headers_fallback="drop")
+        self._producers = [Producer(address, options) for address in nsqd_tcp_addresses]
         self._lookupd_http_addresses = lookupd_http_addresses
         self._nsqd_tcp_addresses = () if lookupd_http_addresses else nsqd_tcp_addresses
         self._finished = finished
@@ -249,7 +253,7 @@ class Traffic:
         if deferred:
             answer = producer.dpub(topic.name, timedelta(seconds=self._random.uniform(5, 45)), body)
         else:
-            answer = producer.pub(topic.name, body)
+            answer = producer.pub(topic.name, body, headers=self._headers() if topic.traced else None)
         answer.add_done_callback(lambda done: self._note_published(topic, done, deferred=deferred))
 
     def _note_published(self, topic: Topic, done: asyncio.Future[Ids], *, deferred: bool) -> None:
@@ -265,6 +269,14 @@ class Traffic:
         for channel in topic.channels:
             if channel.load > 1:
                 self.counts.behind[f"{topic.name}/{channel.name}"] += 1
+
+    def _headers(self) -> dict[str, str]:
+        """Those of W3C trace context, and the shop's customer."""
+        trace, span = self._random.getrandbits(128), self._random.getrandbits(64)
+        return {
+            "traceparent": f"00-{trace:032x}-{span:016x}-01",
+            "tenant": self._random.choice(("acme", "globex", "initech")),
+        }
 
     def _event(self, topic: Topic, number: int) -> dict[str, object]:
         return {

@@ -397,7 +397,7 @@ class CheckTests(SimpleTestCase):
             ({"OPTIONS": None}, "E004", "OPTIONS is not a dictionary", "nsqd_tcp_addresses"),
             ({"OPTIONS": {**OPTIONS, "adress": 1}}, "E003", "There is no option 'adress'", "The options are channel"),
             ({"OPTIONS": {"nsqd_tcp_addresses": "host:1"}}, "E004", "is 'host:1'", "Set it to a list"),
-            ({"OPTIONS": {"nsqd_tcp_addresses": ["host"]}}, "E004", "is ['host']", "'host' is none"),
+            ({"OPTIONS": {"nsqd_tcp_addresses": ["host"]}}, "E004", "is ['host']", "'host' is invalid"),
             ({"OPTIONS": {**OPTIONS, "lease": 60}}, "E004", "'lease' is 60", "timedelta(seconds=3) or more"),
             ({"OPTIONS": {**OPTIONS, "channel": "a b"}}, "E004", "'channel' is 'a b'", "1 to 64"),
             ({"OPTIONS": {**OPTIONS, "max_attempts": 0}}, "E004", "'max_attempts' is 0", "1 or more"),
