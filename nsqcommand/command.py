@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -46,7 +47,27 @@ def usage() -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``argv`` (default: the process's arguments, without the program's name) and return the exit status."""
     escape_unencodable_output()
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        status = _run(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader of the output, such as head, has exited
+        _discard_output()
+        return 1
+    except OSError as error:
+        if error.errno != errno.ENOSPC or error.filename is not None:
+            raise
+        _discard_output()
+        print("nsq: the output cannot be written: no space left on device", file=sys.stderr)
+        return 1
+    return status
+
+
+def _discard_output() -> None:
+    """Discard unwritten output, so that Python does not try again to write it at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _run(arguments: list[str]) -> int:
     if arguments[:1] == ["help"]:
         # `nsq help tail` is `nsq tail --help`, and `nsq help` is `nsq --help`.
         arguments = [*arguments[1:], "--help"]
@@ -74,9 +95,6 @@ def run(name: str, subcommand: Subcommand, rest: Sequence[str]) -> int:
     except InvalidVariable as error:
         print(f"nsq {name}: {error}", file=sys.stderr)
         return USAGE
-    except BrokenPipeError:  # the reader of the output, such as head, has exited
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
 
 
 def unknown(name: str) -> str:

@@ -25,6 +25,7 @@ def check_endpoint(endpoint: str) -> None:
     try:
         parts = urlsplit(endpoint)
         is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        is_url = is_url and not any(map(str.isspace, endpoint))
     except ValueError:
         is_url = False
     if not is_url:

@@ -194,6 +194,22 @@ def test_a_cluster_that_is_not_declared_is_wrong_usage(nsq):
     assert "nowhere" in line
 
 
+@pytest.mark.parametrize("words", [("--help",), ("--version",), ("completion", "bash"), ("man", "tail")])
+def test_output_that_cannot_be_written_is_one_line(tmp_path, words):
+    """Such as on a full disk."""
+    with Path("/dev/full").open("w") as full:
+        answer = subprocess.run(
+            [sys.executable, "-m", "nsqcommand", *words],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=DEADLINE_S,
+            env=environment(tmp_path, PYTHONPATH=str(ROOT)),
+            check=False,
+        )
+    assert (answer.returncode, answer.stderr) == (1, "nsq: the output cannot be written: no space left on device\n")
+
+
 def test_wrong_ports_of_the_environment_are_named(nsq):
     answer = nsq("demo", NSQ_PORT_BASE="none")
     assert (answer.returncode, answer.stderr) == (2, "nsq demo: NSQ_PORT_BASE: 'none' is not a port from 1 to 65514\n")

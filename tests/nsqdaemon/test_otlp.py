@@ -165,7 +165,7 @@ def test_a_stopped_broker_leaves_no_process(broker, receiver):
 
 
 @pytest.mark.parametrize("module", [BROKER, REGISTRY])
-@pytest.mark.parametrize("endpoint", ["127.0.0.1:4318", "grpc://h:4317", "http://"])
+@pytest.mark.parametrize("endpoint", ["http://a b:1", "127.0.0.1:4318", "grpc://h:4317", "http://"])
 def test_an_endpoint_that_is_no_url_is_refused_at_the_start(module, endpoint):
     """One line names the flag, with status 1."""
     with Daemon(module, f"--otlp-endpoint={endpoint}") as daemon:
