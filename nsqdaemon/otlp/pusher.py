@@ -73,11 +73,12 @@ class Pusher:
             stdin, stdout = self._child.stdin, self._child.stdout
             assert stdin is not None
             assert stdout is not None
-            async with asyncio.timeout(ANSWER_S):
-                stdin.write(SIZE.pack(len(text)))
-                stdin.write(text)
-                await stdin.drain()
-                answer = await stdout.readline()
+            answer = b""
+            if not stdin.is_closing():  # uvloop raises RuntimeError for a write to a pipe that the child has closed
+                async with asyncio.timeout(ANSWER_S):
+                    stdin.write(SIZE.pack(len(text)) + text)
+                    await stdin.drain()
+                    answer = await stdout.readline()
             if answer:
                 return answer.decode(errors="replace").strip()
             reason = "the child process has ended"
