@@ -22,6 +22,8 @@ class Held:
         self._answered: list[Request] = []
         page.route(re.compile(pattern), self._take)
         page.on("requestfinished", lambda request: self._answered.append(request))
+        # A request that the page gives up, because it has sent a newer one, has no answer to take.
+        page.on("requestfailed", lambda request: self._answered.append(request))
 
     def until(self, count: int = 1) -> Self:
         """Wait until ``count`` requests wait."""

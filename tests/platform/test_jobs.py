@@ -68,7 +68,7 @@ def test_a_channel_is_not_emptied_if_redis_cannot_note_it(go_cluster, operator, 
     redis.set(store.EMPTIED(), "no sorted set")
     dispatcher()
     job = operator.ended(operator.start("empty", ["orders/billing"]))
-    assert operator.failures(job["id"])["orders/billing"].startswith("Redis does not answer: ")
+    assert operator.failures(job["id"])["orders/billing"].startswith("Redis refuses a command: ")
     assert alpha.channel("orders", "billing")["depth"] == 5
 
 
