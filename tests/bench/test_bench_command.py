@@ -210,8 +210,8 @@ def test_the_table_shows_the_rows_that_were_asked_for(tmp_path: Path) -> None:
         (
             ["pubb"],
             "no row called 'pubb'; there are pub, pub1, pub64, sub, sync, layers, http, mpub, fanout, mixed, idle, "
-            "timers, backlog, topics, start, admin, lookup, deferred, policy, latency, bystander, platform, history, "
-            "jobs, pages",
+            "timers, backlog, topics, start, admin, lookup, deferred, policy, latency, bystander, rolling, platform, "
+            "history, jobs, celery, pages",
         ),
         (["--seconds=0"], "argument --seconds: '0' is not a number of seconds between 0 and 3600"),
         (["--size=-1"], "argument --size: '-1' is not a whole number above 0"),
