@@ -11,7 +11,7 @@ from functools import partial
 from typing import Protocol, cast
 
 from aionsq.addresses import check_address, is_unix_path, local_address, split_address
-from aionsq.errors import ConnectFailed
+from aionsq.errors import ConnectFailed, InvalidArgument
 from aionsq.handshake import Handshake, HandshakeFailed, Negotiated, Ready, Send, Step, Upgrade
 from aionsq.options import ConnectionOptions
 from nsqwire import encoding, frame
@@ -268,7 +268,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport = await self._loop.start_tls(
                 self._transport, self, self._options.ssl_context(), server_hostname=host
             )
-        except OSError as error:  # SSLError is one
+        except (OSError, InvalidArgument) as error:  # SSLError is an OSError; a file that has gone is the other
             if not self._ready.done():
                 self._ready.set_exception(HandshakeFailed(f"TLS: {reason_of(error)}"))
             self.abort(f"TLS: {reason_of(error)}")

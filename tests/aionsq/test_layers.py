@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from aionsq import ConnectFailed, Producer, ProducerOptions
+from aionsq import ConnectFailed, InvalidArgument, Producer, ProducerOptions
 from tests.harness.waiting import DEADLINE_S
 
 
@@ -124,7 +124,7 @@ async def test_a_certificate_of_an_unknown_authority_is_refused(certificate):
     assert len(nsqd.published) == 1
 
 
-async def test_a_key_under_a_passphrase_is_named_and_not_asked_for(certificate, nsqd, tmp_path):
+def test_a_key_under_a_passphrase_is_named_and_not_asked_for(certificate, tmp_path):
     """A program with a terminal would wait there for the passphrase."""
     pem = certificate.read_bytes()
     key = serialization.load_pem_private_key(pem, None)
@@ -136,14 +136,18 @@ async def test_a_key_under_a_passphrase_is_named_and_not_asked_for(certificate, 
             serialization.BestAvailableEncryption(b"passphrase"),
         )
     )
-    nsqd.identify_answer["tls_v1"] = True
     options = ProducerOptions(tls_v1=True, tls_cert=str(certificate), tls_key=str(locked))
-    with pytest.raises(ConnectFailed, match=f"TLS: the key in {locked} is encrypted"):
-        await Producer(nsqd.address, options).start()
+    with pytest.raises(InvalidArgument, match=f"invalid tls_key ! the key in {locked} is encrypted"):
+        Producer("127.0.0.1:4150", options)
 
 
-async def test_a_missing_certificate_file_is_named(certificate, nsqd):
-    """The error is a failed connection that mentions TLS."""
+async def test_a_certificate_file_that_goes_away_is_named_when_the_client_connects(certificate, nsqd, tmp_path):
+    """The files are read again for each connection, so that new certificates are used."""
     nsqd.identify_answer["tls_v1"] = True
-    with pytest.raises(ConnectFailed, match="TLS: no such file"):
-        await Producer(nsqd.address, ProducerOptions(tls_v1=True, tls_root_ca_file="/nowhere.pem")).start()
+    authority = tmp_path / "authority.pem"
+    authority.write_bytes(certificate.read_bytes())
+    producer = Producer(nsqd.address, ProducerOptions(tls_v1=True, tls_root_ca_file=str(authority)))
+    authority.unlink()
+    with pytest.raises(ConnectFailed, match=f"TLS: invalid tls_root_ca_file ! {authority} is not a PEM file"):
+        await producer.start()
+    await producer.close()

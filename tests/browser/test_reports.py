@@ -8,7 +8,7 @@ import shutil
 
 import pyarrow.parquet as pq
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from tests.browser.clicks import Clicks
 from tests.browser.test_dead_letters import DeadLetters
@@ -16,6 +16,12 @@ from tests.browser.widths import WIDTHS, pixels_beyond
 from tests.harness.waiting import wait_until
 
 SPARK_MS = 240_000
+
+
+def run_now(page: Page) -> None:
+    """Start the report, and wait for the page of its run: the page with the form lists the states of earlier ones."""
+    page.get_by_role("button", name="Run now", exact=True).click()
+    expect(page).to_have_url(re.compile(r"/reports/runs/\d+$"))
 
 
 @pytest.mark.spark
@@ -41,8 +47,7 @@ def test_a_report_runs_while_one_watches_and_is_downloaded(live, stack, tmp_path
     page.get_by_label("Window").select_option("5m")
     page.get_by_label("Period").fill("1h")
     page.get_by_label("Topic", exact=True).fill("measured")  # the archive has those of other tests, too
-    page.get_by_role("button", name="Run now", exact=True).click()
-    expect(page).to_have_url(re.compile(r"/reports/runs/\d+$"))
+    run_now(page)
     page.evaluate("window.notReloaded = true")
     expect(page.get_by_role("progressbar")).to_be_visible(timeout=SPARK_MS)
     expect(page.get_by_text("succeeded", exact=True)).to_be_visible(timeout=SPARK_MS)
@@ -92,7 +97,7 @@ def test_the_report_on_dead_messages_names_their_channel(live, stack, axe):
     finally:
         stack.command("/topic/delete", topic=topic)
     page = live("/reports?job=dead&p.period=1h")
-    page.get_by_role("button", name="Run now", exact=True).click()
+    run_now(page)
     expect(page.get_by_text("succeeded", exact=True)).to_be_visible(timeout=SPARK_MS)
     table = page.get_by_role("table", name="Result")
     row = table.get_by_role("row").filter(has_text=channel)
@@ -110,7 +115,7 @@ def test_a_running_report_is_cancelled_from_its_page(live, stack):
     wait_until(lambda: any(stack.archive.rglob("*.parquet")), "the collector has written to the archive")
     page = live("/reports?job=latency&p.window=5m&p.period=30m")
     expect(page.get_by_label("Period")).to_have_value("30m")
-    page.get_by_role("button", name="Run now", exact=True).click()
+    run_now(page)
     expect(page.get_by_role("progressbar")).to_be_visible(timeout=SPARK_MS)
     expect(page.get_by_role("list", name="Stages")).to_contain_text("starting Spark", timeout=SPARK_MS)
     page.get_by_role("button", name="Cancel run").click()
@@ -127,7 +132,7 @@ def test_a_run_that_fails_says_why_on_its_page(live, stack):
     moved.mkdir(exist_ok=True)
     stack.archive.joinpath("samples").rename(moved / "samples")
     try:
-        page.get_by_role("button", name="Run now", exact=True).click()
+        run_now(page)
         alert = page.get_by_role("alert").filter(has_text="The run failed")
         expect(alert).to_contain_text("there is no archive at", timeout=SPARK_MS)
         expect(page.get_by_text("has the collector run?").last).to_be_visible()
