@@ -40,6 +40,12 @@ def progress(reading: Sample) -> int:
     return reading.message_count + (reading.finish_count or 0) + reading.requeue_count + reading.timeout_count
 
 
+def first_of_a_time(reading: Sample) -> tuple[int, int, int, int]:
+    """The lowest of several readings with the same time is used."""
+    uptime_ns = -1 if reading.uptime_ns is None else reading.uptime_ns
+    return progress(reading), uptime_ns, reading.depth, reading.client_count
+
+
 def buckets_of(reading: Sample) -> Buckets | None:
     if reading.hist_counts is None:
         return None
@@ -85,6 +91,15 @@ class Row:
     carried_since: datetime | None = None
     buckets: Buckets | None = None
 
+    def take_gauges(self, last: Sample) -> None:
+        """Take the gauges of the last reading; of several at the same time, as in two boots, the highest."""
+        dead = None if last.channel is None else last.dead_count
+        if last.taken_at > self.last_at:
+            self.last_at, self.depth_last, self.dead_last = last.taken_at, last.depth, dead
+        elif last.taken_at == self.last_at:
+            self.depth_last = max(self.depth_last, last.depth)
+            self.dead_last = max((value for value in (self.dead_last, dead) if value is not None), default=None)
+
     def take(self, buckets: Buckets | None) -> None:
         if buckets is not None:
             self.buckets = (self.buckets or Counter()) + buckets
@@ -113,7 +128,7 @@ class Walker:
             sample_times[sample.node].add(sample.taken_at)
             readings = self._series[sample.node, sample.boot_id, sample.topic, sample.channel or ""]
             known = readings.get(sample.taken_at)
-            if known is None or progress(sample) < progress(known):
+            if known is None or first_of_a_time(sample) < first_of_a_time(known):
                 readings[sample.taken_at] = sample
         self._previous_sampled_at = {
             (node, later): earlier for node, times in sample_times.items() for earlier, later in pairwise(sorted(times))
@@ -235,9 +250,7 @@ class Walker:
                 row.depth_max = max(row.depth_max, reading.depth)
                 if reading.oldest_unfinished_age_ns is not None:
                     row.oldest_max_ns = max(row.oldest_max_ns or 0, reading.oldest_unfinished_age_ns)
-            if last.reading.taken_at > row.last_at:
-                row.last_at, row.depth_last = last.reading.taken_at, last.reading.depth
-                row.dead_last = last.reading.dead_count if channel else None
+            row.take_gauges(last.reading)
             base = span
 
     def _add_counts(self, row: Row, span: list[Step], base: list[Step] | None) -> None:

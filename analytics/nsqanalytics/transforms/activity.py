@@ -88,8 +88,8 @@ def _merged(rows: DataFrame, key: tuple[str, ...], **others: Column) -> DataFram
     figures: dict[str, Column] = {
         **{name: F.sum(name) for name in (*_SUMS, *AREAS)},
         "depth_max": F.max("depth_max"),
-        "depth_last": F.max_by("depth_last", "last_at"),
-        "dead_last": F.max_by("dead_last", "last_at"),
+        "depth_last": _last("depth_last"),
+        "dead_last": _last("dead_last"),
         "oldest_max_ns": F.max("oldest_max_ns"),
         "last_at": F.max("last_at"),
         "carried_since": F.min("carried_since"),
@@ -98,7 +98,13 @@ def _merged(rows: DataFrame, key: tuple[str, ...], **others: Column) -> DataFram
     collected = rows.groupBy(*key).agg(
         *(figure.alias(name) for name, figure in figures.items()), F.collect_list("histogram").alias("histograms")
     )
-    return collected.withColumn("histogram", merged(F.col("histograms"))).drop("histograms")
+    return collected.select(*key, *figures, merged("histograms").alias("histogram"))
+
+
+def _last(name: str) -> Column:
+    """Return the figure of the last time; the highest one if two rows have the same, so that it is the same in every
+    run."""
+    return F.max_by(name, F.struct("last_at", name))
 
 
 def histograms_needed(ends: DataFrame) -> DataFrame:
@@ -139,7 +145,7 @@ def histograms(samples: DataFrame, needed: DataFrame, within: Column) -> DataFra
     )
     hashed = needed.select(_hash(F.col("at"))).distinct()
     return (
-        samples.withColumn("file", file_of(samples))
+        samples.withColumn("file", F.expr(file_of(samples)))
         .where(within)
         .where("hist_offset is not null and channel is not null")
         # With a broadcast hash, the scan drops readings that are not needed. A few extra readings are harmless.
@@ -147,7 +153,7 @@ def histograms(samples: DataFrame, needed: DataFrame, within: Column) -> DataFra
         .groupBy(*SERIES, "taken_at")
         # If two readings have the same time, readings.py uses the one with the lower counters.
         .agg(F.min(histogram).alias("read"))
-        .withColumn("read", checked_histogram(F.col("read"), F.col("read.file")))
+        .withColumn("read", checked_histogram("read"))
         .select(*SERIES, "taken_at", F.struct("read.zero", "read.offset", "read.counts").alias("histogram"))
     )
 
@@ -159,7 +165,7 @@ def with_histograms(ends: DataFrame, read: DataFrame) -> DataFrame:
     return (
         ends.join(lasts, [*SERIES, "last_at"], "left")
         .join(bases, [*SERIES, "base_at"], "left")
-        .withColumn("histogram", F.when(F.col("reading").isNotNull(), difference("reading", "base")))
+        .withColumn("histogram", difference("reading", "base"))
         .drop("reading", "base")
     )
 

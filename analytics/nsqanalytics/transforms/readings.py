@@ -54,6 +54,7 @@ COUNTERS = (
     *LATER_COUNTERS,
 )
 SERIES = counter_falls.SERIES
+_FIRST_OF_A_TIME = ("progress", "uptime_ns", "depth", "client_count")
 AREAS = ("observed_s", "depth_area", "client_area")
 SPAN = (
     *("epoch", "window_start", "seen_since", "started_at", "first_at", "last_at"),
@@ -114,24 +115,25 @@ def summaries(plain: DataFrame, window: timedelta, cuts: Sequence[datetime] = ()
         *("taken_at", "progress", "uptime_ns", "depth", "client_count"),
         F.col("finish_count").isNotNull().alias("merged"),
     )
-    collected = (
-        plain.withColumn("window_start", window_start("taken_at", window, cuts))
-        .groupBy(*SERIES, "hour", "window_start")
-        .agg(
-            *_extremes(),
-            F.min("progress").alias("first_progress"),
-            F.max("progress").alias("last_progress"),
-            F.min("uptime_ns").alias("first_uptime_ns"),
-            F.max("uptime_ns").alias("last_uptime_ns"),
-            F.max(F.col("uptime_ns").isNull()).alias("lacks_uptime"),
-            F.max("lacks_count").alias("lacks_count"),
-            F.sort_array(F.collect_list(reading)).alias("readings"),
-        )
+    collected = plain.groupBy(*SERIES, "hour", window_start("taken_at", window, cuts).alias("window_start")).agg(
+        *_extremes(),
+        F.min("progress").alias("first_progress"),
+        F.max("progress").alias("last_progress"),
+        F.min("uptime_ns").alias("first_uptime_ns"),
+        F.max("uptime_ns").alias("last_uptime_ns"),
+        F.max(F.col("uptime_ns").isNull()).alias("lacks_uptime"),
+        F.max("lacks_count").alias("lacks_count"),
+        F.sort_array(F.collect_list(reading)).alias("readings"),
     )
     first = F.col("readings")[0]
     return (
-        collected.withColumn("summed", _summed(F.col("readings")))
-        .withColumns({"first_depth": first["depth"], "first_client_count": first["client_count"]})
+        collected.withColumns(
+            {
+                "summed": _summed("readings"),
+                "first_depth": first["depth"],
+                "first_client_count": first["client_count"],
+            }
+        )
         .select("*", *(f"summed.{name}" for name in ("sample_count", "merged_count", *AREAS, "is_regular")))
         .drop("readings", "summed")
     )
@@ -263,23 +265,25 @@ def window_ends(spans: DataFrame, sample_times: DataFrame) -> DataFrame:
     message is carried.
     """
     before = F.lag(F.struct("epoch", "last_at", *(f"last_{name}" for name in COUNTERS)))
-    spans = (
-        spans.withColumn("before", before.over(Window.partitionBy(CONTEXT, *SERIES).orderBy("first_at")))
-        .withColumn("before", F.when(F.col("before.last_at") >= F.col("seen_since"), F.col("before")))
-        .withColumn("same", F.coalesce(F.expr("before.epoch = epoch"), F.lit(False)))
-        .join(F.broadcast(sample_times), [CONTEXT, "node", "first_at"], "left")
-        .withColumn(
-            "previous_sampled_at",
-            F.when(F.col("previous_sampled_at") >= F.col("seen_since"), F.col("previous_sampled_at")),
-        )
-    )
+    is_seen = F.col("before.last_at") >= F.col("seen_since")
     is_first_ever = F.col("before").isNull()
+    sampled_at = F.when(F.col("previous_sampled_at") >= F.col("seen_since"), F.col("previous_sampled_at"))
     just_started = F.col("started_at") >= F.least(F.col("window_start"), F.col("first_at") - F.lit(START_GRACE))
-    is_placed = ~is_first_ever | F.col("previous_sampled_at").isNotNull() | F.coalesce(just_started, F.lit(False))
-    since = F.when(F.col("same"), F.col("before.last_at")).otherwise(F.greatest("started_at", "previous_sampled_at"))
+    is_placed = ~is_first_ever | sampled_at.isNotNull() | F.coalesce(just_started, F.lit(False))
+    since = F.when(F.col("same"), F.col("before.last_at")).otherwise(F.greatest("started_at", sampled_at))
     return (
-        spans.withColumn("is_placed", is_placed)
-        .withColumn("carried_since", F.when(F.col("is_placed") & (since < F.col("window_start")), since))
+        spans.withColumn("before", before.over(Window.partitionBy(CONTEXT, *SERIES).orderBy("first_at")))
+        .withColumns(
+            {
+                "before": F.when(is_seen, F.col("before")),
+                "same": F.coalesce(is_seen & F.expr("before.epoch = epoch"), F.lit(False)),
+            }
+        )
+        .join(F.broadcast(sample_times), [CONTEXT, "node", "first_at"], "left")
+        .withColumns({"is_placed": is_placed, "since": since})
+        .withColumn(
+            "carried_since", F.when(F.col("is_placed") & (F.col("since") < F.col("window_start")), F.col("since"))
+        )
         .withColumns(
             {
                 **{f"d_{name}": _change(name) for name in COUNTERS},
@@ -291,7 +295,7 @@ def window_ends(spans: DataFrame, sample_times: DataFrame) -> DataFrame:
                 "unplaced_count": F.when(F.col("is_placed"), 0).otherwise(F.col("first_finish_count")),
             }
         )
-        .drop("before", "same", "previous_sampled_at", "seen_since")
+        .drop("before", "same", "previous_sampled_at", "seen_since", "since")
     )
 
 
@@ -332,42 +336,44 @@ def _extremes() -> list[Column]:
     ]
 
 
-def _summed(readings: Column) -> Column:
+def _summed(readings: str) -> Column:
     """Return the sums over the sorted readings of one summary, in which repeated readings count once."""
-    first = readings[0]
-
-    def step(so_far: Column, reading: Column) -> Column:
-        before = so_far["before"]
-        counted_s = _counted_s(before["taken_at"], reading["taken_at"])
-        is_new = reading["taken_at"] != before["taken_at"]
-        rises = (reading["progress"] >= before["progress"]) & F.coalesce(
-            reading["uptime_ns"] > before["uptime_ns"], F.lit(True)
-        )
-        fits = F.when(is_new, rises).otherwise(reading.eqNullSafe(before))
-        return F.struct(
-            reading.alias("before"),
-            (so_far["sample_count"] + is_new.cast("bigint")).alias("sample_count"),
-            (so_far["merged_count"] + (is_new & reading["merged"]).cast("bigint")).alias("merged_count"),
-            (so_far["observed_s"] + counted_s).alias("observed_s"),
-            (so_far["depth_area"] + counted_s * reading["depth"]).alias("depth_area"),
-            (so_far["client_area"] + counted_s * reading["client_count"]).alias("client_area"),
-            (so_far["is_regular"] & fits).alias("is_regular"),
-        )
-
-    start = F.struct(
-        first.alias("before"),
-        F.lit(1).cast("bigint").alias("sample_count"),
-        first["merged"].cast("bigint").alias("merged_count"),
-        *(F.lit(0.0).alias(name) for name in AREAS),
-        F.lit(True).alias("is_regular"),
-    )
-    # ``step`` sees the first reading again, as one that is not new.
-    return F.aggregate(readings, start, step)
+    counted_s = f"""
+        least((unix_micros(reading.taken_at) - unix_micros(so_far.before.taken_at)) / 1e6D, {MAX_HOLD_S}D)"""
+    is_new = "reading.taken_at <> so_far.before.taken_at"
+    rises = """
+        reading.progress >= so_far.before.progress
+        and coalesce(reading.uptime_ns > so_far.before.uptime_ns, true)"""
+    # The first reading is seen again, as one that is not new.
+    return F.expr(f"""
+        aggregate(
+            {readings},
+            named_struct(
+                'before', {readings}[0],
+                'sample_count', 1L,
+                'merged_count', cast({readings}[0].merged as bigint),
+                {", ".join(f"'{name}', 0D" for name in AREAS)},
+                'is_regular', true
+            ),
+            (so_far, reading) -> named_struct(
+                'before', reading,
+                'sample_count', so_far.sample_count + cast({is_new} as bigint),
+                'merged_count', so_far.merged_count + cast({is_new} and reading.merged as bigint),
+                'observed_s', so_far.observed_s + {counted_s},
+                'depth_area', so_far.depth_area + {counted_s} * reading.depth,
+                'client_area', so_far.client_area + {counted_s} * reading.client_count,
+                'is_regular', so_far.is_regular and if({is_new}, {rises}, reading <=> so_far.before)
+            )
+        )""")
 
 
 def _series() -> WindowSpec:
-    """Return the order that every step uses, so that Spark distributes and sorts the readings once."""
-    return Window.partitionBy("series", CONTEXT, *SERIES).orderBy("taken_at", "progress")
+    """Return the order that every step uses, so that Spark distributes and sorts the readings once.
+
+    The first of several readings with the same time is used. Two may differ in nothing but their uptime, or their
+    gauges: without these in the order, a report run again could use the other one.
+    """
+    return Window.partitionBy("series", CONTEXT, *SERIES).orderBy("taken_at", *_FIRST_OF_A_TIME)
 
 
 def _counted_s(earlier: str | Column, later: str | Column) -> Column:
