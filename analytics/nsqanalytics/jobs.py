@@ -348,12 +348,12 @@ def _taken_within(samples: DataFrame, since: datetime | None, until: datetime) -
     invalid (nsqanalytics/transforms/validation.py)."""
     from pyspark.sql import functions as F
 
-    from nsqanalytics.transforms.validation import is_in_own_hour
+    from nsqanalytics.transforms.validation import IS_IN_OWN_HOUR
 
     is_within = F.col("taken_at") < F.lit(until)
     if since is not None:
         is_within &= F.col("taken_at") >= F.lit(since)
-    return samples.where(is_within | ~is_in_own_hour())
+    return samples.where(is_within | ~F.expr(IS_IN_OWN_HOUR))
 
 
 JOBS: dict[str, Job] = {

@@ -27,59 +27,54 @@ def checked(samples: DataFrame) -> DataFrame:
     For an invalid row, computing ``message_count`` raises an error with the name of its file.
     """
     problems = [
-        *(F.when(F.col(name).isNull(), F.lit(f"{name} is missing")) for name in (*_NAMES, *_COUNTERS, *_GAUGES)),
+        *(f"if({name} is null, '{name} is missing', null)" for name in (*_NAMES, *_COUNTERS, *_GAUGES)),
         *(_unless_count(name) for name in (*_COUNTERS, *LATER_COUNTERS, "finish_count", "hist_zero_count")),
         *(
-            F.when(
-                F.col(name).isNull() & (F.col("finish_count").isNotNull() | F.col(other).isNotNull()),
-                F.lit(f"{name} is missing"),
-            )
+            f"if({name} is null and (finish_count is not null or {other} is not null), '{name} is missing', null)"
             for name, other in (("hist_zero_count", "hist_offset"), ("hist_offset", "hist_zero_count"))
         ),
     ]
     if {"date", "hour"} <= set(samples.columns):
-        problems.append(F.when(~is_in_own_hour(), F.lit("taken_at is not in the hour of its folder")))
-    return samples.withColumn("message_count", _or_error(F.col("message_count"), problems, file_of(samples)))
+        problems.append(f"if({IS_IN_OWN_HOUR}, null, 'taken_at is not in the hour of its folder')")
+    return samples.withColumn("message_count", _or_error("message_count", problems, file_of(samples)))
 
 
-def file_of(samples: DataFrame) -> Column:
-    """Return the URI of the file of the archive that a row is from."""
-    return F.col(FILE) if FILE in samples.columns else F.input_file_name()
+def file_of(samples: DataFrame) -> str:
+    """Return SQL for the URI of the file of the archive that a row is from."""
+    return FILE if FILE in samples.columns else "input_file_name()"
 
 
-def is_in_own_hour() -> Column:
-    """Whether a reading's time lies in the hour of its file's folder."""
-    is_own = (F.to_date("taken_at") == F.col("date")) & (F.hour("taken_at") == F.col("hour"))
-    return F.coalesce(is_own, F.lit(False))
+IS_IN_OWN_HOUR = "coalesce(to_date(taken_at) = date and hour(taken_at) = hour, false)"
+"""SQL: whether a reading's time lies in the hour of its file's folder."""
 
 
-def checked_histogram(histogram: Column, file: Column) -> Column:
-    """Return ``histogram``, a struct of ``finish_count``, ``zero``, ``offset`` and ``counts``, unchanged. Computing it
-    raises an error with ``file`` if it is invalid."""
-    counts, offset = histogram["counts"], histogram["offset"]
-    counted = F.aggregate(counts, F.lit(0).cast("bigint"), lambda total, n: total + n)
-    is_count = F.forall(counts, lambda n: F.coalesce(n.between(0, HIGHEST_COUNT), F.lit(False)))
+def checked_histogram(name: str) -> Column:
+    """Return the column ``name``, a struct of ``finish_count``, ``zero``, ``offset``, ``counts`` and ``file``,
+    unchanged. Computing it raises an error with the file if it is invalid."""
+    counts, offset = f"{name}.counts", f"{name}.offset"
+    counted = f"aggregate({counts}, 0L, (total, n) -> total + n)"
+    is_count = f"forall({counts}, n -> coalesce(n between 0 and {HIGHEST_COUNT}, false))"
     problems = [
-        F.when(~is_count, F.lit(f"hist_counts has a count that is not between 0 and {HIGHEST_COUNT}")),
-        F.when(
-            ~F.coalesce((offset >= 0) & (offset + F.size(counts) <= MAX_BUCKETS), F.lit(False)),
-            F.lit(f"hist_offset and hist_counts are not buckets of 0 to {MAX_BUCKETS}"),
-        ),
-        F.when(
-            is_count & (histogram["zero"] + counted != histogram["finish_count"]),
-            F.lit("finish_count is not the total of its histogram"),
-        ),
+        f"if(not {is_count}, 'hist_counts has a count that is not between 0 and {HIGHEST_COUNT}', null)",
+        f"""if(
+            coalesce({offset} >= 0 and {offset} + size({counts}) <= {MAX_BUCKETS}, false),
+            null,
+            'hist_offset and hist_counts are not buckets of 0 to {MAX_BUCKETS}'
+        )""",
+        f"""if(
+            {is_count} and {name}.zero + {counted} <> {name}.finish_count,
+            'finish_count is not the total of its histogram',
+            null
+        )""",
     ]
-    return _or_error(histogram, problems, file)
+    return _or_error(name, problems, f"{name}.file")
 
 
-def _unless_count(name: str) -> Column:
-    is_count = F.col(name).between(0, HIGHEST_COUNT)
-    reason = F.concat(F.lit(f"{name} is "), F.col(name).cast("string"), F.lit(f", not between 0 and {HIGHEST_COUNT}"))
-    return F.when(~is_count, reason)
+def _unless_count(name: str) -> str:
+    reason = f"concat('{name} is ', cast({name} as string), ', not between 0 and {HIGHEST_COUNT}')"
+    return f"if({name} not between 0 and {HIGHEST_COUNT}, {reason}, null)"
 
 
-def _or_error(value: Column, problems: list[Column], file: Column) -> Column:
-    reason = F.coalesce(*problems)
-    text = F.concat(F.lit(f"{PREFIX}: "), reason, F.lit(": "), file)
-    return F.when(reason.isNull(), value).otherwise(F.raise_error(text))
+def _or_error(value: str, problems: list[str], file: str) -> Column:
+    reason = f"coalesce({', '.join(problems)})"
+    return F.expr(f"if({reason} is null, {value}, raise_error(concat('{PREFIX}: ', {reason}, ': ', {file})))")
