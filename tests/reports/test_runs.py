@@ -50,7 +50,7 @@ class Worker:
                 env=os.environ
                 | {
                     "DJANGO_SETTINGS_MODULE": "nsqplatform.console.settings",
-                    "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "platform")]),
+                    "PYTHONPATH": os.pathsep.join(str(ROOT / each) for each in (".", "platform", "analytics", "integrations")),
                     "NSQ_HOME": str(settings.NSQ.home),
                     "DATABASE_URL": url_of(connection.settings_dict),
                     "REDIS_URL": settings.REDIS_URL,
