@@ -156,7 +156,7 @@ def spark_session(
                     settings = settings | _WARM | {_JAVA_OPTIONS: f"{settings[_JAVA_OPTIONS]} {_WARM_JAVA}"}
         for key, value in settings.items():
             builder = builder.config(key, value)
-        with _java_watched():
+        with java_watched():
             standalone = master.startswith("spark://") and not submitted
             session = _registered(builder, master) if standalone else builder.getOrCreate()
             try:
@@ -283,7 +283,7 @@ def _await_executor(session: SparkSession, master: str) -> None:
 
 
 @contextmanager
-def _java_watched() -> Iterator[None]:
+def java_watched() -> Iterator[None]:
     """If the Java process has ended, raise JavaDied instead of the errors of Spark's Python code."""
     try:
         yield

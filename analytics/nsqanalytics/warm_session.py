@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import psutil
 
+from nsqanalytics import failures
 from nsqanalytics.class_archive import class_archive
 from nsqanalytics.events import SessionEvent
 from nsqanalytics.java import find_java
@@ -39,7 +40,7 @@ from nsqanalytics.locations import Locations
 from nsqanalytics.parameters import BadParameter
 from nsqanalytics.progress import Progress
 from nsqanalytics.run import Declined, own_output, run
-from nsqanalytics.session import SCRATCH, is_small, own_java, set_for_size, spark_session
+from nsqanalytics.session import SCRATCH, is_small, java_watched, own_java, set_for_size, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,18 +80,20 @@ class Requested:
 class WarmSession:
     """The Spark session, and the job that it runs."""
 
-    def __init__(self, out: TextIO, idle_s: float) -> None:
+    def __init__(self, out: TextIO, idle_s: float, spark: SparkSession | None = None) -> None:
+        """``spark`` is used if it is given. Otherwise, Spark is started when it is needed."""
         self._out = out
         self._idle_s = idle_s
         self._began = self._last_used = time.monotonic()
         self._jobs = 0
-        self._is_over = False
+        self._ending = ""
+        """A reason to end, found while a job ran."""
         self._requests: queue.SimpleQueue[Requested | None] = queue.SimpleQueue()
         self._running: tuple[Requested, Progress] | None = None
         self._cancelled: set[int] = set()
         self._lock = threading.Lock()
         self._open = ExitStack()
-        self._spark: SparkSession | None = None
+        self._spark = spark
 
     def read(self, lines: Iterator[str]) -> None:
         """Take requests, until their source ends."""
@@ -138,7 +141,7 @@ class WarmSession:
         try:
             job = find_job(request.job)
             parameters = job.checked(request.parameters)
-            run(job, request.place, parameters, progress, self._sessions(request, progress))
+            run(job, request.place, parameters, progress, lambda size: self.for_job(size, request.run, progress))
         except BadParameter as error:
             progress.failed("other", str(error))
         except Declined:
@@ -151,50 +154,27 @@ class WarmSession:
         self._tidy()
         self._last_used = time.monotonic()
 
-    def _sessions(self, request: Requested, progress: Progress) -> Callable[..., Any]:
-        """Return the provider of the session for this job (nsqanalytics/run.py)."""
-
-        @contextmanager
-        def session(size_of: Callable[[], int]) -> Iterator[SparkSession]:
-            if self._spark is None:
-                progress.at(0.0, "starting Spark")
-            size = size_of()
-            if not is_small(size):
-                if self._spark is not None:
-                    raise Declined
-                # This process is as good as another one. Its Java is not good for the next, smaller job.
-                self._is_over = True
-                with spark_session(f"nsq {request.job}", size=size) as own, self._cancellable(own, request, progress):
-                    yield own
-                return
-            spark = (self._spark or self._start()).newSession()
-            set_for_size(spark, size)
-            with self._cancellable(spark, request, progress):
-                yield spark
-
-        return session
-
     @contextmanager
-    def _cancellable(self, spark: SparkSession, request: Requested, progress: Progress) -> Iterator[None]:
-        """Once the run is cancelled, end the Spark jobs of this block."""
-        context, tag, over = spark.sparkContext, f"nsq-run-{request.run}", threading.Event()
-
-        def end_jobs() -> None:
-            while not over.wait(_CANCEL_AGAIN_S):
-                # Again and again: the run may have been between two Spark jobs.
-                if progress.cancelled.is_set():
-                    context.cancelJobsWithTag(tag)
-
-        # A tag, because each step of a run has a job group of its own (nsqanalytics/progress.py).
-        context.addJobTag(tag)
-        canceller = threading.Thread(target=end_jobs, name="cancel", daemon=True)
-        canceller.start()
-        try:
-            yield
-        finally:
-            over.set()
-            canceller.join()
-            context.removeJobTag(tag)
+    def for_job(self, size_of: Callable[[], int], run_id: int, progress: Progress) -> Iterator[SparkSession]:
+        """Provide a session for one job that reads ``size_of()`` bytes. Raises Declined if another process suits it
+        better."""
+        if self._spark is None:
+            progress.at(0.0, "starting Spark")
+        size = size_of()
+        if is_small(size):
+            started = self._spark or self._start()
+            with java_watched():
+                spark = started.newSession()
+                set_for_size(spark, size)
+                with _cancellable(spark, run_id, progress):
+                    yield spark
+        elif self._spark is None:
+            # This process is as good as another one. Its Java would not be good for the next, smaller job.
+            self._ending = "its Spark was started for one large job"
+            with spark_session("nsq report", size=size) as spark, _cancellable(spark, run_id, progress):
+                yield spark
+        else:
+            raise Declined
 
     def _cancel(self, run_id: int) -> None:
         with self._lock:
@@ -206,21 +186,25 @@ class WarmSession:
         """Remove what a job left: stored rows and files. Its temporary views have gone with its own session."""
         if self._spark is None or self._java_has_ended():
             return
-        self._spark.catalog.clearCache()
-        shutil.rmtree(self._spark.conf.get(SCRATCH) or "", ignore_errors=True)
-        # Spark removes broadcast and shuffled data when Java finds that nothing refers to it.
-        jvm: Any = self._spark.sparkContext._jvm
-        getattr(jvm, "java.lang.System").gc()
+        try:
+            self._spark.catalog.clearCache()
+            shutil.rmtree(self._spark.conf.get(SCRATCH) or "", ignore_errors=True)
+            # Spark removes broadcast and shuffled data when Java finds that nothing refers to it.
+            jvm: Any = self._spark.sparkContext._jvm
+            getattr(jvm, "java.lang.System").gc()
+        except Exception as error:
+            self._ending = f"what a job left cannot be removed: {failures.explained(error)[1]}"
+            return
         if self._jobs == 1 and (classes := class_archive(find_java(os.environ), os.environ)) is not None:
             classes.create_in_background()
 
     def _reason_to_end(self) -> str:
         """The reason to end now, between two jobs; empty if there is none."""
         now = time.monotonic()
-        if self._is_over:
-            return "the session was started for one large job"
         if self._java_has_ended():
             return "Java has ended"
+        if self._ending:
+            return self._ending
         if self._jobs >= MOST_JOBS:
             return f"it has run {self._jobs} jobs"
         if now - self._began > LONGEST_S:
@@ -240,6 +224,29 @@ class WarmSession:
     def _print(self, event: SessionEvent) -> None:
         self._out.write(json.dumps(event) + "\n")
         self._out.flush()
+
+
+@contextmanager
+def _cancellable(spark: SparkSession, run_id: int, progress: Progress) -> Iterator[None]:
+    """Once the run is cancelled, end the Spark jobs of this block."""
+    context, tag, over = spark.sparkContext, f"nsq-run-{run_id}", threading.Event()
+
+    def end_jobs() -> None:
+        while not over.wait(_CANCEL_AGAIN_S):
+            # Again and again: the run may have been between two Spark jobs.
+            if progress.cancelled.is_set():
+                context.cancelJobsWithTag(tag)
+
+    # A tag, because each step of a run has a job group of its own (nsqanalytics/progress.py).
+    context.addJobTag(tag)
+    canceller = threading.Thread(target=end_jobs, name="cancel", daemon=True)
+    canceller.start()
+    try:
+        yield
+    finally:
+        over.set()
+        canceller.join()
+        context.removeJobTag(tag)
 
 
 def resident_bytes() -> int:

@@ -39,7 +39,7 @@ REQUEST = {"job": "latency", "parameters": PARAMETERS}
 class Worker:
     """A Celery worker, or beat, as ``nsq`` starts it, on this test's database, Redis and folders."""
 
-    def __init__(self, log: Path, subcommand: str = "worker") -> None:
+    def __init__(self, log: Path, subcommand: str = "worker", **environment: str) -> None:
         from django.conf import settings
         from django.db import connection
 
@@ -56,7 +56,8 @@ class Worker:
                     "REDIS_URL": settings.REDIS_URL,
                     "NSQ_ARCHIVE": settings.NSQ_ARCHIVE,
                     "NSQ_REPORTS": settings.NSQ_REPORTS,
-                },
+                }
+                | environment,
                 cwd=ROOT,
                 stdout=output,
                 stderr=output,
@@ -79,8 +80,8 @@ def worker(redis, transactional_db, tmp_path: Path) -> Iterator[Any]:
     """Starts workers; they are stopped after the test."""
     started: list[Worker] = []
 
-    def start(subcommand: str = "worker") -> Worker:
-        started.append(Worker(tmp_path / f"{subcommand}.log", subcommand))
+    def start(subcommand: str = "worker", **environment: str) -> Worker:
+        started.append(Worker(tmp_path / f"{subcommand}.log", subcommand, **environment))
         return started[-1]
 
     yield start
@@ -185,7 +186,7 @@ def test_a_running_report_is_cancelled_with_all_its_processes(caller, worker, ar
     """The job and its JVM are gone, no result is left, and the worker takes the next run."""
     operator = caller("operator")
     run = operator("POST", "reports/runs", REQUEST)[1]
-    at_work = worker()
+    at_work = worker(NSQ_SPARK_IDLE_S="0")
     wait_until(lambda: any(job.name() == "java" for job in at_work.jobs()), "a JVM is up", within_s=PATIENCE_S)
     jobs = at_work.jobs()
 
