@@ -230,6 +230,12 @@ class WarmSession:
         finally:
             self._in_use.release()
 
+    @property
+    def is_free(self) -> bool:
+        """Whether there is a session that can run a report now."""
+        process = self._process
+        return process is not None and process.is_free(0)
+
     def end(self) -> None:
         """End the session, if there is one."""
         process, self._process = self._process, None
