@@ -7,8 +7,8 @@ Requests are JSON lines on standard input:
     {"prepare": true}                                                                  start Spark before the first job
 
 Answers are JSON lines on standard output (nsqanalytics/events.py). Those to a job are the events of ``run``, or
-``declined``. After ``ready``, the session has removed what the job left; after ``ended``, it ends. Spark's log is on standard error, where the
-line ``end_of_log(7)`` follows the log of run 7.
+``declined``. After ``ready``, the session has removed what the job left; after ``ended``, it ends. Spark's log is on
+standard error, where the line ``end_of_log(7)`` follows the log of run 7.
 
 Each job has a Spark session of its own, with its settings and temporary views, on the Spark context that all share. The
 process ends when standard input does, even by kill -9 of the other side; after some time without a job; when it has run

@@ -30,6 +30,7 @@ from tests.platform.live_messages import messages_sent
 pytestmark = [pytest.mark.database, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
+SOURCES = [str(ROOT / each) for each in (".", "platform", "analytics", "integrations")]
 PARAMETERS = {"window": "1h", "period": "1h", "until": "2026-03-14T01:00:00Z"}
 PATIENCE_S = 300.0
 """A JVM starts in seconds, or in minutes on a busy machine. The deadline only ends tests that fail."""
@@ -50,7 +51,7 @@ class Worker:
                 env=os.environ
                 | {
                     "DJANGO_SETTINGS_MODULE": "nsqplatform.console.settings",
-                    "PYTHONPATH": os.pathsep.join(str(ROOT / each) for each in (".", "platform", "analytics", "integrations")),
+                    "PYTHONPATH": os.pathsep.join(SOURCES),
                     "NSQ_HOME": str(settings.NSQ.home),
                     "DATABASE_URL": url_of(connection.settings_dict),
                     "REDIS_URL": settings.REDIS_URL,

@@ -174,7 +174,7 @@ def test_without_an_idle_time_each_report_has_a_process_of_its_own(run, archive,
     assert javas() == []
 
 
-def test_an_opened_form_lets_the_worker_start_spark(caller, worker, archive):  # noqa: F811
+def test_an_opened_form_lets_the_worker_start_spark(caller, worker, archive):
     """Without a worker, nothing happens. A worker that is stopped ends its session."""
     operator = caller("operator")
     assert caller("viewer")("POST", "reports/session")[0] == 403
