@@ -12,16 +12,17 @@ import logging
 import os
 import sys
 import threading
-from datetime import UTC, datetime
 
-from nsqanalytics import damage, failures
+from nsqanalytics import failures
 from nsqanalytics.class_archive import create_class_archive
-from nsqanalytics.jobs import JOBS, bytes_read, find_job
+from nsqanalytics.jobs import JOBS, find_job
 from nsqanalytics.locations import Locations
 from nsqanalytics.notebook import VIEWS, make_views
 from nsqanalytics.parameters import BadParameter, Given, declared, duration, summary
 from nsqanalytics.progress import Progress
+from nsqanalytics.run import own_output, own_session, run
 from nsqanalytics.session import spark_session
+from nsqanalytics.warm_session import IDLE_S, serve
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -37,6 +38,8 @@ def main(argv: list[str] | None = None) -> int:
         return _sql(arguments)
     if arguments.command == "classes":
         return create_class_archive(in_background=arguments.in_background)
+    if arguments.command == "serve":
+        return serve(arguments.idle_s)
     try:
         job = find_job(arguments.job)
         parameters = job.checked(_given(arguments.parameter))
@@ -45,39 +48,9 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     if arguments.exit_with_parent:
         threading.Thread(target=_exit_at_end_of_input, name="parent", daemon=True).start()
-    # Output of libraries must not mix with the JSON lines.
-    # A path's name may contain bytes that are not text.
-    out = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8", errors="backslashreplace")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    progress = Progress(out)
+    progress = Progress(own_output())
     place = Locations(arguments.archive, arguments.output)
-    try:
-        failures.check_place(place)
-        if not job.needs_spark:
-            progress.done(job.run(None, place, parameters, datetime.now(UTC), progress))
-            return 0
-        if job.without_spark is not None:
-            done = job.without_spark(place, parameters, datetime.now(UTC), progress)
-            if done is not None:
-                progress.done(done)
-                return 0
-        progress.at(0.0, "starting Spark")
-        size = bytes_read(place, parameters, datetime.now(UTC))
-        with spark_session(f"nsq {job.name}", size=size) as spark:
-            damaged: list[damage.Damaged] = []
-            rows = damage.without_damaged_files(
-                lambda: job.run(spark, place, parameters, datetime.now(UTC), progress), place.archive, damaged
-            )
-            for hour, file, reason in damaged:
-                print(f"analytics: damaged, set aside: {file.name} of {hour:%Y-%m-%d %H:00}: {reason}", file=sys.stderr)
-            progress.at(1.0, "stopping Spark")
-    except Exception as error:
-        kind, message = failures.explained(error)
-        progress.failed(kind, message)
-        print(f"analytics: {message}", file=sys.stderr)
-        return 1
-    progress.done(rows)
-    return 0
+    return 0 if run(job, place, parameters, progress, own_session(job, progress)) else 1
 
 
 def _sql(arguments: argparse.Namespace) -> int:
@@ -145,6 +118,10 @@ def _parser() -> argparse.ArgumentParser:
     sql.add_argument("--csv", action="store_true", help="print all rows as CSV")
     classes = commands.add_parser("classes", help="create the archive of Spark's classes that sessions use")
     classes.add_argument("--in-background", action="store_true", help="at the lowest priority, and by one process only")
+    warm = commands.add_parser("serve", help="run jobs one after another in one session, as the platform requests them")
+    warm.add_argument(
+        "--idle-s", type=float, default=IDLE_S, help=f"seconds without a job after which it ends (default {IDLE_S:g})"
+    )
     run = commands.add_parser("run", help="run a job")
     run.add_argument("job", help=f"one of {', '.join(JOBS)}")
     run.add_argument("--archive", required=True, help="root of the archive: a path or a URI that Spark reads")

@@ -31,3 +31,26 @@ class Failed(TypedDict):
 
 
 Event: TypeAlias = Progressed | Done | Failed
+
+
+class Ready(TypedDict):
+    """A warm session has removed what the last job left, and can run another one."""
+
+    event: Literal["ready"]
+
+
+class Declined(TypedDict):
+    """A warm session does not run this job: it reads too much, and is faster in a process of its own."""
+
+    event: Literal["declined"]
+
+
+class Ended(TypedDict):
+    """A warm session takes no more jobs and ends, for the given reason."""
+
+    event: Literal["ended"]
+    reason: str
+
+
+SessionEvent: TypeAlias = Event | Ready | Declined | Ended
+"""What a warm session prints."""

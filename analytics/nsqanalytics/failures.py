@@ -9,9 +9,16 @@ from urllib.parse import unquote
 
 from nsqanalytics.java import JavaNotFound
 from nsqanalytics.locations import ArchiveMissing, Locations, is_local, local_path
+from nsqanalytics.progress import Cancelled
 from nsqanalytics.session import JavaDied, MasterUnreachable
 
-_OURS = {JavaNotFound: "java", JavaDied: "java", MasterUnreachable: "master", ArchiveMissing: "archive"}
+_OURS = {
+    JavaNotFound: "java",
+    JavaDied: "java",
+    MasterUnreachable: "master",
+    ArchiveMissing: "archive",
+    Cancelled: "cancelled",
+}
 
 
 def check_place(place: Locations) -> None:

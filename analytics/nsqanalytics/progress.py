@@ -20,10 +20,18 @@ _steps = itertools.count()
 """Numbers the steps of this process; each has a job group of its own."""
 
 
+class Cancelled(Exception):
+    """The run was cancelled."""
+
+
 class Progress:
-    """Prints events, one line each. The printed fraction never decreases."""
+    """Prints events, one line each. The printed fraction never decreases.
+
+    Once ``cancelled`` is set, :meth:`at` and :meth:`following` raise Cancelled.
+    """
 
     def __init__(self, out: TextIO) -> None:
+        self.cancelled = threading.Event()
         self._out = out
         self._lock = threading.Lock()
         self._fraction = 0.0
@@ -31,6 +39,8 @@ class Progress:
 
     def at(self, fraction: float, stage: str) -> None:
         """Report that ``fraction`` (0..1) of the run is done and that ``stage`` is running. Prints only changes."""
+        if self.cancelled.is_set():
+            raise Cancelled("the run was cancelled")
         with self._lock:
             fraction = max(round(fraction, 3), self._fraction)
             if (fraction, stage) == (self._fraction, self._stage):

@@ -65,6 +65,15 @@ _QUICK_TO_RUN = {
     "spark.sql.files.maxPartitionBytes": "32m",
     _PARTITIONS: "32",
 }
+_WARM_JAVA = "-XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30"
+"""Java otherwise lets the heap grow to its limit before it looks for garbage in all of it, and keeps that memory."""
+_WARM = {
+    # Spark remembers the last jobs, stages and queries for its page, which has none here.
+    "spark.ui.retainedJobs": "100",
+    "spark.ui.retainedStages": "200",
+    "spark.ui.retainedTasks": "2000",
+    "spark.sql.ui.retainedExecutions": "10",
+}
 _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -96,11 +105,17 @@ class JavaDied(Exception):
 
 @contextmanager
 def spark_session(
-    name: str, environ: Mapping[str, str] = os.environ, *, size: int | None = None, class_options: str | None = None
+    name: str,
+    environ: Mapping[str, str] = os.environ,
+    *,
+    size: int | None = None,
+    class_options: str | None = None,
+    is_warm: bool = False,
 ) -> Iterator[SparkSession]:
     """Yield a session for one job that reads ``size`` bytes of content, None if unknown, and stop it at the end.
 
-    On this machine, Java maps the archive of Spark's classes if there is one, or gets ``class_options`` instead. The
+    On this machine, Java maps the archive of Spark's classes if there is one, or gets ``class_options`` instead. With
+    ``is_warm``, the session is kept for several jobs, and Java returns memory that they do not use. The
     session is on the master in SPARK_MASTER, by default ``local[*]``. Under ``spark-submit``, it uses the master
     and the Java of that. With SPARK_REMOTE, it is on a Spark Connect server and needs no Java here. Raises
     JavaNotFound, MasterUnreachable or JavaDied, each with one line for the user.
@@ -137,9 +152,11 @@ def spark_session(
                 if class_options is None and (classes := class_archive(java, environ)) is not None:
                     class_options = classes.options()
                 settings[_JAVA_OPTIONS] += f" {class_options or ''}"
+                if is_warm:
+                    settings = settings | _WARM | {_JAVA_OPTIONS: f"{settings[_JAVA_OPTIONS]} {_WARM_JAVA}"}
         for key, value in settings.items():
             builder = builder.config(key, value)
-        with _java_watched():
+        with java_watched():
             standalone = master.startswith("spark://") and not submitted
             session = _registered(builder, master) if standalone else builder.getOrCreate()
             try:
@@ -163,6 +180,18 @@ def _settings_for(size: int | None) -> dict[str, str]:
     if size is None or size <= _SOME_BYTES:
         return _IN_FEW_TASKS
     return _QUICK_TO_START if size <= _MANY_BYTES else _QUICK_TO_RUN
+
+
+def is_small(size: int) -> bool:
+    """Whether a job that reads ``size`` bytes is quick in a session whose Java was started for small ones."""
+    return size <= _SOME_BYTES
+
+
+def set_for_size(session: SparkSession, size: int) -> None:
+    """Set what depends on the number of bytes that a job reads and can be changed in a running session."""
+    for key, value in _settings_for(size).items():
+        if key.startswith("spark.sql."):
+            session.conf.set(key, value)
 
 
 def is_connect(session: SparkSession) -> bool:
@@ -254,7 +283,7 @@ def _await_executor(session: SparkSession, master: str) -> None:
 
 
 @contextmanager
-def _java_watched() -> Iterator[None]:
+def java_watched() -> Iterator[None]:
     """If the Java process has ended, raise JavaDied instead of the errors of Spark's Python code."""
     try:
         yield

@@ -33,6 +33,7 @@ PLATFORM = {
     "NSQ_HISTORY_1H_DAYS": ["abc"],
     "NSQ_OTLP_ENDPOINT": ["127.0.0.1:4318", "grpc://h:4317", "http://a b:1"],
     "NSQ_OTLP_INTERVAL_S": ["abc", "0", "3601", "-5"],
+    "NSQ_SPARK_IDLE_S": ["abc", "-1", "86401", "1.5"],
     "SPARK_MASTER": ["10.0.0.1:7077", "sparkk://h:1"],
     "NSQ_SECRET_KEY": [NOT_UTF_8],
     "NSQ_DEBUG": ["maybe", "2"],

@@ -52,6 +52,15 @@ def places(settings: Any, tmp_path: Path) -> None:
     settings.SPARK_MASTER = ""
 
 
+@pytest.fixture(scope="module", autouse=True)
+def session_ends() -> Iterator[None]:
+    """End the Spark session of the runs that a module's tests executed in this process."""
+    yield
+    from nsqplatform.reports.warm_session import WARM_SESSION
+
+    WARM_SESSION.end()
+
+
 @pytest.fixture
 def archive(tmp_path: Path) -> list[int]:
     """An archive of one node that finished 1,500 messages in an hour; returns their latencies in ns."""

@@ -30,6 +30,7 @@ from tests.platform.live_messages import messages_sent
 pytestmark = [pytest.mark.database, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
+SOURCES = [str(ROOT / each) for each in (".", "platform", "analytics", "integrations")]
 PARAMETERS = {"window": "1h", "period": "1h", "until": "2026-03-14T01:00:00Z"}
 PATIENCE_S = 300.0
 """A JVM starts in seconds, or in minutes on a busy machine. The deadline only ends tests that fail."""
@@ -39,7 +40,7 @@ REQUEST = {"job": "latency", "parameters": PARAMETERS}
 class Worker:
     """A Celery worker, or beat, as ``nsq`` starts it, on this test's database, Redis and folders."""
 
-    def __init__(self, log: Path, subcommand: str = "worker") -> None:
+    def __init__(self, log: Path, subcommand: str = "worker", **environment: str) -> None:
         from django.conf import settings
         from django.db import connection
 
@@ -50,13 +51,14 @@ class Worker:
                 env=os.environ
                 | {
                     "DJANGO_SETTINGS_MODULE": "nsqplatform.console.settings",
-                    "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "platform")]),
+                    "PYTHONPATH": os.pathsep.join(SOURCES),
                     "NSQ_HOME": str(settings.NSQ.home),
                     "DATABASE_URL": url_of(connection.settings_dict),
                     "REDIS_URL": settings.REDIS_URL,
                     "NSQ_ARCHIVE": settings.NSQ_ARCHIVE,
                     "NSQ_REPORTS": settings.NSQ_REPORTS,
-                },
+                }
+                | environment,
                 cwd=ROOT,
                 stdout=output,
                 stderr=output,
@@ -79,8 +81,8 @@ def worker(redis, transactional_db, tmp_path: Path) -> Iterator[Any]:
     """Starts workers; they are stopped after the test."""
     started: list[Worker] = []
 
-    def start(subcommand: str = "worker") -> Worker:
-        started.append(Worker(tmp_path / f"{subcommand}.log", subcommand))
+    def start(subcommand: str = "worker", **environment: str) -> Worker:
+        started.append(Worker(tmp_path / f"{subcommand}.log", subcommand, **environment))
         return started[-1]
 
     yield start
@@ -185,7 +187,7 @@ def test_a_running_report_is_cancelled_with_all_its_processes(caller, worker, ar
     """The job and its JVM are gone, no result is left, and the worker takes the next run."""
     operator = caller("operator")
     run = operator("POST", "reports/runs", REQUEST)[1]
-    at_work = worker()
+    at_work = worker(NSQ_SPARK_IDLE_S="0")
     wait_until(lambda: any(job.name() == "java" for job in at_work.jobs()), "a JVM is up", within_s=PATIENCE_S)
     jobs = at_work.jobs()
 

@@ -382,6 +382,8 @@ export const runs = async (before: number | null, limit: number): Promise<Run[]>
 export const run = (id: number): Promise<Run> => answered(api.GET('/api/v1/reports/runs/{run_id}', { params: { path: ofRun(id) } }));
 export const startRun = (job: string, parameters: Parameters): Promise<Run> =>
   answered(api.POST('/api/v1/reports/runs', { body: { job, parameters } }));
+/** Let the workers start Spark before the first report. */
+export const prepareReports = (): Promise<void> => done(api.POST('/api/v1/reports/session'));
 export const cancelRun = (id: number): Promise<Run> =>
   answered(api.POST('/api/v1/reports/runs/{run_id}/cancel', { params: { path: ofRun(id) } }));
 /** Selects rows of a result; an omitted field selects all. An empty channel: a topic's own rows. */

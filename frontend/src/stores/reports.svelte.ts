@@ -64,6 +64,11 @@ export class ReportStore {
     return run;
   }
 
+  /** Have a worker start Spark, which takes longer than a small report. Reports run without it too. */
+  prepare(): void {
+    void api.prepareReports().catch(() => undefined);
+  }
+
   async cancel(id: number): Promise<void> {
     this.take(await api.cancelRun(id));
   }

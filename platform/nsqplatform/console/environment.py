@@ -86,6 +86,7 @@ HISTORY_10S_DAYS = Variable("NSQ_HISTORY_10S_DAYS", variable.days, _DAYS)
 HISTORY_1M_DAYS = Variable("NSQ_HISTORY_1M_DAYS", variable.days, _DAYS)
 HISTORY_1H_DAYS = Variable("NSQ_HISTORY_1H_DAYS", variable.days, _DAYS)
 SPARK_MASTER = Variable("SPARK_MASTER", spark_master, f"the address of a Spark master: {FORMS}")
+SPARK_IDLE_S = Variable("NSQ_SPARK_IDLE_S", variable.idle_seconds, "a number of seconds from 0 to 86400")
 SECRET_KEY = Variable("NSQ_SECRET_KEY", str, "UTF-8", is_secret=True)
 DEBUG = Variable("NSQ_DEBUG", variable.flag, _FLAG)
 HTTPS = Variable("NSQ_HTTPS", variable.flag, _FLAG)
@@ -132,6 +133,8 @@ class Environment:
     history_days: Mapping[str, int]
     """Days for which the files of each grain of the history are kept."""
     spark_master: str
+    spark_idle_s: int
+    """How long a worker keeps a Spark session without reports; 0: each report has a process of its own."""
     secret_key: str
     debug: bool
     https: bool
@@ -176,6 +179,7 @@ class Environment:
                 "1h": HISTORY_1H_DAYS.read(environ, 460),
             },
             spark_master=SPARK_MASTER.read(environ, ""),
+            spark_idle_s=SPARK_IDLE_S.read(environ, 600),
             secret_key=SECRET_KEY.read(environ, "") or secret_key_of(home),
             debug=DEBUG.read(environ, False),
             https=HTTPS.read(environ, False),

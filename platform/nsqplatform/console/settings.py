@@ -129,6 +129,7 @@ NSQ_SITE = NSQ.site
 NSQ_OTLP_ENDPOINT = NSQ.otlp_endpoint
 NSQ_OTLP_INTERVAL_S = NSQ.otlp_interval_s
 SPARK_MASTER = NSQ.spark_master
+NSQ_SPARK_IDLE_S = NSQ.spark_idle_s
 
 CELERY_BROKER_URL = NSQ.celery_broker_url
 CELERY_TASK_IGNORE_RESULT = True

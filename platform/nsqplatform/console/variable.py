@@ -97,6 +97,13 @@ def seconds(text: str) -> int:
     return int(text)
 
 
+def idle_seconds(text: str) -> int:
+    """A number from 0 to 86400."""
+    if not text.isascii() or not text.isdecimal() or int(text) > 86_400:
+        raise ValueError(text)
+    return int(text)
+
+
 def names(text: str) -> tuple[str, ...]:
     """Split a list at its commas."""
     return tuple(part.strip() for part in text.split(",") if part.strip())

@@ -143,6 +143,13 @@ def create_run(request: HttpRequest, body: RunIn) -> Status:
     return Status(201, run_detail(run))
 
 
+@router.post("session", auth=needs(Permission.REPORT), response={204: None, **REFUSALS})
+def prepare_session(request: HttpRequest) -> Status:
+    """Let the workers start Spark before the first report, as the form of a report does when it is opened."""
+    services.prepare_session(by=caller(request))
+    return Status(204, None)
+
+
 @router.get("runs/{int:run_id}", auth=needs(Permission.VIEW), response={200: RunOut, **REFUSALS})
 def run(request: HttpRequest, run_id: int) -> RunOut:
     """One run, with the end of its log."""

@@ -1,39 +1,30 @@
-"""Executes a run: the job is a separate process, whose progress is stored in the run's row.
+"""Executes a run: the job is in a separate process, whose progress is stored in the run's row.
 
 A thread of the worker handles progress, log, cancellation, time limit and the worker's shutdown. If the worker is
-killed, the job ends at the end of its standard input, and :func:`fail_abandoned` closes the run.
+killed, the process ends at the end of its standard input, and :func:`fail_abandoned` closes the run.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 import shutil
-import signal
-import subprocess
-import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import IO
 
 from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-import nsqanalytics
-import nsqwire
-from nsqanalytics.events import Event
-from nsqplatform.clusters import current
 from nsqplatform.clusters.rows import in_cluster_of
+from nsqplatform.reports.job_process import RunningJob, result_folder
 from nsqplatform.reports.live import broadcast_run
-from nsqplatform.reports.models import LOG_TAIL_CHARACTERS, ReportRun
+from nsqplatform.reports.models import ReportRun
 from nsqplatform.reports.time_left import earlier_run, seconds_left
+from nsqplatform.reports.warm_session import WARM_SESSION
 from nsqplatform.worker_task import WrongState
 
 logger = logging.getLogger(__name__)
@@ -41,15 +32,9 @@ logger = logging.getLogger(__name__)
 SAVE_EVERY_S = 0.5
 """Shortest interval at which progress is written to the database and sent to browsers."""
 HEARTBEAT_S = 5.0
-KILL_AFTER_S = 5.0
 
 stopping = threading.Event()
 """Set when this worker has to stop. Its runs then fail; people can request them again."""
-
-
-def result_folder(run_id: int) -> str:
-    """The folder of the result of a run that succeeded."""
-    return f"{settings.NSQ_REPORTS}/{run_id}"
 
 
 @contextmanager
@@ -73,18 +58,20 @@ def execute(run_id: int) -> ReportRun | None:
             if run.must_wait(at=timezone.now()):
                 raise WrongState(f"run {run_id} must wait")
             run.start(at=timezone.now())
+            # The job itself first has to import Python's modules.
+            run.advance(progress=0.0, stage=WARM_SESSION.first_stage(run), log_tail="", at=timezone.now())
     except (WrongState, ReportRun.DoesNotExist) as error:
         logger.info("run not started", extra={"run": run_id, "reason": str(error)})
         return None
     try:
-        process = JobProcess(run)
+        job = WARM_SESSION.started(run)
     except OSError as refused:
         message = f"the job could not be started: {refused}"
         return _end(run_id, lambda run: run.fail(error=message, at=timezone.now()))
     try:
-        end = _watch(run_id, process, timedelta(seconds=run.time_limit_s))
+        end = _watch(run_id, job, timedelta(seconds=run.time_limit_s))
     except BaseException:
-        process.kill()
+        job.kill()
         _end(run_id, lambda run: run.fail(error="the worker failed; its log has the reason", at=timezone.now()))
         raise
     return _end(run_id, end)
@@ -137,36 +124,37 @@ def drop_expired_results() -> list[int]:
 End = Callable[[ReportRun], None]
 
 
-def _watch(run_id: int, process: JobProcess, time_limit: timedelta) -> End:
-    """Watch the process until it ends or must be stopped. Return a function that sets the run's final state."""
+def _watch(run_id: int, job: RunningJob, time_limit: timedelta) -> End:
+    """Watch the job until it ends or must be stopped. Return a function that sets the run's final state."""
     deadline = time.monotonic() + time_limit.total_seconds()
-    saved_at, output_lines = time.monotonic(), process.output_lines
+    output = job.output
+    saved_at, lines_read = time.monotonic(), output.lines
     earlier = earlier_run(ReportRun.objects.get(pk=run_id))
-    while not process.is_over(within_s=SAVE_EVERY_S):
+    while not job.is_over(within_s=SAVE_EVERY_S):
         moment = time.monotonic()
         if ReportRun.objects.filter(pk=run_id, cancel_requested=True).exists():
-            process.kill()
+            job.kill()
             return lambda run: run.cancelled(at=timezone.now())
         if stopping.is_set():
-            process.kill()
+            job.kill()
             return lambda run: run.fail(error="the worker was stopped during the run", at=timezone.now())
         if moment > deadline:
-            process.kill()
+            job.kill()
             return lambda run: run.fail(
                 error=f"the run took longer than its limit of {time_limit.total_seconds():g} s", at=timezone.now()
             )
-        if process.output_lines != output_lines or moment - saved_at > HEARTBEAT_S:
-            saved_at, output_lines = moment, process.output_lines
+        if output.lines != lines_read or moment - saved_at > HEARTBEAT_S:
+            saved_at, lines_read = moment, output.lines
             with changing(run_id) as run:
                 if not run.cancel_requested:  # "cancelling" stays on the page until the end
                     run.advance(
-                        progress=process.progress, stage=process.stage, log_tail=process.log_tail(), at=timezone.now()
+                        progress=output.progress, stage=output.stage, log_tail=output.log_tail(), at=timezone.now()
                     )
                     run.left_s = seconds_left(run, earlier, at=timezone.now())
-    rows, error, log_tail = process.rows, process.error, process.log_tail()
+    rows, error, log_tail = output.rows, output.error, output.log_tail()
 
     def end(run: ReportRun) -> None:
-        run.advance(progress=process.progress, stage=process.stage, log_tail=log_tail, at=timezone.now())
+        run.advance(progress=output.progress, stage=output.stage, log_tail=log_tail, at=timezone.now())
         if rows is not None and error is None:
             run.succeed(rows=rows, at=timezone.now())
         else:
@@ -194,112 +182,3 @@ def _tidy(run_id: int, *, keep_result: bool) -> None:
     folder = Path(result_folder(run_id))
     for leftover in (*folder.parent.glob(f"{run_id}.*"), *(() if keep_result else (folder,))):
         shutil.rmtree(leftover, ignore_errors=True)
-
-
-class JobProcess:
-    """A process ``python -m nsqanalytics run …`` and its output so far. It leads a process group with its JVM."""
-
-    def __init__(self, run: ReportRun) -> None:
-        """Raises OSError if it cannot be started."""
-        self.progress, self.stage = 0.0, ""
-        self.rows: int | None = None
-        self.error: str | None = None
-        self.output_lines = 0
-        self._log: deque[str] = deque(maxlen=400)
-        # Below the results, so that the files of a killed job are found and removed.
-        scratch = Path(f"{result_folder(run.pk)}.scratch")
-        scratch.mkdir(parents=True, exist_ok=True)
-        self._process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "nsqanalytics", "run", run.job, "--exit-with-parent"),
-                *("--archive", current.archive(), "--output", result_folder(run.pk)),
-                *(part for name, value in run.parameters.items() for part in ("--parameter", f"{name}={value}")),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            env=_environment(scratch),
-            start_new_session=True,
-        )
-        assert self._process.stdout is not None
-        assert self._process.stderr is not None
-        self._readers = [
-            threading.Thread(target=self._read_events, args=(self._process.stdout,), daemon=True),
-            threading.Thread(target=self._read_log, args=(self._process.stderr,), daemon=True),
-        ]
-        for reader in self._readers:
-            reader.start()
-
-    def is_over(self, *, within_s: float) -> bool:
-        """Wait up to ``within_s`` for its end, and return whether it ended; its output has then been read."""
-        try:
-            status = self._process.wait(within_s)
-        except subprocess.TimeoutExpired:
-            return False
-        for reader in self._readers:
-            reader.join(KILL_AFTER_S)
-        self._close()
-        if status != 0 and self.error is None:
-            reason = f"signal {-status}" if status < 0 else f"status {status}"
-            last = next((line for line in reversed(self._log) if line.strip()), "").strip()
-            self.error = f"the job ended with {reason}: {last}" if last else f"the job ended with {reason}"
-        return True
-
-    def log_tail(self) -> str:
-        return "".join(list(self._log))[-LOG_TAIL_CHARACTERS:]
-
-    def kill(self) -> None:
-        """End the whole process group: SIGTERM, then SIGKILL after KILL_AFTER_S."""
-        for sent in (signal.SIGTERM, signal.SIGKILL):
-            try:
-                os.killpg(self._process.pid, sent)
-            except ProcessLookupError:
-                break
-            try:
-                self._process.wait(KILL_AFTER_S)
-            except subprocess.TimeoutExpired:
-                continue
-        self._close()
-
-    def _close(self) -> None:
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-
-    def _read_events(self, stream: IO[str]) -> None:
-        for line in stream:
-            try:
-                self._take(json.loads(line))
-            except (ValueError, KeyError, TypeError):
-                self._log.append(line)
-            self.output_lines += 1
-
-    def _take(self, event: Event) -> None:
-        """Store an event. Raises ValueError, KeyError or TypeError if it is not one: libraries print to standard output
-        too."""
-        if event["event"] == "progress":
-            self.progress, self.stage = float(event["fraction"]), str(event["stage"])
-        elif event["event"] == "done":
-            self.rows = int(event["rows"])
-        elif event["event"] == "failed":
-            self.error = str(event["message"])
-
-    def _read_log(self, stream: IO[str]) -> None:
-        for line in stream:
-            self._log.append(line)
-            self.output_lines += 1
-
-
-def _environment(scratch: Path) -> dict[str, str]:
-    """This process's environment, with nsqanalytics on the path and temporary files in ``scratch``."""
-    roots = {str(Path(module.__path__[0]).parent) for module in (nsqanalytics, nsqwire)}
-    paths = [*sorted(roots), *filter(None, [os.environ.get("PYTHONPATH", "")])]
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join(paths),
-        "TMPDIR": str(scratch),
-        "SPARK_LOCAL_DIRS": str(scratch),
-    }
-    if settings.SPARK_MASTER:
-        environment["SPARK_MASTER"] = settings.SPARK_MASTER
-    return environment

@@ -15,7 +15,7 @@ from nsqplatform.accounts.audit import record
 from nsqplatform.accounts.models import User
 from nsqplatform.accounts.rights import require
 from nsqplatform.accounts.roles import Permission
-from nsqplatform.reports import schedule, selectors, tasks
+from nsqplatform.reports import preparation, schedule, selectors, tasks
 from nsqplatform.reports.live import broadcast_run
 from nsqplatform.reports.models import Report, ReportRun
 from nsqplatform.reports.runner import changing
@@ -48,6 +48,12 @@ def run_schedule(*, report_id: int, by: User, remote_address: str = "") -> Repor
     report = selectors.schedule(report_id)
     _may_run(report.job, by)
     return _queued(tasks.run_of(report, requested_by=by.username), by, remote_address)
+
+
+def prepare_session(*, by: User) -> None:
+    """Ask the workers to have a Spark session ready for a report. Raises PermissionDenied."""
+    require(by, Permission.REPORT)
+    preparation.request_session()
 
 
 def _may_run(job: str, by: User) -> None:

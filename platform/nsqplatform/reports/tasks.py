@@ -14,7 +14,7 @@ from threading import Thread
 from typing import Any
 
 from celery import shared_task
-from celery.signals import beat_init, worker_ready, worker_shutting_down
+from celery.signals import beat_init, worker_ready, worker_shutdown, worker_shutting_down
 from django.conf import settings
 from django.db import connection, transaction
 from django.utils import timezone
@@ -25,9 +25,10 @@ from nsqplatform.clusters.declaration import DEFAULT
 from nsqplatform.clusters.rows import in_cluster_of
 from nsqplatform.console.celery import app
 from nsqplatform.outbound import Undelivered
-from nsqplatform.reports import notifications, runner, schedule
+from nsqplatform.reports import notifications, preparation, runner, schedule
 from nsqplatform.reports.live import broadcast_run
 from nsqplatform.reports.models import Report, ReportRun
+from nsqplatform.reports.warm_session import WARM_SESSION, remove_left_files
 from nsqplatform.worker_task import WrongState
 from nsqwire.units import Seconds
 
@@ -169,11 +170,13 @@ def close_abandoned() -> None:
 
 @worker_ready.connect
 def recover_runs(sender: Any, **_: Any) -> None:
-    """When a worker starts, close abandoned runs, and queue again the queued runs, of which the queue may have lost
-    some."""
+    """When a worker starts, close abandoned runs, remove files of killed workers, and queue again the queued runs, of
+    which the queue may have lost some."""
     if REPORTS_QUEUE not in sender.app.amqp.queues.consume_from:
         return
     close_abandoned()
+    remove_left_files()
+    preparation.start_listening()
     # A run that is also in the queue still starts only once: the second delivery finds that its state is not queued.
     for run in ReportRun.everywhere.filter(state=ReportRun.State.QUEUED):
         run_report.apply_async((run.pk,), eta=run.not_before)
@@ -209,3 +212,9 @@ def _close_abandoned_repeatedly() -> None:
 def stop_runs(**_: Any) -> None:
     """End the runs of a worker that is shutting down; otherwise it would wait for their end."""
     runner.stopping.set()
+
+
+@worker_shutdown.connect
+def end_session(**_: Any) -> None:
+    """End the Spark session of a worker that has ended its runs."""
+    WARM_SESSION.end()
