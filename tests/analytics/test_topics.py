@@ -104,11 +104,9 @@ def consume(broker: Broker, count: int, *, topic: bytes = b"orders") -> None:
     """Receive and finish ``count`` messages on the channel ``c``."""
     with V2Client(broker.tcp) as consumer:
         consumer.ok(b"SUB " + topic + b" c\n")
-        consumer.send(b"RDY %d\n" % min(count, 2500))
-        for _ in range(count):
-            message_id, _, _ = consumer.message()
-            consumer.send(b"FIN " + message_id + b"\n")
-        consumer.send(b"RDY 0\n")
+        consumer.send(b"RDY %d\n" % count)
+        ids = [consumer.message()[0] for _ in range(count)]
+        consumer.send(b"RDY 0\n" + b"".join(b"FIN " + each + b"\n" for each in ids))
         wait_until(lambda: broker.topics()[topic.decode()]["channels"][0]["in_flight_count"] == 0, "all are finished")
 
 
