@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 
 class Address(NamedTuple):
-    """``name`` is ``host:port``, by which rows and offsets name the node."""
+    """Where an HTTP server listens. Rows and offsets name a node by ``name``."""
 
     host: str
     port: int
@@ -28,5 +28,6 @@ class Address(NamedTuple):
 
     @property
     def name(self) -> str:
+        """``host:port``, with the brackets of an IPv6 address."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
+from nsqanalytics.parameters import duration
 from nsqanalytics.topics.address import Address
 from nsqanalytics.topics.errors import BadOption
-from nsqdaemon.moments import moment_ns
 from nsqwire.names import is_valid_name
 
 NAMES = (
@@ -29,7 +28,6 @@ NAMES = (
 PARTITION_MESSAGES = 250_000
 """Default number of messages that one task reads at most."""
 TIMEOUT_S = 60.0
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,16 +69,16 @@ class Options:
         nodes, registries = (_addresses(values, name) for name in ("nsqd_http_addresses", "lookupd_http_addresses"))
         if bool(nodes) == bool(registries):
             raise BadOption("nsqd_http_addresses", "give either these or lookupd_http_addresses")
-        now_ns = time.time_ns()
-        start, end = (_moment(values, name, now_ns) for name in ("start", "end"))
+        now = datetime.now(UTC)
+        start, end = (_moment(values, name, now) for name in ("start", "end"))
         if start is not None and end is not None and start >= end:
             raise BadOption("end", f"{values['end']!r} is not after the start, {values['start']!r}")
         return cls(
             topic=topic,
             nodes=nodes,
             registries=registries,
-            start=None if start is None else _text(start),
-            end=None if end is None else _text(end),
+            start=None if start is None else start.isoformat(),
+            end=None if end is None else end.isoformat(),
             max_messages=_number(values, "max_messages") if "max_messages" in values else None,
             partition_messages=_number(values, "partition_messages", PARTITION_MESSAGES),
             fail_on_data_loss=_flag(values, "fail_on_data_loss", default=True),
@@ -97,18 +95,22 @@ def _addresses(values: Mapping[str, str], name: str) -> tuple[Address, ...]:
         raise BadOption(name, str(error)) from None
 
 
-def _moment(values: Mapping[str, str], name: str, now_ns: int) -> int | None:
-    if name not in values:
+def _moment(values: Mapping[str, str], name: str, now: datetime) -> datetime | None:
+    text = values.get(name)
+    if text is None:
         return None
     try:
-        moment = moment_ns(values[name], now_ns)
-    except ValueError as error:
-        raise BadOption(name, str(error)) from None
-    return moment // 1000 * 1000  # Spark's times are microseconds
-
-
-def _text(moment: int) -> str:
-    return (_EPOCH + timedelta(microseconds=moment // 1000)).isoformat()
+        return now - duration(text)
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        forms = "a duration such as 90m or 7d, nor a time such as 2026-11-22T06:30:00Z"
+        raise BadOption(name, f"{text!r} is neither {forms}") from None
+    if moment.tzinfo is None:
+        raise BadOption(name, f"the time {text!r} needs its zone, such as Z or +02:00")
+    return moment
 
 
 def _number(values: Mapping[str, str], name: str, default: int = 0) -> int:
