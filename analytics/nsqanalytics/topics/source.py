@@ -36,7 +36,7 @@ class TopicSource(DataSource):
         """The reader of a batch."""
         options = Options.parse(self.options)
         if options.max_messages is not None:
-            raise BadOption("max_messages", "bounds each batch of a stream, and a batch read has no such bound")
+            raise BadOption("max_messages", "bounds each batch of a stream, and a batch has no such bound")
         return TopicReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
