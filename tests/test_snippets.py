@@ -20,7 +20,7 @@ from bench.ports import free_port
 from nsqdaemon.default_ports import default_ports, ports_from
 from tests.harness import web
 from tests.harness.process import ROOT, Process
-from tests.harness.snippets import SNIPPET_S, InvalidSnippet, PageRun, matches, pages, snippets_of
+from tests.harness.snippets import SNIPPET_S, InvalidSnippet, PageRun, is_notebook, matches, pages, snippets_of
 from tests.harness.waiting import wait_until
 
 PAGES = pages()
@@ -106,7 +106,7 @@ def platform() -> Iterator[Platform]:
 
 
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [page for page, text in PAGES.items() if not is_notebook(text)])
 def test_the_blocks_of_a_page_run_in_order(page, platform, tmp_path):
     """Each as written, in one folder, with the ports of this platform."""
     (tmp_path / ".venv").symlink_to(sys.prefix)
@@ -128,6 +128,11 @@ def test_few_blocks_are_not_run():
     """A new one needs a reason that this machine cannot meet; the number may fall."""
     marked = [each for page, text in PAGES.items() for each in snippets_of(page, text) if "not run" in each.marks]
     assert len(marked) <= MOST_NOT_RUN, [each.where for each in marked]
+
+
+def test_the_pages_that_other_tests_run_are_the_notebook():
+    """Its cells share one namespace: tests/analytics/test_notebook.py runs it."""
+    assert [page for page, text in PAGES.items() if is_notebook(text)] == ["docs/notebook.md"]
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,8 @@ def explained(error: Exception) -> tuple[str, str]:
         if isinstance(error, type_):
             return kind, str(error)
     text = _whole_text(error)
+    if found := re.search(r"^nsqanalytics\.topics\.errors\.\w+: (.+)$", text, re.MULTILINE):
+        return "other", found[1]
     if re.search("No space left on device|Disk quota exceeded|File too large", text):
         return "disk", "the disk is full: Spark could not write its result or its temporary files"
     if found := re.search(r"Class (org\.apache\.hadoop\.fs\.s3a\.\S+) not found", text):

@@ -11,6 +11,7 @@ from nsqanalytics.job_parameters import Span
 from nsqanalytics.locations import ArchiveMissing
 from nsqanalytics.rollups import Rollups
 from nsqanalytics.schema import spark_schema
+from nsqanalytics.topics import register
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,8 +37,8 @@ def load(
     Of the first and the last hour, only the part in the period is counted, as in a report.
 
     ``spark`` is the session to use: by default the active one, or else a new one on SPARK_MASTER or this machine, which
-    lasts as long as the process. Raises ValueError for an unknown view, ArchiveMissing, and the errors of
-    ``spark_session``.
+    lasts as long as the process. It then has the format ``nsq``, which reads topics (nsqanalytics/topics). Raises
+    ValueError for an unknown view, ArchiveMissing, and the errors of ``spark_session``.
     """
     if view not in VIEWS:
         raise ValueError(f"there is no view {view!r}; there are {', '.join(VIEWS)}")
@@ -48,6 +49,7 @@ def load(
     span = rollups.countable(Span(until - period, until))
     since = span.since
     session = spark or _session()
+    register(session)
     if view == "samples":
         from pyspark.sql import functions as F
 

@@ -137,6 +137,8 @@ def spark_session(
             os.environ["JAVA_HOME"] = str(java.spark_home(Path(folder)))
             if master.startswith("local"):
                 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+                # The processes that run Python for Spark, such as those that read topics, need our packages.
+                os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         from pyspark.sql import SparkSession
 
         from nsqanalytics.known_classes import know_classes

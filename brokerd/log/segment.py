@@ -247,6 +247,11 @@ class Segment:
         view = self._view
         return self._mapped_again() if view is None else view
 
+    @property
+    def is_mapped(self) -> bool:
+        """Whether reading needs no new map."""
+        return self._view is not None
+
     def _mapped_again(self) -> memoryview:
         assert self.path is not None, "in memory, the map is all there is"
         fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)

@@ -223,6 +223,7 @@ def broker_router(
         router.add("POST", path, publishing.mpub, too_big="BODY_TOO_BIG", quiet=True, max_body_size=max_body_size)
     for path, handler in topics.routes().items():
         router.add("POST", f"/topic/{path}", handler)
+    router.add("GET", "/topic/scan", topics.scan)
     for path, handler in channels.routes().items():
         router.add("POST", f"/channel/{path}", handler)
     router.add("POST", "/channel/rewind", channels.rewind)

@@ -14,9 +14,11 @@ from brokerd.message_actions import MAX_IDS, ActedOn, ChosenDead, bury, finish, 
 from brokerd.peek import PAGE, PeekState, peek, row
 from brokerd.rewind import Rewound, preview, rewind
 from brokerd.scan import SCAN_MESSAGES, body_of, find, scan, state_of
+from brokerd.topic_scan import PAGE as LOG_PAGE
+from brokerd.topic_scan import Span, scan_log
 from nsqdaemon.http import Handler, HTTPError, Request, Response, empty
 from nsqdaemon.http.messages import JSON_HEADER, NSQ_HEADER
-from nsqdaemon.moments import past_ns
+from nsqdaemon.moments import moment_ns, past_ns
 from nsqwire.gojson import encode_without_floats
 from nsqwire.names import is_valid_name
 
@@ -77,6 +79,19 @@ class TopicVerbs:
         """Resume the routing of messages to the channels."""
         self._find(request).unpause()
         return empty()
+
+    def scan(self, request: Request) -> Response:
+        """Return the messages of the topic's log in the order of publication, whatever its channels have done with
+        them. Changes nothing."""
+        topic = self._broker.find_topic(checked_topic(request))
+        span = Span(
+            start=_bounded(request, "from", default=0, most=MAX_SEQ),
+            end=_bounded(request, "to", default=0, most=MAX_SEQ) if "to" in request.params else None,
+            since_ns=_moment(request, "since"),
+            until_ns=_moment(request, "until"),
+        )
+        page = scan_log(topic.messages, span, limit=_bounded(request, "limit", default=LOG_PAGE, most=LOG_PAGE))
+        return Response(200, encode_without_floats(page), (JSON_HEADER, NSQ_HEADER))
 
     def _find(self, request: Request) -> Topic:
         return self._broker.find_topic(request.required("topic", "MISSING_ARG_TOPIC"))
@@ -295,6 +310,17 @@ def _bounded(request: Request, name: str, *, default: int, most: int) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(most)) and int(text) <= most):
         raise HTTPError(400, f"INVALID_ARG_{name.upper()}")
     return int(text)
+
+
+def _moment(request: Request, name: str) -> int | None:
+    """A parameter that is a time or a duration before now, in Unix nanoseconds. Raises HTTPError 400 with its name."""
+    text = request.params.get(name)
+    if text is None:
+        return None
+    try:
+        return moment_ns(text, time.time_ns())
+    except ValueError:
+        raise HTTPError(400, f"INVALID_ARG_{name.upper()}") from None
 
 
 def checked_topic(request: Request) -> str:

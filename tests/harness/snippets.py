@@ -220,6 +220,11 @@ def _parse(snippet: Snippet) -> None:
         raise AssertionError(f"{snippet.where}: is not {snippet.language}: {error}") from None
 
 
+def is_notebook(text: str) -> bool:
+    """Whether a page is a notebook in Jupytext's Markdown: it begins with the metadata of Jupyter."""
+    return text.startswith("---\njupyter:\n")
+
+
 def pages() -> dict[str, str]:
     """The text of README.md and of each page of docs/, by its path in the repository."""
     paths = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

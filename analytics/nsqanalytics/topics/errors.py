@@ -1,0 +1,26 @@
+"""Why a topic cannot be read; each error is one sentence for the analyst."""
+
+from __future__ import annotations
+
+
+class TopicUnreadable(Exception):
+    """A topic that cannot be read; the text says on which node, and why."""
+
+
+class TopicNotFound(TopicUnreadable):
+    """No node has the topic, or a certain one has not."""
+
+
+class NodeUnreadable(TopicUnreadable):
+    """A node or registry that does not answer, or not as brokerd or nsqlookupd does."""
+
+
+class MessagesRemoved(TopicUnreadable):
+    """Messages that the query has still to read are no longer in the log."""
+
+
+class BadOption(ValueError):
+    """An option of the data source that is missing, unknown or has a wrong value."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"option {name}: {reason}")
