@@ -6,6 +6,7 @@ from base64 import b64encode
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple, NotRequired, TypedDict
 
+from brokerd.log.segment import timestamp_in
 from nsqwire.frame import MESSAGE_HEAD, MESSAGE_HEAD_BYTES
 from nsqwire.headers import decode_headers
 from nsqwire.units import Nanoseconds
@@ -14,12 +15,14 @@ if TYPE_CHECKING:
     from brokerd.log.segment import Segment
     from brokerd.topic_log import TopicLog
 
-PAGE = 1000
+PAGE = 500
 """Maximum number of messages in one response."""
 PAGE_BYTES = 1 << 20
 """A response ends with the message whose body reaches this number of bytes in total."""
-EXAMINED = 10_000
+EXAMINED = 5_000
 """A response ends after this number of messages, of which some may be outside of the requested times."""
+HEADERS_AS = 20
+"""Headers cost as much time as this number of messages that are outside."""
 CLOCK_MARGIN_NS = 60_000_000_000
 """Times are found by binary search, which needs an order. A clock that is set back by up to this disturbs it only
 within this distance, so the search begins that much earlier, and ends that much later."""
@@ -139,35 +142,47 @@ def _read(
 ) -> int:
     """Add the requested messages of ``numbers``, ``[seq, end)``, to the page. Returns the number that comes next."""
     seq, end = numbers
+    commits, data = segment.commits, segment.map
+    position = commits.find(seq)
     while seq < end and not room.is_used_up():
-        commit = segment.commits[segment.commits.find(seq)]
-        batch_end = min(commit.next_seq, end)
-        if batch_end <= seq or not segment.is_sound(seq):
-            batch_end = max(batch_end, seq + 1)
+        commit = commits[position]
+        position += 1
+        first = max(seq, min(commit.first_seq, end))  # the messages between two records are lost
+        page["skipped"] += first - seq
+        seq, batch_end = first, min(commit.next_seq, end)
+        if seq >= batch_end:  # a record that is not that of a batch
+            continue
+        if not commit.matches(data):
             page["skipped"] += batch_end - seq
-            room.examined -= batch_end - seq
+            room.examined -= 1
             seq = batch_end
             continue
-        for frame in _frames(segment.map, segment.offset_of(seq), batch_end - seq):
-            _, _, timestamp, _, message_id = MESSAGE_HEAD.unpack_from(frame)
-            if span.has(timestamp):
-                body = frame[MESSAGE_HEAD_BYTES:]
-                found: LogMessage = {
-                    "position": seq,
-                    "id": message_id.decode(),
-                    "timestamp": timestamp,
-                    "body": b64encode(body).decode(),
-                }
-                if segment.headers is not None and (block := messages.header_block(seq, timestamp)):
-                    found["headers"] = decode_headers(block)
+        offset = commit.start if seq == commit.first_seq else segment.offset_of(seq)
+        for frame in _frames(data, offset, batch_end - seq):
+            if span.has(timestamp_in(frame)):
+                found = _message(messages, segment, seq, frame)
                 page["messages"].append(found)
                 room.messages -= 1
-                room.nbytes -= len(body)
+                room.nbytes -= len(frame) - MESSAGE_HEAD_BYTES
+                room.examined -= HEADERS_AS if "headers" in found else 0
             room.examined -= 1
             seq += 1
             if room.is_used_up():
                 break
     return seq
+
+
+def _message(messages: TopicLog, segment: Segment, seq: int, frame: memoryview) -> LogMessage:
+    _, _, timestamp, _, message_id = MESSAGE_HEAD.unpack_from(frame)
+    found: LogMessage = {
+        "position": seq,
+        "id": message_id.decode(),
+        "timestamp": timestamp,
+        "body": b64encode(frame[MESSAGE_HEAD_BYTES:]).decode(),
+    }
+    if segment.headers is not None and (block := messages.header_block(seq, timestamp)):
+        found["headers"] = decode_headers(block)
+    return found
 
 
 def _frames(data: memoryview, offset: int, count: int) -> Iterator[memoryview]:

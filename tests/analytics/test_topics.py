@@ -35,7 +35,11 @@ if TYPE_CHECKING:
 StartBroker = Callable[..., Broker]
 Message = tuple[str, int, str, bytes, "frozenset[tuple[str, str]] | None", datetime]
 
+pytestmark = pytest.mark.timeout(600)
+
 KEPT = "--retention=1h"
+BATCH_S = 300
+"""Longest time for the first batch of a stream."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -199,6 +203,14 @@ class Stream:
         return rows_of(self._session.read.parquet(str(self._folder / "rows")))
 
 
+def has_failed(query: StreamingQuery) -> bool:
+    return query.exception() is not None
+
+
+def has_rows(query: StreamingQuery) -> bool:
+    return any(progress["numInputRows"] for progress in query.recentProgress)
+
+
 @pytest.mark.spark
 def test_a_stream_reads_each_message_once_over_restarts(
     session: SparkSession, start_broker: StartBroker, tmp_path: Path
@@ -215,7 +227,8 @@ def test_a_stream_reads_each_message_once_over_restarts(
     publisher = threading.Thread(target=publish_all)
     publisher.start()
     query = stream.start(processingTime="0 seconds")
-    wait_until(lambda: any(each["numInputRows"] for each in query.recentProgress), "a batch is written")
+    wait_until(lambda: has_failed(query) or has_rows(query), "a batch is written", within_s=BATCH_S)
+    assert not has_failed(query), query.exception()
     query.stop()
     publisher.join()
     first.kill()
