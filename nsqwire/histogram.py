@@ -48,7 +48,9 @@ def bucket_of(value_ns: int) -> int:
 def bound_of(value_ns: int) -> int:
     """The upper bound in ns of the bucket that contains a value: the smallest limit, not below the value, up to which
     the values of a histogram can be counted exactly. It is less than 2.2 % above the value."""
-    return ZERO_THRESHOLD_NS if value_ns <= ZERO_THRESHOLD_NS else UPPER_BOUNDS[bucket_of(value_ns)]
+    if value_ns <= ZERO_THRESHOLD_NS:
+        return ZERO_THRESHOLD_NS
+    return UPPER_BOUNDS[bucket_of(min(value_ns, UPPER_BOUNDS[-1]))]
 
 
 def midpoint(index: int) -> float:

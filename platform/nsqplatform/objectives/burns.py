@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypedDict, cast
 
 import orjson
@@ -11,7 +11,7 @@ from nsqplatform.cluster import store
 from nsqplatform.clusters.current import Key
 from nsqplatform.objectives.burn import PAIRS, SPANS_S, Counted, burn_rate, smaller
 from nsqplatform.objectives.models import Objective
-from nsqplatform.objectives.persistence import counted_between
+from nsqplatform.objectives.persistence import counted_since
 from nsqwire.units import Seconds
 
 BURNS = Key("objectives")
@@ -28,20 +28,23 @@ class Burns(TypedDict):
     rates: dict[str, dict[str, float]]
 
 
-def rates_of(objectives: Iterable[Objective], at: Seconds) -> dict[int, dict[str, float]]:
+def rates_of(objectives: Sequence[Objective], at: Seconds) -> dict[int, dict[str, float]]:
     """The burn rates over each of SPANS_S that ends ``at``, by objective and span, from the stored counts."""
-    some = [each for each in objectives if each.counted_since is not None]
-    found: dict[int, dict[str, float]] = {each.pk: {} for each in some}
-    for name, span_s in SPANS_S.items():
-        counted = counted_between(found, at - span_s, at)
-        for each in some:
-            found[each.pk][name] = burn_rate(
-                counted.get(each.pk, Counted()),
+    since = {each.pk: each.counted_since for each in objectives if each.counted_since is not None}
+    counted = counted_since(since, {name: at - span_s for name, span_s in SPANS_S.items()}, at)
+    return {
+        each.pk: {
+            name: burn_rate(
+                counted.get(each.pk, {}).get(name, Counted()),
                 target_percent=each.target_percent,
                 span_s=span_s,
-                counted_s=at - (each.counted_since or at),
+                counted_s=at - since[each.pk],
             )
-    return found
+            for name, span_s in SPANS_S.items()
+        }
+        for each in objectives
+        if each.pk in since
+    }
 
 
 def burns_of(objectives: Sequence[Objective], at: Seconds) -> Burns:

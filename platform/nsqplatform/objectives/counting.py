@@ -89,10 +89,10 @@ class Counting:
         until, counts = tally.closed()
         if until <= self._stored_until:
             return
-        persistence.save(counts, tally.watched.values(), until=until)
+        objectives = persistence.save(counts, tally.watched.values(), until=until)
         tally.drop(until)
-        self._stored_until = until
-        self._publish(tally, until)
+        self._stored_until = max([until, *(each.counted_until or until for each in objectives)])
+        self._publish(tally, objectives, until)
         if until - self._swept_at >= HOUR_S:
             self._swept_at = until
             persistence.sweep(until)
@@ -117,15 +117,17 @@ class Counting:
                 tally.add(counters)
         return tally
 
-    def _publish(self, tally: Tally, at: Seconds) -> None:
-        found = burns.burns_of(persistence.objectives(), at)
+    def _publish(self, tally: Tally, objectives: Sequence[Objective], at: Seconds) -> None:
+        found = burns.burns_of(objectives, at)
         status: Status = {
             "at": at,
             "uncounted": {str(number): tally.uncounted_nodes(number) for number in tally.watched},
         }
         with store.connect() as redis:
-            redis.set(burns.BURNS(), orjson.dumps(found), ex=burns.EXPIRES_S)
-            redis.set(STATUS(), orjson.dumps(status), ex=burns.EXPIRES_S)
+            pipe = redis.pipeline(transaction=False)
+            pipe.set(burns.BURNS(), orjson.dumps(found), ex=burns.EXPIRES_S)
+            pipe.set(STATUS(), orjson.dumps(status), ex=burns.EXPIRES_S)
+            pipe.execute()
 
     def _finish(self) -> None:
         self.count()

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from django.db import transaction
-from django.db.models import Sum
+from django.db.models import Q, Sum
 
 from nsqplatform.objectives.burn import DAY_S, HOUR_S, LONGEST_S, MINUTE_S, Counted
 from nsqplatform.objectives.models import Count, Objective
@@ -21,9 +21,9 @@ def objectives() -> list[Objective]:
     return list(Objective.objects.all())
 
 
-def save(counts: Mapping[Step, Counted], watched: Iterable[Watched], *, until: Seconds) -> None:
-    """Add the counts to those that are stored, in one transaction. ``until``: all readings taken before this time are
-    in them, in unix seconds.
+def save(counts: Mapping[Step, Counted], watched: Iterable[Watched], *, until: Seconds) -> list[Objective]:
+    """Add the counts to those that are stored, in one transaction, and return the objectives. ``until``: all readings
+    taken before this time are in the counts, in unix seconds.
 
     Objectives that were deleted, or whose counts a person has reset, since they were read are left out: their rows are
     locked, so that neither can happen meanwhile.
@@ -40,8 +40,9 @@ def save(counts: Mapping[Step, Counted], watched: Iterable[Watched], *, until: S
         for each in there:
             if each.counted_since is None:
                 each.counted_since = since[each.pk].since
-            each.counted_until = max(until, each.counted_until or until)
+            each.counted_until = max(until, each.counted_until or each.counted_since)
         Objective.objects.bulk_update(there, ["counted_since", "counted_until"])
+        return there
 
 
 def _add(counts: Mapping[Step, Counted]) -> None:
@@ -88,11 +89,22 @@ def sweep(now: Seconds) -> None:
             Count.objects.filter(objective=objective, at__lt=min(first, until)).delete()
 
 
-def counted_between(objectives: Iterable[int], since: Seconds, until: Seconds) -> dict[int, Counted]:
-    """The messages of each objective in the steps that begin in [since, until), in unix seconds."""
-    sums = (
-        Count.objects.filter(objective__in=list(objectives), at__gte=since, at__lt=until)
+def counted_since(
+    objectives: Iterable[int], since: Mapping[str, Seconds], until: Seconds
+) -> dict[int, dict[str, Counted]]:
+    """The messages of each objective in the steps that begin between each of the times ``since`` and ``until``, in unix
+    seconds: by objective, and by the names of ``since``."""
+    sums = {
+        f"{which}_{name}": Sum(which, filter=Q(at__gte=at), default=0)
+        for name, at in since.items()
+        for which in ("good", "bad")
+    }
+    rows = (
+        Count.objects.filter(objective__in=list(objectives), at__gte=min(since.values()), at__lt=until)
         .values("objective")
-        .annotate(good_sum=Sum("good"), bad_sum=Sum("bad"))
+        .annotate(**sums)
     )
-    return {each["objective"]: Counted(int(each["good_sum"]), int(each["bad_sum"])) for each in sums}
+    return {
+        row["objective"]: {name: Counted(int(row[f"good_{name}"]), int(row[f"bad_{name}"])) for name in since}
+        for row in rows
+    }
