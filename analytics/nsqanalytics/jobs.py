@@ -386,7 +386,7 @@ JOBS: dict[str, Job] = {
         Job(
             "objectives",
             "Objectives",
-            "Share of messages that met a latency, backlog or success target, error budget used, and the worst windows.",
+            "Share of messages that met a latency, backlog or success target, error budget used, and worst windows.",
             "report",
             ObjectivesParameters,
             tables.OBJECTIVES,

@@ -1,8 +1,8 @@
 """The share of messages that met a target, the used error budget, and the worst window, by day and for the period.
 
-By windows, a window meets or misses a target as a whole, and its weight is its number of messages. Without weights, a night hour
-with three messages would use as much of the budget as the busiest hour of the day. By messages, each message meets or
-misses the target, as for the platform's objectives, which count the same messages.
+By windows, a window meets or misses a target as a whole, and its weight is its number of messages. Without weights, a
+night hour with three messages would use as much of the budget as the busiest hour of the day. By messages, each message
+meets or misses the target, as for the platform's objectives, which count the same messages.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 from nsqanalytics import tables
 from nsqanalytics.job_parameters import Span
 from nsqanalytics.transforms.activity import over_nodes
-from nsqanalytics.transforms.latency import with_percentiles
 from nsqanalytics.transforms.histograms import count, count_within
+from nsqanalytics.transforms.latency import with_percentiles
 from nsqanalytics.transforms.windows import covered
 from nsqwire.histogram import bound_of
 

@@ -4,9 +4,8 @@ The budget of an objective is the number of bad messages that its target allows.
 of bad messages in it, divided by the share that the target allows: at 1, the budget lasts exactly for the objective's
 window.
 
-The pairs of times and their limits are those of Google's Site Reliability Workbook, chapter 5, "Alerting on SLOs",
-"Multiwindow, Multi-Burn-Rate Alerts": https://sre.google/workbook/alerting-on-slos/. The long time shows that the burn matters, the short one that
-it still lasts.
+The pairs of times and their limits are those of Google's Site Reliability Workbook, chapter 5, "Alerting on SLOs":
+https://sre.google/workbook/alerting-on-slos/. The long time shows that the burn matters, the short one that it lasts.
 """
 
 from __future__ import annotations

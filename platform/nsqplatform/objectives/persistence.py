@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from django.db import transaction
 from django.db.models import Q, Sum
@@ -99,7 +100,7 @@ def counted_since(
         for name, at in since.items()
         for which in ("good", "bad")
     }
-    rows = (
+    rows: Any = (
         Count.objects.filter(objective__in=list(objectives), at__gte=min(since.values()), at__lt=until)
         .values("objective")
         .annotate(**sums)

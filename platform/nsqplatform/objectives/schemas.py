@@ -86,7 +86,7 @@ class ObjectivesOut(Schema):
     objectives: list[ObjectiveOut] = Field(description="by name")
 
 
-class HistoryOut(Schema):
+class BudgetHistoryOut(Schema):
     """The hours of the window that have messages, oldest first, as columns."""
 
     at: list[Milliseconds] = Field(description="start of each hour")
@@ -98,4 +98,4 @@ class HistoryOut(Schema):
 
 
 class ObjectiveDetailOut(ObjectiveOut):
-    history: HistoryOut
+    history: BudgetHistoryOut

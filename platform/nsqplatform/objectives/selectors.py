@@ -12,7 +12,7 @@ from nsqplatform.objectives.burn import DAY_S, HOUR_S, PAIRS, Counted, budget
 from nsqplatform.objectives.burns import rates_of
 from nsqplatform.objectives.models import Count, Objective
 from nsqplatform.objectives.persistence import counted_since
-from nsqplatform.objectives.schemas import BurnOut, HistoryOut, ObjectiveDetailOut, ObjectiveOut
+from nsqplatform.objectives.schemas import BurnOut, BudgetHistoryOut, ObjectiveDetailOut, ObjectiveOut
 from nsqplatform.objectives.status import status
 from nsqwire.units import Milliseconds, Seconds
 
@@ -82,7 +82,7 @@ def _values(objective: Objective, uncounted: list[str]) -> dict[str, object]:
     }
 
 
-def history(objective: Objective) -> HistoryOut:
+def history(objective: Objective) -> BudgetHistoryOut:
     """The hours of the objective's window."""
     since, until = window_of(objective)
     hours: defaultdict[int, Counted] = defaultdict(Counted)
@@ -97,7 +97,7 @@ def history(objective: Objective) -> HistoryOut:
     for at in times:
         bad += hours[at].bad
         left.append(100 * (allowed - bad) / allowed)
-    return HistoryOut(
+    return BudgetHistoryOut(
         at=[at * 1000 for at in times],
         good=[hours[at].good for at in times],
         bad=[hours[at].bad for at in times],
