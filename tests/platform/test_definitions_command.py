@@ -77,8 +77,8 @@ def test_the_command_checks_applies_and_exports_a_file(nsq: Any, tmp_path: Path)
         (
             ["export", "--only", "nodes"],
             None,
-            "nsq definitions: there is no section 'nodes'; there are topics, policies, notifiers, rules, silences, "
-            "schedules, masks, views, people\n",
+            "nsq definitions: there is no section 'nodes'; there are topics, policies, notifiers, objectives, rules, "
+            "silences, schedules, masks, views, people\n",
         ),
     ],
 )

@@ -53,7 +53,7 @@ test.each([
   [{ counted_since: null }, 'not counted yet'],
   [{ left_percent: null }, 'no messages'],
   [{ left_percent: -1 }, 'budget spent'],
-  [{ burns: [burn(15, 15)] }, 'burns over 1 h'],
+  [{ burns: [burn(15, 15)] }, 'burning'],
   [{ burns: [burn(15, 14)] }, 'met'],
 ])('the state of %o is %s', (values, text) => {
   expect(stateOf({ ...OBJECTIVE, ...values }).text).toBe(text);

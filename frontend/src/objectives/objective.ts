@@ -85,11 +85,11 @@ export const isBurning = ({ long_rate, short_rate, limit }: Burn): boolean => is
 
 export type State = { text: string; tone: 'ok' | 'warn' | 'bad' | 'quiet' };
 
-/** The objective's state. The budget of a slow burn still lasts for days. */
+/** The objective's state. `burning`: above the limits of a pair; at that of the slowest, the budget lasts for weeks. */
 export function stateOf(objective: Objective): State {
   if (objective.counted_since === null) return { text: 'not counted yet', tone: 'quiet' };
   const burning = objective.burns.findIndex(isBurning);
-  if (burning >= 0) return { text: `burns over ${SPANS[objective.burns[burning]?.long ?? ''] ?? ''}`, tone: burning < 2 ? 'bad' : 'warn' };
+  if (burning >= 0) return { text: 'burning', tone: burning < 2 ? 'bad' : 'warn' };
   if (objective.left_percent === null) return { text: 'no messages', tone: 'quiet' };
   return objective.left_percent < 0 ? { text: 'budget spent', tone: 'bad' } : { text: 'met', tone: 'ok' };
 }

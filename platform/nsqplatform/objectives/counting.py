@@ -87,7 +87,8 @@ class Counting:
 
     def _store(self, tally: Tally) -> None:
         until, counts = tally.closed()
-        if until <= self._stored_until:
+        is_new = any(each.objective.counted_since is None for each in tally.watched.values())
+        if until <= self._stored_until and not is_new:
             return
         objectives = persistence.save(counts, tally.watched.values(), until=until)
         tally.drop(until)

@@ -12,7 +12,7 @@ from nsqplatform.objectives.burn import DAY_S, HOUR_S, PAIRS, Counted, budget
 from nsqplatform.objectives.burns import rates_of
 from nsqplatform.objectives.models import Count, Objective
 from nsqplatform.objectives.persistence import counted_since
-from nsqplatform.objectives.schemas import BurnOut, BudgetHistoryOut, ObjectiveDetailOut, ObjectiveOut
+from nsqplatform.objectives.schemas import BudgetHistoryOut, BurnOut, ObjectiveDetailOut, ObjectiveOut
 from nsqplatform.objectives.status import status
 from nsqwire.units import Milliseconds, Seconds
 
