@@ -92,6 +92,18 @@ class ObjectivesParameters(Scope):
     """Parameters of the objectives report."""
 
     window: Window
+    counting: Annotated[
+        str,
+        Parameter(
+            kind="choice",
+            title="Counting",
+            default="windows",
+            choices=("windows", "messages"),
+            description="By windows, all messages of a window meet or miss the latency and the backlog target. By "
+            "messages, each meets or misses the latency target, and each delivery succeeds or fails, as for the "
+            "objectives of the Objectives page.",
+        ),
+    ]
     percentile: Annotated[
         str,
         Parameter(
@@ -99,7 +111,7 @@ class ObjectivesParameters(Scope):
             title="Percentile",
             default="p99",
             choices=PERCENTILES,
-            description="The latency percentile that the target applies to.",
+            description="The latency percentile that the target applies to, by windows.",
         ),
     ]
     latency_ms: Annotated[
@@ -115,7 +127,7 @@ class ObjectivesParameters(Scope):
             title="Backlog target, messages",
             default=10_000,
             minimum=0,
-            description="Met if the depth is never above this.",
+            description="Met if the depth is never above this, by windows.",
         ),
     ]
     objective_percent: Annotated[
@@ -126,7 +138,7 @@ class ObjectivesParameters(Scope):
             default=99.0,
             minimum=0,
             maximum=100,
-            description="Share of messages whose windows should meet the target; the rest is the error budget.",
+            description="Share of messages that should meet the target; the rest is the error budget.",
         ),
     ]
 

@@ -96,17 +96,23 @@ def run_objectives(
     spark: SparkSession, place: Locations, args: ObjectivesParameters, now: datetime, progress: Progress
 ) -> int:
     """Write how often each channel met its objectives. Returns the number of rows."""
-    from nsqanalytics.transforms.objectives import objectives
+    from nsqanalytics.transforms.objectives import objectives, objectives_by_message
 
     rollups, span = _listed(place, args.span(now), progress)
-    rows = objectives(
-        activity_of(spark, place, args, rollups, span, WINDOWS[args.window], progress),
-        span,
-        percentile={"p99.9": "p999_ms"}.get(args.percentile, f"{args.percentile}_ms"),
-        latency_ms=args.latency_ms,
-        backlog=args.backlog,
-        objective_percent=args.objective_percent,
-    )
+    activity = activity_of(spark, place, args, rollups, span, WINDOWS[args.window], progress)
+    if args.counting == "messages":
+        rows = objectives_by_message(
+            activity, span, latency_ms=args.latency_ms, objective_percent=args.objective_percent
+        )
+    else:
+        rows = objectives(
+            activity,
+            span,
+            percentile={"p99.9": "p999_ms"}.get(args.percentile, f"{args.percentile}_ms"),
+            latency_ms=args.latency_ms,
+            backlog=args.backlog,
+            objective_percent=args.objective_percent,
+        )
     order = ["-span", "-missed_count", "span_start", "topic", "channel", "objective"]
     return _written(spark, place, rows, tables.OBJECTIVES, order, span, progress)
 
@@ -380,7 +386,7 @@ JOBS: dict[str, Job] = {
         Job(
             "objectives",
             "Objectives",
-            "Share of messages that met a latency and a backlog target, error budget used, and the worst windows.",
+            "Share of messages that met a latency, backlog or success target, error budget used, and worst windows.",
             "report",
             ObjectivesParameters,
             tables.OBJECTIVES,

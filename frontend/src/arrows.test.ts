@@ -3,7 +3,7 @@ import { dirname, join, relative, resolve } from 'node:path';
 import { expect, test } from 'vitest';
 
 /** Functions without state, in a folder for each noun. */
-const NOUNS = ['alerts', 'audit', 'clients', 'definitions', 'format', 'forms', 'history', 'jobs', 'messages', 'navigation', 'patterns', 'policies', 'reports', 'snapshot', 'tables', 'views'];
+const NOUNS = ['alerts', 'audit', 'clients', 'definitions', 'format', 'forms', 'history', 'jobs', 'messages', 'navigation', 'objectives', 'patterns', 'policies', 'reports', 'snapshot', 'tables', 'views'];
 const ORDER = [['api'], NOUNS, ['stores'], ['charts'], ['components'], ['pages']];
 const SOURCE = import.meta.dirname;
 

@@ -207,6 +207,8 @@ def test_every_metric_of_rules_is_in_the_snapshot(admin, cluster, collect):
     """Each metric of the catalogue has a value from brokers that answer."""
     cluster.make_channel("orders", "billing")
     cluster.publish("orders", 3)
+    objective = {"name": "Success", "kind": "success", "target_percent": 99.0}
+    assert admin.request("POST", "objectives", objective).status_code == 201
     collect()
     unknown = {(each["scope"], each["name"]) for each in admin.request("GET", "alerts/metrics").json()["metrics"]}
 

@@ -32,6 +32,7 @@ from nsqplatform.clusters.rows import ClusterRow
 from nsqplatform.console.api import api
 from nsqplatform.jobs.models import Job
 from nsqplatform.jobs.tasks import KEPT, remove_old_jobs
+from nsqplatform.objectives.models import Objective
 from nsqplatform.reports.models import Report, ReportRun
 from nsqplatform.reports.schedule import schedule_maintenance
 from nsqplatform.reports.tasks import run_scheduled
@@ -55,6 +56,7 @@ OF_NO_CLUSTER = {
     "accounts.Session": "of an account",
     "accounts.ChangedNode": "found through its audit entry",
     "alerts.Notice": "found through its alert",
+    "objectives.Count": "found through its objective",
     "jobs.JobSubject": "found through its job",
 }
 """Models without a cluster of their own, and why."""
@@ -163,7 +165,8 @@ def rows_of_each() -> list[Any]:
     run = ReportRun.objects.create(report=report, job="activity", requested_by="ana", state="failed")
     job = Job.objects.create(kind="pause", noun="topic", requested_by="ana", state="finished", finished_at=now)
     view = SavedView.objects.create(name="Mine", address="/topics", is_shared=True)
-    return [rule, alert, notifier, silence, mask, kind, report, run, job, view]
+    objective = Objective.objects.create(name="In time", kind="success", target_percent=99, created_by="ana")
+    return [rule, alert, notifier, silence, mask, kind, report, run, job, view, objective]
 
 
 def test_rows_of_another_cluster_do_not_exist(berlin):
@@ -191,6 +194,7 @@ MODELS_BY_ID = {
     "run_id": ReportRun,
     "job_id": Job,
     "view_id": SavedView,
+    "objective_id": Objective,
 }
 OF_ACCOUNTS = {"person_id", "token_id", "session_id"}
 """Ids of what belongs to no cluster."""

@@ -18,6 +18,7 @@ from nsqplatform.accounts.models import AuditEntry, User
 from nsqplatform.alerts.models import Notifier, Rule, Silence
 from nsqplatform.cluster.models import Mask
 from nsqplatform.definitions import topics
+from nsqplatform.objectives.models import Count, Objective
 from nsqplatform.reports.models import Report
 from nsqplatform.saved_views.models import SavedView
 from tests.platform.our_nsq import OurCluster
@@ -38,6 +39,13 @@ version = 1
 name = "pager"
 kind = "webhook"
 url = "https://hooks.example.com/key/4711"
+
+[[objectives]]
+name = "Orders in time"
+kind = "latency"
+threshold_ms = 250.0
+target_percent = 99.9
+topic_pattern = "orders.*"
 {RULE}notifiers = ["pager"]
 
 [[silences]]
@@ -78,7 +86,7 @@ class Caller:
     def __init__(self, browser: Any) -> None:
         self._browser = browser
 
-    def export(self, query: str = "only=notifiers,rules,silences,schedules,masks,views,people") -> Any:
+    def export(self, query: str = "only=notifiers,objectives,rules,silences,schedules,masks,views,people") -> Any:
         return self._browser.request("GET", f"definitions?{query}")
 
     def post(self, text: str, query: str = "") -> Any:
@@ -123,6 +131,7 @@ def test_a_file_is_reviewed_then_applied_and_then_changes_nothing(ada: Caller) -
     """The review changes nothing; after the import, the export is the file, and the audit trail has one entry."""
     expected = [
         ("create", "notifiers", "pager"),
+        ("create", "objectives", "Orders in time"),
         ("create", "rules", "Backlog"),
         ("create", "silences", "rule Backlog until 2099-01-01T08:00:00+00:00: stocktaking"),
         ("create", "schedules", "Nightly"),
@@ -140,12 +149,14 @@ def test_a_file_is_reviewed_then_applied_and_then_changes_nothing(ada: Caller) -
     assert verbs(applied) == expected
     assert {each["outcome"] for each in applied.json()["changes"]} == {"done"}
     again = ada.check(FILE)
-    assert (verbs(again), again.json()["unchanged"]) == ([], 8)
-    exported = ada.export("only=notifiers,rules,silences,schedules,masks,views,people&secrets=true").content.decode()
+    assert (verbs(again), again.json()["unchanged"]) == ([], 9)
+    exported = ada.export(
+        "only=notifiers,objectives,rules,silences,schedules,masks,views,people&secrets=true"
+    ).content.decode()
     assert tomllib.loads(exported) == tomllib.loads(FILE)
     entry = AuditEntry.objects.get(action="import definitions")
-    assert (entry.user, entry.outcome, entry.detail) == ("ada", "done", "7 created")
-    assert {"node": "Backlog", "target": "rules", "outcome": "created"}.items() <= entry.results[1].items()
+    assert (entry.user, entry.outcome, entry.detail) == ("ada", "done", "8 created")
+    assert {"node": "Backlog", "target": "rules", "outcome": "created"}.items() <= entry.results[2].items()
     assert AuditEntry.objects.exclude(action="sign-in").count() == 1
     assert not User.objects.get(username="olga").has_usable_password()
 
@@ -326,7 +337,8 @@ def test_an_operator_imports_only_what_the_role_allows(ada: Caller, signed_in: A
     refused = olga.post(f"version = 1\n{RULE.replace('1000', '2000')}")
     assert (refused.status_code, Rule.objects.get().threshold) == (403, 1000.0)
     assert (
-        refused.json()["message"] == "rules.0: Backlog: your role, operator, may not define alert rules and notifiers"
+        refused.json()["message"]
+        == "rules.0: Backlog: your role, operator, may not define alert rules, notifiers and objectives"
     )
     assert olga.check("version = 1\npeople = []").status_code == 403
     own = """
@@ -587,6 +599,15 @@ RULES = st.fixed_dictionaries(
         "notifiers": st.sampled_from([[], ["mail"]]),
     },
 )
+OBJECTIVES = st.fixed_dictionaries(
+    {
+        "name": NAMES,
+        "kind": st.just("latency"),
+        "threshold_ms": st.floats(0.001, 1e6),
+        "target_percent": st.floats(1, 99.999),
+    },
+    optional={"window_days": st.integers(1, 90), "topic_pattern": PATTERNS, "channel_pattern": PATTERNS},
+)
 MOMENTS = st.datetimes(datetime(2090, 1, 1), datetime(2099, 1, 1), timezones=st.just(UTC)).map(
     lambda at: at.replace(microsecond=at.microsecond // 1000 * 1000)
 )
@@ -631,6 +652,7 @@ DOCUMENTS = st.fixed_dictionaries(
     {
         "version": st.just(1),
         "notifiers": st.just([{"name": "mail", "kind": "email", "recipients": ["ops@example.com"]}]),
+        "objectives": unique(OBJECTIVES, "name"),
         "rules": unique(RULES, "name"),
         "silences": unique(SILENCES, "reason"),
         "schedules": unique(SCHEDULES, "name"),
@@ -643,7 +665,7 @@ DOCUMENTS = st.fixed_dictionaries(
 
 def emptied() -> None:
     """Remove all definitions but the administrator who imports."""
-    for model in (Silence, Rule, Notifier, Report, Mask, SavedView):
+    for model in (Silence, Rule, Objective, Notifier, Report, Mask, SavedView):
         model.objects.all().delete()
     User.objects.exclude(username="ada").delete()
 
@@ -663,6 +685,21 @@ def test_an_export_that_is_imported_into_an_empty_platform_is_exported_again(ada
     assert ada.export().content.decode() == first
     assert verbs(ada.check(first, "prune=true")) == []
     assert len(tomllib.loads(first)["rules"]) == len(values["rules"])
+
+
+def test_an_objective_keeps_its_counts_unless_the_file_changes_what_is_counted(ada: Caller) -> None:
+    """Another target is a change like any other; another threshold starts a new window, and prune deletes."""
+    ada.post(FILE)
+    objective = Objective.objects.get()
+    Count.objects.create(objective=objective, at=0, step_s=60, good=5, bad=1)
+    ada.post(FILE.replace("target_percent = 99.9", "target_percent = 95.0"))
+    assert (Objective.objects.get().target_percent, Count.objects.count()) == (95.0, 1)
+    ada.post(FILE.replace("threshold_ms = 250.0", "threshold_ms = 500.0"))
+    assert (Objective.objects.get().pk, Objective.objects.get().revision, Count.objects.count()) == (objective.pk, 2, 0)
+    fault = ada.check(FILE.replace("threshold_ms = 250.0\n", "")).json()["field_errors"]
+    assert [each["field"] for each in fault] == ["objectives.0.threshold_ms"]
+    assert verbs(ada.post("version = 1\nobjectives = []", "prune=true")) == [("remove", "objectives", "Orders in time")]
+    assert not Objective.objects.exists()
 
 
 def test_a_silence_that_has_ended_is_left_alone(ada: Caller) -> None:

@@ -50,10 +50,10 @@ def test_the_command_checks_applies_and_exports_a_file(nsq: Any, tmp_path: Path)
     checked = nsq("check", str(file))
     assert (checked.returncode, checked.stderr) == (3, "")
     assert checked.stdout.splitlines()[0].startswith("+ notifiers pager: url – → https://hooks.example.com/…")
-    assert checked.stdout.splitlines()[-1] == "8 to create, 0 to change, 0 to remove, 0 unchanged, 0 not in the file"
+    assert checked.stdout.splitlines()[-1] == "9 to create, 0 to change, 0 to remove, 0 unchanged, 0 not in the file"
     applied = nsq("apply", "-", text=FILE)
     assert applied.returncode == 0, applied.stderr
-    assert applied.stdout.splitlines()[-1] == "8 created, 0 unchanged, 0 not in the file"
+    assert applied.stdout.splitlines()[-1] == "9 created, 0 unchanged, 0 not in the file"
     assert nsq("check", str(file)).returncode == 0
     entry = AuditEntry.objects.get(action="import definitions")
     assert (entry.user, entry.via) == (getpass.getuser(), "command line")
@@ -77,8 +77,8 @@ def test_the_command_checks_applies_and_exports_a_file(nsq: Any, tmp_path: Path)
         (
             ["export", "--only", "nodes"],
             None,
-            "nsq definitions: there is no section 'nodes'; there are topics, policies, notifiers, rules, silences, "
-            "schedules, masks, views, people\n",
+            "nsq definitions: there is no section 'nodes'; there are topics, policies, notifiers, objectives, rules, "
+            "silences, schedules, masks, views, people\n",
         ),
     ],
 )

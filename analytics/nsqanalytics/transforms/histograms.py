@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from nsqwire.histogram import BUCKETS_PER_OCTAVE, MAX_BUCKETS, ZERO_THRESHOLD_NS
+from nsqwire.histogram import BUCKETS_PER_OCTAVE, MAX_BUCKETS, ZERO_THRESHOLD_NS, bucket_of
 
 HISTOGRAM = "struct<zero: bigint, offset: int, counts: array<bigint>>"
 ZERO_BUCKET = -1
@@ -87,6 +87,17 @@ def count(histogram: str) -> Column:
     """Return the number of values in a histogram; 0 for null."""
     held = f"aggregate({histogram}.counts, 0L, (total, n) -> total + n)"
     return F.expr(f"coalesce({histogram}.zero + {held}, 0L)")
+
+
+def count_within(histogram: str, limit_ns: int) -> Column:
+    """Return the number of values up to a limit, which is the upper bound of a bucket or ZERO_THRESHOLD_NS; 0 for
+    null."""
+    zero = F.coalesce(F.col(f"{histogram}.zero"), F.lit(0).cast("bigint"))
+    if limit_ns <= ZERO_THRESHOLD_NS:
+        return zero
+    length = F.greatest(F.lit(bucket_of(limit_ns) + 1) - F.col(f"{histogram}.offset"), F.lit(0))
+    some = F.slice(F.col(f"{histogram}.counts"), F.lit(1), length)
+    return zero + F.coalesce(F.aggregate(some, F.lit(0).cast("bigint"), lambda total, n: total + n), F.lit(0))
 
 
 def indexes_at(histogram: str, total: str, permilles: Iterable[int]) -> Column:

@@ -1,7 +1,8 @@
 """The share of messages that met a target, the used error budget, and the worst window, by day and for the period.
 
-A window meets or misses a target as a whole, and its weight is its number of messages. Without weights, a night hour
-with three messages would use as much of the budget as the busiest hour of the day.
+By windows, a window meets or misses a target as a whole, and its weight is its number of messages. Without weights, a
+night hour with three messages would use as much of the budget as the busiest hour of the day. By messages, each message
+meets or misses the target, as for the platform's objectives, which count the same messages.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from pyspark.sql import functions as F
 from nsqanalytics import tables
 from nsqanalytics.job_parameters import Span
 from nsqanalytics.transforms.activity import over_nodes
+from nsqanalytics.transforms.histograms import count, count_within
 from nsqanalytics.transforms.latency import with_percentiles
 from nsqanalytics.transforms.windows import covered
+from nsqwire.histogram import bound_of
 
 DAY = timedelta(days=1)
 
@@ -49,7 +52,38 @@ def objectives(
         measured.select("window_start", "topic", "channel", F.explode(F.array(*targets)).alias("of"))
         .select("window_start", "topic", "channel", "of.*")
         .where("value is not null")
+        .withColumn("held", F.when(F.col("value") <= F.col("target"), F.col("messages")).otherwise(0))
     )
+    return _by_day_and_period(windows, span, objective_percent)
+
+
+def objectives_by_message(
+    rows: DataFrame, span: Span, *, latency_ms: float | None, objective_percent: float
+) -> DataFrame:
+    """ACTIVITY -> OBJECTIVES rows: one per topic, channel and objective, for each UTC day and for the period.
+
+    ``latency``, if ``latency_ms`` is given: of finished messages, held are those finished within it, rounded up to the
+    bound of a histogram's bucket. ``success``: of deliveries, held are those finished, missed those requeued or timed
+    out. ``target`` and ``worst_value`` are shares of missed messages in percent. Nodes without histograms do not count
+    what is finished, and are left out.
+    """
+    counted = over_nodes(rows.where("channel <> '' and histogram is not null")).withColumn("count", count("histogram"))
+    allowed_percent = 100 - objective_percent
+    kinds = []
+    if latency_ms is not None:
+        within = count_within("histogram", bound_of(round(latency_ms * 1e6)))
+        kinds.append(_shares("latency", allowed_percent, F.col("count"), within))
+    failed = F.coalesce("requeue_count", F.lit(0)) + F.coalesce("timeout_count", F.lit(0))
+    kinds.append(_shares("success", allowed_percent, F.col("count") + failed, F.col("count")))
+    windows = (
+        counted.select("window_start", "topic", "channel", F.explode(F.array(*kinds)).alias("of"))
+        .select("window_start", "topic", "channel", "of.*")
+        .where("messages > 0")
+    )
+    return _by_day_and_period(windows, span, objective_percent)
+
+
+def _by_day_and_period(windows: DataFrame, span: Span, objective_percent: float) -> DataFrame:
     of_day = windows.withColumns({"span": F.lit("day"), "span_start": F.date_trunc("day", "window_start")})
     of_all = windows.withColumns({"span": F.lit("period"), "span_start": F.lit(span.since)})
     return covered(_judged(of_day, objective_percent), span, "span_start", DAY).unionByName(
@@ -67,6 +101,17 @@ def _target(name: str, target: float, value: Column, unit: str, messages: Column
     )
 
 
+def _shares(name: str, allowed_percent: float, messages: Column, held: Column) -> Column:
+    return F.struct(
+        F.lit(name).alias("objective"),
+        F.lit(float(allowed_percent)).alias("target"),
+        (100 * (messages - held) / F.nullif(messages, F.lit(0))).alias("value"),
+        F.lit("%").alias("unit"),
+        messages.cast("bigint").alias("messages"),
+        held.cast("bigint").alias("held"),
+    )
+
+
 def _judged(windows: DataFrame, objective_percent: float) -> DataFrame:
     budget = (100 - objective_percent) / 100
     holds = F.col("value") <= F.col("target")
@@ -75,7 +120,7 @@ def _judged(windows: DataFrame, objective_percent: float) -> DataFrame:
         windows.groupBy(*key)
         .agg(
             F.sum("messages").alias("message_count"),
-            F.sum(F.when(holds, F.col("messages")).otherwise(0)).alias("held_count"),
+            F.sum("held").alias("held_count"),
             F.count("*").alias("window_count"),
             F.count_if(holds).alias("windows_held_count"),
             F.max(F.struct("value", "window_start")).alias("worst"),

@@ -3,15 +3,16 @@ import type { Alert, Severity } from '../api/types';
 import { backlogOf, channelKey, type ClusterSnapshot } from '../snapshot/snapshot';
 import type { Route } from '../navigation/routes';
 
-type Subject = Pick<Alert, 'topic' | 'channel' | 'node'>;
+type Subject = Pick<Alert, 'topic' | 'channel' | 'node' | 'objective'>;
 
-/** The subject's name on all pages: `orders / billing`, `orders`, `10.0.0.7:4151`; `archive` without a name. */
-export function subjectOf({ topic, channel, node }: Subject): string {
-  return node || (channel ? `${topic} / ${channel}` : topic || 'archive');
+/** The subject's name on all pages: `orders / billing`, `orders`, `10.0.0.7:4151`, an objective's; `archive` without a name. */
+export function subjectOf({ topic, channel, node, objective }: Subject): string {
+  return node || objective || (channel ? `${topic} / ${channel}` : topic || 'archive');
 }
 
-/** The page of the subject; the archive's is the reports', whose maintenance runs list its damaged files. */
-export function routeOf({ topic, channel, node }: Subject): Route {
+/** The page of the subject; an objective's is the list of all; the archive's is the reports', whose maintenance runs list its damaged files. */
+export function routeOf({ topic, channel, node, objective }: Subject): Route {
+  if (objective) return { page: 'objectives' };
   if (!node && !topic) return { page: 'reports' };
   if (node) return { page: 'node', node };
   return channel ? { page: 'channel', topic, channel } : { page: 'topic', topic };
@@ -60,7 +61,7 @@ export function marksOf(alerts: Iterable<Alert>): Marks {
 
 /** The metric's current value in its unit; null if the snapshot does not have it. */
 export function liveValue(alert: Pick<Alert, 'scope' | 'metric'> & Subject, snapshot: ClusterSnapshot | null): number | null {
-  if (snapshot === null || alert.scope === 'archive') return null;
+  if (snapshot === null || alert.scope === 'archive' || alert.scope === 'objective') return null;
   const row =
     alert.scope === 'node'
       ? snapshot.nodes.get(alert.node)

@@ -23,7 +23,7 @@ export function unitsOf(unit: string): readonly Unit[] {
   return [{ name: unit, size: 1 }];
 }
 
-const USUAL: Readonly<Record<string, number>> = { messages: 10_000, s: 300, 'bytes/s': 1024 ** 2, 'damaged files': 0 };
+const USUAL: Readonly<Record<string, number>> = { messages: 10_000, s: 300, 'bytes/s': 1024 ** 2, 'damaged files': 0, '×': 14.4 };
 /** The initial threshold. */
 export const usualOf = (unit: string): number => USUAL[unit] ?? 1;
 
@@ -61,6 +61,7 @@ export type RuleForm = {
   topic: string;
   channel: string;
   node: string;
+  objective: string;
   hold: Amount;
   resolveAfter: Amount;
   repeats: boolean;
@@ -70,7 +71,7 @@ export type RuleForm = {
 
 export const FIELDS = [
   ...['name', 'description', 'severity', 'scope', 'metric', 'comparison', 'threshold', 'topic_pattern', 'channel_pattern'],
-  ...['node_pattern', 'hold_s', 'resolve_after_s', 'repeat_s', 'notifiers'],
+  ...['node_pattern', 'objective_pattern', 'hold_s', 'resolve_after_s', 'repeat_s', 'notifiers'],
 ] as const;
 
 const LONGEST_S = 7 * 86_400;
@@ -94,6 +95,7 @@ export function ruleFormOf(rule: AlertRuleRequest | null, metrics: readonly Aler
     topic: rule?.topic_pattern ?? '*',
     channel: rule?.channel_pattern ?? '*',
     node: rule?.node_pattern ?? '*',
+    objective: rule?.objective_pattern ?? '*',
     hold: amountOf(rule?.hold_s ?? 60, TIMES),
     resolveAfter: amountOf(rule?.resolve_after_s ?? 30, TIMES),
     repeats: (rule?.repeat_s ?? null) !== null,
@@ -134,6 +136,7 @@ export function ruleRequestOf(
     topic_pattern: form.scope === 'topic' || form.scope === 'channel' ? form.topic.trim() || '*' : '*',
     channel_pattern: form.scope === 'channel' ? form.channel.trim() || '*' : '*',
     node_pattern: form.scope === 'node' ? form.node.trim() || '*' : '*',
+    objective_pattern: form.scope === 'objective' ? form.objective.trim() || '*' : '*',
     hold_s: seconds('hold_s', form.hold, 0),
     resolve_after_s: seconds('resolve_after_s', form.resolveAfter, 0),
     repeat_s: form.repeats ? seconds('repeat_s', form.repeat, 60) : null,

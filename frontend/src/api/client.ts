@@ -49,6 +49,8 @@ import type {
   Notifier,
   NotifierRequest,
   Objective,
+  ObjectiveDetail,
+  ObjectiveRequest,
   OpenSession,
   Parameters,
   Peeked,
@@ -70,6 +72,7 @@ import type {
   ReportJob,
   Result,
   ResultDay,
+  ResultObjective,
   ResultGroup,
   ResultSeries,
   RewindPreview,
@@ -395,7 +398,7 @@ export const resultGroups = async (id: number): Promise<ResultGroup[]> =>
 /** Figures over time of all matching rows, in at most `points` points. */
 export const resultSeries = (id: number, figures: readonly string[], asked: ResultRows & { points?: number }): Promise<ResultSeries> =>
   answered(api.GET('/api/v1/reports/runs/{run_id}/result/series', { params: { path: ofRun(id), query: { ...asked, figures: figures.join(',') } } }));
-export const resultCalendar = async (id: number, objective: Objective): Promise<ResultDay[]> =>
+export const resultCalendar = async (id: number, objective: ResultObjective): Promise<ResultDay[]> =>
   (await answered(api.GET('/api/v1/reports/runs/{run_id}/result/calendar', { params: { path: ofRun(id), query: { objective } } }))).days;
 export const resultParquet = (id: number): string =>
   based(('/api/v1/reports/runs/{run_id}/result.parquet' satisfies keyof paths).replace('{run_id}', String(id)));
@@ -436,6 +439,14 @@ export const changeRule = (id: number, change: Partial<AlertRuleRequest>): Promi
 export const deleteRule = (id: number): Promise<void> => done(api.DELETE('/api/v1/alerts/rules/{rule_id}', ofRule(id)));
 /** Evaluate a rule now, without saving it. */
 export const previewRule = (rule: AlertRuleRequest): Promise<RulePreview> => answered(api.POST('/api/v1/alerts/rules/preview', { body: rule }));
+
+const ofObjective = (objective_id: number) => ({ params: { path: { objective_id } } });
+export const objectives = async (): Promise<Objective[]> => (await answered(api.GET('/api/v1/objectives'))).objectives;
+export const objective = (id: number): Promise<ObjectiveDetail> => answered(api.GET('/api/v1/objectives/{objective_id}', ofObjective(id)));
+export const createObjective = (request: ObjectiveRequest): Promise<Objective> => answered(api.POST('/api/v1/objectives', { body: request }));
+export const changeObjective = (id: number, change: ObjectiveRequest): Promise<Objective> =>
+  answered(api.PATCH('/api/v1/objectives/{objective_id}', { ...ofObjective(id), body: change }));
+export const deleteObjective = (id: number): Promise<void> => done(api.DELETE('/api/v1/objectives/{objective_id}', ofObjective(id)));
 
 const ofMask = (mask_id: number) => ({ params: { path: { mask_id } } });
 export const masks = async (): Promise<Mask[]> => (await answered(api.GET('/api/v1/masks'))).masks;

@@ -38,6 +38,7 @@ const NOUNS: Record<DefinitionChange['section'], string> = {
   topics: 'Topic',
   channels: 'Channel',
   notifiers: 'Notifier',
+  objectives: 'Objective',
   rules: 'Alert rule',
   silences: 'Silence',
   schedules: 'Schedule',

@@ -37,6 +37,7 @@ export const SHORTCUTS: { title: string; shortcuts: Shortcut[] }[] = [
       { keys: ['g', 'n'], does: 'Nodes', command: { do: 'go', path: '/nodes' } },
       { keys: ['g', 'r'], does: 'Reports', command: { do: 'go', path: '/reports' } },
       { keys: ['g', 'f'], does: 'Firing alerts', command: { do: 'go', path: '/alerts' } },
+      { keys: ['g', 'b'], does: 'Objectives and their error budgets', command: { do: 'go', path: '/objectives' } },
       { keys: ['g', 'a'], does: 'Audit', command: { do: 'go', path: '/audit' } },
       { keys: ['u'], does: 'Up, from a channel to its topic, from a topic to the list', command: { do: 'up' } },
     ],

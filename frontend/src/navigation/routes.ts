@@ -14,6 +14,7 @@ const NAMED = [
   'lookup',
   'reports',
   'alerts',
+  'objectives',
   'audit',
   'people',
   'account',
@@ -31,6 +32,7 @@ export type Route =
   | { page: 'channel'; topic: string; channel: string }
   | { page: 'node'; node: string }
   | { page: 'run'; id: number }
+  | { page: 'objective'; id: number }
   | { page: 'view'; id: number }
   | { page: 'missing'; path: string };
 
@@ -64,6 +66,8 @@ export function hrefOf(route: Route): string {
       return `/nodes/${segment(route.node)}`;
     case 'run':
       return `/reports/runs/${route.id}`;
+    case 'objective':
+      return `/objectives/${route.id}`;
     case 'view':
       return `/views/${route.id}`;
     case 'missing':
@@ -93,6 +97,7 @@ export function parsePath(path: string): Route {
   if (head === 'reports' && first === 'runs' && second !== undefined && /^\d+$/.test(second)) {
     return { page: 'run', id: Number(second) };
   }
+  if (head === 'objectives' && first !== undefined && second === undefined && /^\d+$/.test(first)) return { page: 'objective', id: Number(first) };
   if (head === 'views' && first !== undefined && second === undefined && /^\d+$/.test(first)) return { page: 'view', id: Number(first) };
   if (first !== undefined) return missing;
   const page = NAMED.find((name) => name === head);
@@ -110,6 +115,10 @@ export function parentOf(route: Route): Route {
       return { page: 'nodes' };
     case 'run':
       return { page: 'reports' };
+    case 'objective':
+      return { page: 'objectives' };
+    case 'objectives':
+      return { page: 'alerts' };
     default:
       return { page: 'overview' };
   }

@@ -12,7 +12,7 @@ const COUNTS: AlertCounts = { critical: 0, warning: 0, acknowledged: 0, silenced
 
 const alert = (id: number, change: Partial<Alert> = {}): Alert => ({
   ...{ id, rule_id: 1, rule: 'Backlog', description: '', severity: 'warning', scope: 'channel', metric: 'depth', unit: 'messages' },
-  ...{ comparison: 'above', threshold: 10, hold_s: 60, topic: 'orders', channel: 'billing', node: '', state: 'firing', value: 12 },
+  ...{ comparison: 'above', threshold: 10, hold_s: 60, topic: 'orders', channel: 'billing', node: '', objective: '', state: 'firing', value: 12 },
   ...{ detail: '', began_at: id, fired_at: id, resolved_at: null, resolution: '', resolved_by: '', acknowledged_by: '' },
   ...{ acknowledged_at: null, note: '', silenced_until: null, notices: [] },
   ...change,

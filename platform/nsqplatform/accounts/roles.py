@@ -37,7 +37,7 @@ class Permission(Enum):
     SCHEDULE = "schedule reports"
     MAINTAIN = "compact, roll up or drop parts of the archive"
     ATTEND = "acknowledge, close or silence alerts"
-    ALERT = "define alert rules and notifiers"
+    ALERT = "define alert rules, notifiers and objectives"
     SHARE = "share saved views"
     MASK = "define masks"
     DESCRIBE = "define message types"

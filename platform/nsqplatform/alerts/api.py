@@ -67,7 +67,7 @@ def alerts(
     state: AlertState = "firing",
     severity: SeverityName | None = None,
     rule: int | None = Query(None, ge=1, lt=2**63),
-    subject: Line = Query("", max_length=300, description="words that occur in topic, channel or node"),
+    subject: Line = Query("", max_length=300, description="words that occur in topic, channel, node or objective"),
     before: int | None = Query(None, ge=0, lt=2**63, description="id of the last one already seen"),
     limit: int = Query(500, ge=1, le=2000),
 ) -> AlertsOut:

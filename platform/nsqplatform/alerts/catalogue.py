@@ -1,4 +1,5 @@
-"""The metrics that a rule can watch: those of :mod:`nsqwire.figures`, the states of a node, and the archive's."""
+"""The metrics that a rule can watch: those of :mod:`nsqwire.figures`, the states of a node, the
+archive's, and those of objectives."""
 
 from __future__ import annotations
 
@@ -7,9 +8,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, TypeAlias
 
+from nsqplatform.objectives.burn import PAIRS
 from nsqwire import figures
 
-Scope: TypeAlias = Literal["channel", "topic", "node", "archive"]
+Scope: TypeAlias = Literal["channel", "topic", "node", "archive", "objective"]
 ARCHIVE = "archive"
 """Name of the only subject of the scope ``archive``."""
 
@@ -82,6 +84,23 @@ _ARCHIVE = Metric(
     "damaged_file_count",
 )
 
+SPANS: Mapping[str, str] = {"5m": "5 min", "30m": "30 min", "1h": "1 h", "6h": "6 h", "3d": "3 days"}
+"""The names of burn rates' spans for people."""
+_BURNS: Iterable[Metric] = tuple(
+    Metric(
+        "objective",
+        pair.metric,
+        f"Burn rate over {SPANS[pair.long]} and {SPANS[pair.short]}",
+        "×",
+        Kind.RATE,
+        "How fast the error budget is used up, as a multiple of the rate that uses it up in the objective's window: "
+        f"the smaller of the rates over the last {SPANS[pair.long]} and the last {SPANS[pair.short]}. "
+        f"The usual threshold is {pair.limit:g}.",
+        pair.metric,
+    )
+    for pair in PAIRS
+)
+
 
 def _metrics(scope: Literal["channel", "topic", "node"]) -> Iterator[Metric]:
     """The alert metrics of the figures of one scope."""
@@ -98,7 +117,7 @@ def _metrics(scope: Literal["channel", "topic", "node"]) -> Iterator[Metric]:
             )
 
 
-_ALL: Iterable[Metric] = (*_metrics("channel"), *_metrics("topic"), *_FLAGS, *_metrics("node"), _ARCHIVE)
+_ALL: Iterable[Metric] = (*_metrics("channel"), *_metrics("topic"), *_FLAGS, *_metrics("node"), _ARCHIVE, *_BURNS)
 
 METRICS: dict[tuple[str, str], Metric] = {(metric.scope, metric.name): metric for metric in _ALL}
 """By scope and name."""

@@ -18,12 +18,14 @@ from nsqplatform.alerts.readings import (
     detail_of,
     holders_of,
     is_beyond,
+    objective_table,
     subject_of,
 )
 from nsqplatform.alerts.subject_state import Event, SubjectState, step
 from nsqplatform.cluster.snapshots.snapshot import Snapshot
 from nsqplatform.cluster.snapshots.table import Row, Table
 from nsqplatform.cluster.store import DamagedFiles
+from nsqplatform.objectives.burns import Burns
 from nsqwire.units import Seconds
 
 logger = logging.getLogger(__name__)
@@ -95,8 +97,8 @@ class RuleState:
         self.firing.pop(key, None)
 
 
-def patterns_of(rule: Rule) -> tuple[str, str, str]:
-    return rule.topic_pattern, rule.channel_pattern, rule.node_pattern
+def patterns_of(rule: Rule) -> tuple[str, ...]:
+    return rule.topic_pattern, rule.channel_pattern, rule.node_pattern, rule.objective_pattern
 
 
 class Engine:
@@ -147,7 +149,7 @@ class Engine:
         """
         over: list[Resolved] = []
         for alert in firing:
-            subject = Subject(alert.topic, alert.channel, alert.node)
+            subject = Subject(alert.topic, alert.channel, alert.node, alert.objective)
             rule_state = self._rules.get(alert.rule_id or 0)
             if rule_state is None or (alert.scope, alert.metric) != (rule_state.rule.scope, rule_state.rule.metric):
                 over.append(Resolved(alert.rule_id or 0, subject, Alert.Resolution.RULE, now))
@@ -182,18 +184,24 @@ class Engine:
         return [(rule_state.rule, len(rule_state.firing)) for rule_state in self._rules.values()]
 
     def evaluate(
-        self, snapshot: Snapshot, damaged_files: DamagedFiles | None = None, *, now: Seconds
+        self,
+        snapshot: Snapshot,
+        damaged_files: DamagedFiles | None = None,
+        burns: Burns | None = None,
+        *,
+        now: Seconds,
     ) -> Iterator[list[Fired | Resolved]]:
         """Evaluate one rule at a time and yield its results, so that the caller can do other work in between.
 
-        ``damaged_files``: those of the archive; None if their number is not known.
+        ``damaged_files``: those of the archive; None if their number is not known. ``burns``: of the objectives; None
+        if they are not known.
         """
         if self._began is None:
             self._began = now
         unsettled = self._unsettled(snapshot, now)
         if now - self._began < self._settling_s:
             return
-        reader = MetricReader(snapshot, unsettled, damaged_files)
+        reader = MetricReader(snapshot, unsettled, damaged_files, objective_table(burns, now=now))
         for scope in get_args(Scope):
             keys = list(reader.rows(scope))
             if keys != self._keys.get(scope):
@@ -282,7 +290,7 @@ class Engine:
     def _absent(
         self, rule_state: RuleState, key: str, reader: MetricReader, now: Seconds
     ) -> Iterator[Fired | Resolved]:
-        """Handle a subject that is not in the snapshot: it was removed, or all of its nodes are down."""
+        """Handle a subject that does not exist now: it was removed, or all of its nodes are down."""
         state = rule_state.subjects[key]
         if rule_state.rule.metric == "down":
             # Registries remove a node that is down; the node is still missing.
@@ -294,6 +302,8 @@ class Engine:
             return
         nodes, holders = reader.snapshot.nodes, rule_state.firing[key].holders
         is_gone = bool(holders) and all(node in nodes and node not in reader.silent for node in holders)
+        if rule_state.rule.scope == "objective":
+            is_gone = reader.knows_objectives
         is_over = self._step(rule_state, key, False if is_gone else None, now) is Event.RESOLVED
         if is_over or now - state.known > FORGOTTEN_S:
             yield self._resolved(rule_state, key, Alert.Resolution.GONE, now)

@@ -25,6 +25,7 @@ from nsqplatform.alerts.schemas import AlertsMessage
 from nsqplatform.cluster import store
 from nsqplatform.cluster.live.broadcast import CLUSTER, publish
 from nsqplatform.cluster.snapshots.snapshot import Snapshot
+from nsqplatform.objectives.burns import BURNS, parse
 from nsqplatform.outbound import Undelivered
 from nsqwire.units import Seconds
 
@@ -82,9 +83,10 @@ class Alerting:
             self._wake.set()
         self._polled_at = now
         redis = self._redis = self._redis or store.connect_async()
-        changes, damaged_files = await redis.mget(live.CHANGES(), store.DAMAGED_FILES())
+        changes, damaged_files, burns = await redis.mget(live.CHANGES(), store.DAMAGED_FILES(), BURNS())
         began = time.perf_counter()
-        for events in self._engine.evaluate(snapshot, store.damaged_files_of(damaged_files), now=now):
+        evaluation = self._engine.evaluate(snapshot, store.damaged_files_of(damaged_files), parse(burns), now=now)
+        for events in evaluation:
             self._unsaved += events
             await asyncio.sleep(0)
         metrics.evaluation_seconds.observe(time.perf_counter() - began)

@@ -43,14 +43,15 @@ class Severity(models.TextChoices):
 
 
 class Rule(ClusterRow):
-    """An alert rule: a metric of some channels, topics or nodes or of the archive, and a threshold. An alert fires when
-    the metric has been beyond the threshold for ``hold_s``."""
+    """An alert rule: a metric of some channels, topics, nodes or objectives or of the archive, and a threshold. An
+    alert fires when the metric has been beyond the threshold for ``hold_s``."""
 
     class Scope(models.TextChoices):
         CHANNEL = "channel"
         TOPIC = "topic"
         NODE = "node"
         ARCHIVE = "archive"
+        OBJECTIVE = "objective"
 
     class Comparison(models.TextChoices):
         ABOVE = "above"
@@ -61,7 +62,7 @@ class Rule(ClusterRow):
     """What to do about the alert; part of each notification."""
     enabled = models.BooleanField(default=True)
     severity = models.CharField(max_length=8, choices=Severity.choices, default=Severity.WARNING)
-    scope = models.CharField(max_length=8, choices=Scope.choices)
+    scope = models.CharField(max_length=9, choices=Scope.choices)
     metric = models.CharField(max_length=32)
     comparison = models.CharField(max_length=8, choices=Comparison.choices, default=Comparison.ABOVE)
     threshold = models.FloatField(default=0.0)
@@ -70,6 +71,7 @@ class Rule(ClusterRow):
     channel_pattern = models.CharField(max_length=64, default="*")
     node_pattern = models.CharField(max_length=300, default="*")
     """Matched with the node's id and with its hostname."""
+    objective_pattern = models.CharField(max_length=100, default="*")
     hold_s = models.PositiveIntegerField(default=60)
     """Time beyond the threshold after which the alert fires."""
     resolve_after_s = models.PositiveIntegerField(default=30)
@@ -108,7 +110,7 @@ class Alert(ClusterRow):
     rule_name = models.CharField(max_length=100)
     description = models.CharField(max_length=500, blank=True, default="")
     severity = models.CharField(max_length=8, choices=Severity.choices)
-    scope = models.CharField(max_length=8, choices=Rule.Scope.choices)
+    scope = models.CharField(max_length=9, choices=Rule.Scope.choices)
     metric = models.CharField(max_length=32)
     comparison = models.CharField(max_length=8, choices=Rule.Comparison.choices)
     threshold = models.FloatField()
@@ -117,12 +119,15 @@ class Alert(ClusterRow):
     topic = models.CharField(max_length=200, blank=True, default="")
     channel = models.CharField(max_length=200, blank=True, default="")
     node = models.CharField(max_length=300, blank=True, default="")
+    objective = models.CharField(max_length=100, blank=True, default="")
+    """The objective's name."""
 
     state = models.CharField(max_length=8, choices=State.choices, default=State.FIRING)
     value = models.FloatField(null=True)
     """The metric's value when it fired; null for a metric without values."""
     detail = models.CharField(max_length=500, blank=True, default="")
-    """The message or error of a node that is down or unhealthy; for the archive, the first damaged file."""
+    """The message or error of a node that is down or unhealthy; for the archive, the first damaged file; for an
+    objective, both burn rates."""
     holders = models.JSONField(default=list)
     """The subject's nodes when it fired. While one of them does not answer, the subject does not count as gone."""
     began_at = models.DateTimeField()
@@ -142,16 +147,19 @@ class Alert(ClusterRow):
         constraints: ClassVar = [
             models.UniqueConstraint(
                 name="one_firing_alert_of_a_subject",
-                fields=["rule", "topic", "channel", "node"],
+                fields=["rule", "topic", "channel", "node", "objective"],
                 condition=Q(state="firing"),
             )
         ]
 
     @property
     def subject(self) -> str:
-        """``topic``, ``topic/channel`` or a node's id, as in the snapshot's keys, or ``archive``."""
+        """``topic``, ``topic/channel`` or a node's id, as in the snapshot's keys, an objective's name, or
+        ``archive``."""
         if self.scope == Rule.Scope.ARCHIVE:
             return ARCHIVE
+        if self.scope == Rule.Scope.OBJECTIVE:
+            return self.objective
         return self.node or (f"{self.topic}/{self.channel}" if self.channel else self.topic)
 
     @property
@@ -179,10 +187,11 @@ class Silence(ClusterRow):
     The archive's alert has no name that a pattern could match: only a silence of its rule covers it."""
 
     rule = models.ForeignKey(Rule, on_delete=models.CASCADE, null=True, related_name="silences")
-    # Globs; an empty one matches everything. Alerts of nodes have no topic, all others no node.
+    # Globs; an empty one matches everything. An alert has a topic, a node or an objective, or is of the archive.
     topic_pattern = models.CharField(max_length=64, blank=True, default="")
     channel_pattern = models.CharField(max_length=64, blank=True, default="")
     node_pattern = models.CharField(max_length=300, blank=True, default="")
+    objective_pattern = models.CharField(max_length=100, blank=True, default="")
     within = models.JSONField(default=list)
     """The topic patterns of the operator who created it, which limit it further. Empty: no limit."""
     reason = models.CharField(max_length=500)
@@ -203,6 +212,7 @@ class Silence(ClusterRow):
             and _matches(self.topic_pattern, alert.topic)
             and _matches(self.channel_pattern, alert.channel)
             and _matches(self.node_pattern, alert.node)
+            and _matches(self.objective_pattern, alert.objective)
             and (not self.within or any(_matches(pattern, alert.topic) for pattern in self.within))
         )
 

@@ -47,7 +47,7 @@ def pending(*, limit: int) -> PendingsOut:
 
 def _detail(rule: Rule, key: str, began: Seconds, fires: Seconds) -> PendingOut:
     # The snapshot's keys: a node's id, a topic's name, `topic/channel`; no name contains a slash.
-    topic, _, channel = ("", "", "") if rule.scope in ("node", "archive") else key.partition("/")
+    topic, _, channel = ("", "", "") if rule.scope in ("node", "archive", "objective") else key.partition("/")
     copied = ("severity", "scope", "metric", "comparison", "threshold", "hold_s")
     values = {name: getattr(rule, name) for name in copied} | {
         "rule_id": rule.pk,
@@ -56,6 +56,7 @@ def _detail(rule: Rule, key: str, began: Seconds, fires: Seconds) -> PendingOut:
         "topic": topic,
         "channel": channel,
         "node": key if rule.scope == "node" else "",
+        "objective": key if rule.scope == "objective" else "",
         "began_at": int(began * 1000),
         "fires_at": int(fires * 1000),
     }

@@ -54,8 +54,10 @@ def save(events: Iterable[Fired | Resolved]) -> list[int]:
     with transaction.atomic():
         rule_ids = set(Rule.objects.values_list("pk", flat=True))
         fires = {
-            (alert.rule_id, alert.topic, alert.channel, alert.node): alert.pk
-            for alert in Alert.objects.filter(state=Alert.State.FIRING).only("rule_id", "topic", "channel", "node")
+            (alert.rule_id, alert.topic, alert.channel, alert.node, alert.objective): alert.pk
+            for alert in Alert.objects.filter(state=Alert.State.FIRING).only(
+                "rule_id", "topic", "channel", "node", "objective"
+            )
         }
         for event in events:
             if isinstance(event, Resolved):
@@ -96,6 +98,7 @@ def alert_of(event: Fired) -> Alert:
         topic=subject.topic,
         channel=subject.channel,
         node=subject.node,
+        objective=subject.objective,
         value=event.value,
         detail=event.detail[:500],
         holders=list(event.holders),

@@ -15,11 +15,15 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from nsqplatform.alerts.catalogue import ARCHIVE, Kind, Metric
+from nsqplatform.alerts.catalogue import ARCHIVE, SPANS, Kind, Metric
 from nsqplatform.cluster.snapshots.rows import Columns
 from nsqplatform.cluster.snapshots.snapshot import Snapshot
 from nsqplatform.cluster.snapshots.table import Row, Table
 from nsqplatform.cluster.store import DamagedFiles
+from nsqplatform.number_format import number
+from nsqplatform.objectives.burn import PAIRS
+from nsqplatform.objectives.burns import Burns, columns_of
+from nsqwire.units import Seconds
 
 
 class Watch(Protocol):
@@ -28,6 +32,7 @@ class Watch(Protocol):
     topic_pattern: str
     channel_pattern: str
     node_pattern: str
+    objective_pattern: str
     comparison: str
     threshold: float
 
@@ -48,14 +53,21 @@ UNKNOWN = Reading(None)
 class MetricReader:
     """A snapshot, and its silent nodes: those that are down, and those in ``unsettled``.
 
-    ``damaged_files``: those of the archive; None if their number is not known.
+    ``damaged_files``: those of the archive; None if their number is not known. ``objectives``: from objective_table;
+    None if they are not known.
     """
 
     def __init__(
-        self, snapshot: Snapshot, unsettled: Collection[str] = (), damaged_files: DamagedFiles | None = None
+        self,
+        snapshot: Snapshot,
+        unsettled: Collection[str] = (),
+        damaged_files: DamagedFiles | None = None,
+        objectives: Table | None = None,
     ) -> None:
         self.snapshot = snapshot
         self.archive = archive_table(damaged_files)
+        self.knows_objectives = objectives is not None
+        self.objectives = Table("nodes", {}, []) if objectives is None else objectives
         self.silent = {row["id"] for row in snapshot.nodes.rows if row["state"] == "down"} | set(unsettled)
         self.without_rates = self.silent | {row["id"] for row in snapshot.nodes.rows if row["publish_rate"] is None}
 
@@ -65,6 +77,7 @@ class MetricReader:
             "topic": self.snapshot.topics,
             "node": self.snapshot.nodes,
             "archive": self.archive,
+            "objective": self.objectives,
         }[scope]
 
     @cached_property
@@ -107,7 +120,7 @@ class MetricReader:
         """The reading of the metric in a row."""
         if metric.scope == "node":
             return self._of_node(metric, row)
-        if metric.scope == "archive":
+        if metric.scope in ("archive", "objective"):
             return Reading(row[metric.field])
         shares = row["nodes"]
         if not shares:
@@ -150,6 +163,13 @@ def archive_table(damaged_files: DamagedFiles | None) -> Table:
     return Table("nodes", {"damaged_file_count": [count], "first_damaged_file": [first]}, [ARCHIVE])
 
 
+def objective_table(burns: Burns | None, *, now: Seconds) -> Table | None:
+    """The objectives with their burn rates, which are None if they are stale; None without ``burns``."""
+    if burns is None:
+        return None
+    return Table("nodes", {name: [*values] for name, values in columns_of(burns, now).items()}, [*burns["rates"]])
+
+
 def age_s(oldest_age_ms: float | None, depth: int, in_flight_count: int) -> float | None:
     """Age of the oldest unfinished message in seconds; 0 if no message waits, None if a node does not report it."""
     if oldest_age_ms is not None:
@@ -168,11 +188,12 @@ def is_beyond(watch: Watch, reading: Reading) -> bool | None:
 
 
 class Subject(NamedTuple):
-    """``topic``, ``channel`` and ``node``; empty if not part of the scope."""
+    """``topic``, ``channel``, ``node`` and ``objective``; empty if not part of the scope."""
 
     topic: str
     channel: str
     node: str
+    objective: str = ""
 
 
 def matcher(pattern: str) -> Callable[[str], object]:
@@ -188,6 +209,7 @@ class Matching:
         self._topic = matcher(watch.topic_pattern)
         self._channel = matcher(watch.channel_pattern)
         self._node = matcher(watch.node_pattern)
+        self._objective = matcher(watch.objective_pattern)
         self._known: dict[str, bool] = {}
 
     def subjects(self, rows: Table) -> Iterator[str]:
@@ -205,6 +227,8 @@ class Matching:
     def _matches(self, columns: Columns, place: int) -> bool:
         if self._scope == "archive":
             return True
+        if self._scope == "objective":
+            return bool(self._objective(columns["name"][place]))
         if self._scope == "node":
             return bool(self._node(columns["id"][place]) or self._node(columns["hostname"][place]))
         if self._scope == "topic":
@@ -215,19 +239,24 @@ class Matching:
 def subject_of(scope: str, row: Row) -> Subject:
     if scope == "archive":
         return Subject("", "", "")
+    if scope == "objective":
+        return Subject("", "", "", row["name"])
     if scope == "node":
         return Subject("", "", row["id"])
     return Subject(row["name"], "", "") if scope == "topic" else Subject(row["topic"], row["name"], "")
 
 
 def holders_of(row: Row) -> list[str]:
-    """The nodes of a topic or channel; empty for the row of a node or of the archive."""
+    """The nodes of a topic or channel; empty for the row of a node, of an objective or of the archive."""
     return [share["node"] for share in row.get("nodes", ())]
 
 
 def detail_of(metric: Metric, row: Mapping[str, Any]) -> str:
-    """For a flag, the node's message; for the archive, the first damaged file and the number of others; otherwise
-    empty."""
+    """For a flag, the node's message; for the archive, the first damaged file and the number of others; for an
+    objective, its burn rates; otherwise empty."""
+    if metric.scope == "objective":
+        pair = next(each for each in PAIRS if each.metric == metric.name)
+        return ", ".join(f"{number(row[span])} × over {SPANS[span]}" for span in (pair.long, pair.short))
     if metric.scope == "archive":
         first, others = row["first_damaged_file"], (row["damaged_file_count"] or 0) - 1
         return f"{first} and {others:,} more" if others > 0 else str(first)

@@ -13,7 +13,7 @@ from nsqplatform.accounts.schemas import Line, ms
 from nsqplatform.alerts.models import Alert, Notifier, Rule, Silence
 from nsqwire.units import Milliseconds
 
-ScopeName = Literal["channel", "topic", "node", "archive"]
+ScopeName = Literal["channel", "topic", "node", "archive", "objective"]
 SeverityName = Literal["warning", "critical"]
 Comparison = Literal["above", "below"]
 AlertState = Literal["firing", "resolved"]
@@ -58,6 +58,7 @@ class RuleIn(_Closed):
     node_pattern: Line = Field(
         "*", min_length=1, max_length=300, description="a glob, matched with a node's id and hostname"
     )
+    objective_pattern: Line = Field("*", min_length=1, max_length=100, description="a glob of objectives' names")
     hold_s: int = Field(
         60, ge=0, le=MAX_DURATION_S, description="time beyond the threshold after which the alert fires"
     )
@@ -95,6 +96,7 @@ class RuleValues(Schema):
     topic_pattern: str
     channel_pattern: str
     node_pattern: str
+    objective_pattern: str
     hold_s: int
     resolve_after_s: int
     repeat_s: int | None
@@ -120,6 +122,7 @@ class PreviewRow(Schema):
     topic: str
     channel: str
     node: str
+    objective: str
     value: float | None
     beyond: bool | None = Field(description="null: unknown, because a node does not answer or there is no value yet")
 
@@ -202,12 +205,15 @@ class AlertOut(Schema):
     comparison: Comparison
     threshold: float
     hold_s: int
-    topic: str = Field(description="empty if the scope is node or archive")
+    topic: str = Field(description="empty if the scope is node, archive or objective")
     channel: str = Field(description="empty unless the scope is channel")
     node: str = Field(description="a node's id; empty unless the scope is node")
+    objective: str = Field(description="an objective's name; empty unless the scope is objective")
     state: AlertState
     value: float | None = Field(description="when it fired")
-    detail: str = Field(description="a node's error if it is down or unhealthy; the archive's damaged files")
+    detail: str = Field(
+        description="a node's error if it is down or unhealthy; the archive's damaged files; an objective's burn rates"
+    )
     began_at: Milliseconds = Field(description="when it went beyond the threshold")
     fired_at: Milliseconds
     resolved_at: Milliseconds | None
@@ -264,6 +270,7 @@ class PendingOut(Schema):
     topic: str
     channel: str
     node: str
+    objective: str
     began_at: Milliseconds = Field(description="when it went beyond the threshold")
     fires_at: Milliseconds = Field(
         description="when it fires if the condition persists; in the past if the rule has 1,000 firing alerts"
@@ -294,12 +301,13 @@ class ManyOut(Schema):
 
 
 class SilenceIn(_Closed):
-    """An omitted field matches everything; at least one of the first four is required."""
+    """An omitted field matches everything; at least one of the first five is required."""
 
     rule_id: int | None = Field(None, ge=1, lt=2**63)
     topic_pattern: Line = Field("", max_length=64)
     channel_pattern: Line = Field("", max_length=64)
     node_pattern: Line = Field("", max_length=300)
+    objective_pattern: Line = Field("", max_length=100)
     reason: Line = Field(min_length=1, max_length=500)
     ends_at: Milliseconds = Field(ge=0, le=LATEST_MS)
 
@@ -311,6 +319,7 @@ class SilenceOut(Schema):
     topic_pattern: str
     channel_pattern: str
     node_pattern: str
+    objective_pattern: str
     within: list[str] = Field(
         description="topic patterns of the operator who created it, which limit it; empty: no limit"
     )
@@ -332,17 +341,19 @@ class SilencesOut(Schema):
 
 _RULE = (
     *("id", "name", "description", "enabled", "severity", "scope", "metric", "comparison", "threshold"),
-    *("topic_pattern", "channel_pattern", "node_pattern", "hold_s", "resolve_after_s", "repeat_s", "created_by"),
+    *("topic_pattern", "channel_pattern", "node_pattern", "objective_pattern"),
+    *("hold_s", "resolve_after_s", "repeat_s", "created_by"),
 )
 _NOTIFIER = ("id", "name", "kind", "url", "recipients", "enabled", "last_error", "created_by")
 _ALERT = (
     *("id", "rule_id", "description", "severity", "scope", "metric", "comparison", "threshold", "hold_s"),
-    *("topic", "channel", "node", "state", "value", "detail", "resolution", "resolved_by", "acknowledged_by", "note"),
+    *("topic", "channel", "node", "objective", "state", "value", "detail"),
+    *("resolution", "resolved_by", "acknowledged_by", "note"),
 )
 _ALERT_TIMES = ("began_at", "fired_at", "resolved_at", "acknowledged_at")
 _SILENCE = (
-    *("id", "rule_id", "topic_pattern", "channel_pattern", "node_pattern", "within", "reason", "created_by"),
-    "ended_by",
+    *("id", "rule_id", "topic_pattern", "channel_pattern", "node_pattern", "objective_pattern"),
+    *("within", "reason", "created_by", "ended_by"),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from datetime import datetime
 
@@ -12,9 +13,10 @@ from django.utils import timezone
 from nsqplatform.accounts.schemas import ms
 from nsqplatform.alerts.catalogue import ARCHIVE
 from nsqplatform.alerts.models import Alert, Notifier, Rule, Severity, Silence
-from nsqplatform.alerts.readings import Matching, MetricReader, Watch, is_beyond, subject_of
+from nsqplatform.alerts.readings import Matching, MetricReader, Watch, is_beyond, objective_table, subject_of
 from nsqplatform.alerts.schemas import AlertOut, CountsOut, PreviewOut, PreviewRow, alert_detail
 from nsqplatform.cluster import selectors as cluster_selectors
+from nsqplatform.objectives.burns import burns
 
 PREVIEWED = 100
 
@@ -54,8 +56,8 @@ def alerts(
     before: int | None = None,
     limit: int = 500,
 ) -> QuerySet[Alert]:
-    """The alerts in a state, newest first. ``subject``: words that occur in topic, channel or node. ``before``: id of
-    the last alert already seen."""
+    """The alerts in a state, newest first. ``subject``: words that occur in topic, channel, node or objective.
+    ``before``: id of the last alert already seen."""
     found = Alert.objects.filter(state=state)
     if severity is not None:
         found = found.filter(severity=severity)
@@ -63,6 +65,7 @@ def alerts(
         found = found.filter(rule=rule_id)
     for word in subject.split():
         named = Q(topic__icontains=word) | Q(channel__icontains=word) | Q(node__icontains=word)
+        named |= Q(objective__icontains=word)
         found = found.filter(named | Q(scope=Rule.Scope.ARCHIVE) if word.lower() in ARCHIVE else named)
     if before is not None:
         found = found.filter(pk__lt=before)
@@ -141,7 +144,8 @@ def preview(watch: Watch) -> PreviewOut:
     snapshot = cluster_selectors.snapshot()
     if snapshot is None:
         raise NoSnapshot("there is no snapshot of the cluster yet: is the collector running?")
-    reader = MetricReader(snapshot, damaged_files=cluster_selectors.damaged_files())
+    objectives = objective_table(burns(), now=time.time())
+    reader = MetricReader(snapshot, damaged_files=cluster_selectors.damaged_files(), objectives=objectives)
     rows = reader.rows(watch.watched.scope)
     found: list[PreviewRow] = []
     for key in Matching(watch).subjects(rows):

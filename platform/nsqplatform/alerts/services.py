@@ -124,6 +124,7 @@ def summary_of(rule: Rule) -> str:
         Rule.Scope.TOPIC: rule.topic_pattern,
         Rule.Scope.NODE: rule.node_pattern,
         Rule.Scope.ARCHIVE: "",
+        Rule.Scope.OBJECTIVE: rule.objective_pattern,
     }[Rule.Scope(rule.scope)]
     of = f"{rule.scope} {where}".strip()
     return f"{rule.severity}: {of} {what} for {rule.hold_s} s{'' if rule.enabled else ', disabled'}"
@@ -136,16 +137,19 @@ def checked_rule(rule: Rule) -> Rule:
         raise ValidationError({"name": "a rule needs a name"})
     metric = METRICS.get((rule.scope, rule.metric))
     if metric is None:
-        subject = f"{'the' if rule.scope == Rule.Scope.ARCHIVE else 'a'} {rule.scope}"
+        articles: dict[str, str] = {Rule.Scope.ARCHIVE: "the", Rule.Scope.OBJECTIVE: "an"}
+        subject = f"{articles.get(rule.scope, 'a')} {rule.scope}"
         raise ValidationError(
             {"metric": f"{subject} has no metric {rule.metric!r}; it has {', '.join(names_of(rule.scope))}"}
         )
     if metric.is_flag:
         rule.comparison, rule.threshold = Rule.Comparison.ABOVE, 0.0
-    if rule.scope in (Rule.Scope.NODE, Rule.Scope.ARCHIVE):
+    if rule.scope not in (Rule.Scope.CHANNEL, Rule.Scope.TOPIC):
         rule.topic_pattern = rule.channel_pattern = "*"
     if rule.scope != Rule.Scope.NODE:
         rule.node_pattern = "*"
+    if rule.scope != Rule.Scope.OBJECTIVE:
+        rule.objective_pattern = "*"
     if rule.scope == Rule.Scope.TOPIC:
         rule.channel_pattern = "*"
     _check_patterns(topic_pattern=rule.topic_pattern, channel_pattern=rule.channel_pattern)
@@ -316,7 +320,8 @@ def close(*, alert_id: int, note: str, by: User, remote_address: str) -> Alert:
 def _attended(alert_id: int, by: User) -> Alert:
     require(by, Permission.ATTEND)
     alert = selectors.alert(alert_id)
-    otherwise = "the archive" if alert.scope == Rule.Scope.ARCHIVE else "nodes"
+    subjects: dict[str, str] = {Rule.Scope.ARCHIVE: "the archive", Rule.Scope.OBJECTIVE: "objectives"}
+    otherwise = subjects.get(alert.scope, "nodes")
     _require_attending(by, topic=alert.topic, otherwise=otherwise)
     return alert
 
@@ -368,16 +373,16 @@ def create_silence(*, values: SilenceIn, by: User, remote_address: str) -> Silen
 def check_silence(silence: Silence, by: User) -> None:
     """Check that ``by`` may create the silence. Raises PermissionDenied, Http404, or ValidationError naming the
     field."""
-    patterns = (silence.rule_id, silence.topic_pattern, silence.channel_pattern, silence.node_pattern)
-    if not any(patterns):
+    patterns = (silence.topic_pattern, silence.channel_pattern, silence.node_pattern, silence.objective_pattern)
+    if silence.rule_id is None and not any(patterns):
         raise ValidationError("a silence needs a rule or a pattern; the topic_pattern or node_pattern * matches all")
     if silence.ends_at <= timezone.now():
         raise ValidationError({"ends_at": "this time is past"})
     _check_patterns(topic_pattern=silence.topic_pattern, channel_pattern=silence.channel_pattern)
     if silence.rule_id is not None:
         selectors.rule(silence.rule_id)
-    if silence.node_pattern:
-        _require_attending(by, topic="")
+    if silence.node_pattern or silence.objective_pattern:
+        _require_attending(by, topic="", otherwise="nodes" if silence.node_pattern else "objectives")
     elif silence.topic_pattern and not set("*?[") & set(silence.topic_pattern):
         _require_attending(by, topic=silence.topic_pattern)
 
@@ -433,5 +438,6 @@ def described(silence: Silence) -> str:
         "topic": silence.topic_pattern,
         "channel": silence.channel_pattern,
         "node": silence.node_pattern,
+        "objective": silence.objective_pattern,
     }
     return ", ".join(f"{name} {value}" for name, value in fields.items() if value)

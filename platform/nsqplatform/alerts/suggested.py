@@ -18,6 +18,7 @@ class SuggestedRule(TypedDict):
     comparison: NotRequired[Literal["below"]]
     threshold: NotRequired[float]
     hold_s: int
+    resolve_after_s: NotRequired[int]
 
 
 SUGGESTED: tuple[SuggestedRule, ...] = (
@@ -90,6 +91,35 @@ SUGGESTED: tuple[SuggestedRule, ...] = (
         "metric": "timeout_rate",
         "threshold": 1.0,
         "hold_s": 60,
+    },
+    {
+        "name": "Error budget: fast burn",
+        "description": "At this rate, 2 % of a 30-day error budget is used up in an hour: find out what fails now.",
+        "severity": "critical",
+        "scope": "objective",
+        "metric": "burn_1h",
+        "threshold": 14.4,
+        "hold_s": 0,
+        "resolve_after_s": 0,
+    },
+    {
+        "name": "Error budget: burn",
+        "description": "At this rate, 5 % of a 30-day error budget is used up in six hours: find out what fails now.",
+        "severity": "critical",
+        "scope": "objective",
+        "metric": "burn_6h",
+        "threshold": 6.0,
+        "hold_s": 0,
+        "resolve_after_s": 0,
+    },
+    {
+        "name": "Error budget: slow burn",
+        "description": "At this rate, the error budget does not last for the objective's window: look at it today.",
+        "scope": "objective",
+        "metric": "burn_3d",
+        "threshold": 1.0,
+        "hold_s": 0,
+        "resolve_after_s": 0,
     },
     {
         "name": "Topic without a channel",

@@ -42,6 +42,7 @@ from nsqplatform.definitions.api import router as definitions_router
 from nsqplatform.definitions.errors import InvalidDefinitions, NotAllKnown
 from nsqplatform.jobs.api import router as jobs_router
 from nsqplatform.nsqadmin.graphs_api import router as graphs_router
+from nsqplatform.objectives.api import router as objectives_router
 from nsqplatform.redis_errors import redis_failure
 from nsqplatform.reports.api import router as reports_router
 from nsqplatform.reports.results_api import router as results_router
@@ -83,6 +84,7 @@ api.add_router("jobs", jobs_router)
 api.add_router("reports", reports_router)
 api.add_router("reports", results_router)
 api.add_router("alerts", alerts_router)
+api.add_router("objectives", objectives_router)
 api.add_router("", definitions_router)
 api.add_router("views", views_router)
 

@@ -32,6 +32,7 @@ INSTALLED_APPS = [
     "nsqplatform.cluster",
     "nsqplatform.reports",
     "nsqplatform.jobs",
+    "nsqplatform.objectives",
     "nsqplatform.alerts",
     "nsqplatform.saved_views",
 ]
@@ -118,6 +119,7 @@ NSQD_HTTP_ADDRESSES = NSQ.nsqd_http_addresses
 NSQLOOKUPD_HTTP_ADDRESSES = NSQ.lookupd_http_addresses
 CLUSTERS = NSQ.clusters
 COLLECTOR_LISTENERS = [
+    "nsqplatform.objectives.counting.Counting",
     "nsqplatform.alerts.evaluation.Alerting",
     "nsqplatform.cluster.collector.node_events.NodeEvents",
 ]

@@ -21,7 +21,17 @@ from nsqplatform.definitions.services import export, import_definitions
 router = Router(tags=["definitions"])
 TOML = "application/toml"
 SectionName = Literal[
-    "topics", "channels", "policies", "notifiers", "rules", "silences", "schedules", "masks", "views", "people"
+    "topics",
+    "channels",
+    "policies",
+    "notifiers",
+    "objectives",
+    "rules",
+    "silences",
+    "schedules",
+    "masks",
+    "views",
+    "people",
 ]
 
 

@@ -36,6 +36,7 @@ from nsqplatform.alerts.schemas import NotifierIn, RuleIn
 from nsqplatform.cluster.messages.mask_values import MaskValues, Path
 from nsqplatform.clusters.declaration import DEFAULT
 from nsqplatform.definitions.errors import FieldFault, InvalidDefinitions
+from nsqplatform.objectives.schemas import ObjectiveIn
 from nsqplatform.reports.schemas import ScheduleIn
 from nsqplatform.saved_views.schemas import Address
 from nsqwire.names import is_valid_name
@@ -93,6 +94,7 @@ class SilenceDefinition(Definition):
     topic_pattern: Line = Field("", max_length=64)
     channel_pattern: Line = Field("", max_length=64)
     node_pattern: Line = Field("", max_length=300)
+    objective_pattern: Line = Field("", max_length=100)
     within: Patterns = Field([], description="topic patterns of an operator, which limit it; empty: no limit")
     reason: Line = Field(min_length=1, max_length=500)
     ends_at: Moment
@@ -126,6 +128,7 @@ class Document(Definition):
     topics: list[TopicDefinition] | None = Field(None, max_length=MAX_ENTRIES)
     policies: list[PolicyDefinition] | None = Field(None, max_length=MAX_ENTRIES)
     notifiers: list[NotifierIn] | None = Field(None, max_length=MAX_ENTRIES)
+    objectives: list[ObjectiveIn] | None = Field(None, max_length=MAX_ENTRIES)
     rules: list[RuleIn] | None = Field(None, max_length=MAX_ENTRIES)
     silences: list[SilenceDefinition] | None = Field(None, max_length=MAX_ENTRIES)
     schedules: list[ScheduleIn] | None = Field(None, max_length=MAX_ENTRIES)

@@ -25,6 +25,7 @@ from nsqplatform.definitions.errors import FieldFault, InvalidDefinitions
 from nsqplatform.definitions.policies import NodePolicies
 from nsqplatform.definitions.sections.masks import Masks
 from nsqplatform.definitions.sections.notifiers import Notifiers
+from nsqplatform.definitions.sections.objectives import Objectives
 from nsqplatform.definitions.sections.people import People
 from nsqplatform.definitions.sections.rules import Rules
 from nsqplatform.definitions.sections.schedules import Schedules
@@ -34,7 +35,7 @@ from nsqplatform.definitions.sections.views import Views
 from nsqplatform.definitions.topics import Topics
 
 InCluster = Topics | NodePolicies
-IN_DATABASE: Final[Sequence[type[Section]]] = (Notifiers, Rules, Silences, Schedules, Masks, Views, People)
+IN_DATABASE: Final[Sequence[type[Section]]] = (Notifiers, Objectives, Rules, Silences, Schedules, Masks, Views, People)
 """In the order in which they are stored, because rules refer to notifiers, and silences to rules."""
 MAX_DENIED = 5
 PAST = {"create": "created", "change": "changed", "remove": "removed", "keep": "not in the file"}

@@ -216,7 +216,7 @@ class SeriesOut(Schema):
     points: list[list[int | float | None]] = Field(description="time, then the figures in the requested order")
 
 
-ObjectiveName = Literal["latency", "backlog"]
+ObjectiveName = Literal["latency", "backlog", "success"]
 
 
 class CalendarDay(Schema):

@@ -22,7 +22,7 @@ const GROUPS: { name: string; places: Place[] }[] = [
   {
     name: 'Monitoring',
     places: [
-      { href: '/alerts', text: 'Alerts', pages: ['alerts'] },
+      { href: '/alerts', text: 'Alerts', pages: ['alerts', 'objectives', 'objective'] },
       { href: '/reports', text: 'Reports', pages: ['reports', 'run'] },
     ],
   },
@@ -47,6 +47,7 @@ export const placeGroupsFor = (me: Me | null) =>
 /** All places, and the pages that others lead to. */
 export const placesFor = (me: Me | null) => [
   ...placeGroupsFor(me).flatMap(({ places }) => places),
+  { href: '/objectives', text: 'Objectives' },
   { href: '/counter', text: 'Counter' },
   { href: '/lookup', text: 'Registries and inactive topics' },
 ];

@@ -30,6 +30,8 @@ class Archiver:
 
     def __init__(self, open_writer: Callable[[], Writer]) -> None:
         self._open_writer = open_writer
+        self.on_batch: Callable[[Sequence[tuple[str, Reading]]], None] = lambda batch: None
+        """Called with the readings of each batch, and their nodes. It must not block."""
         self._writer: Writer | None = None
         self._waiting: deque[pa.Table] = deque()
         self._archived: dict[str, float] = {}
@@ -58,14 +60,14 @@ class Archiver:
     def take(self, views: Sequence[NodeView]) -> None:
         """Queue the readings that are in no batch yet, and start writing."""
         self._record_readings(views)
-        taken = [samples_of(node, reading) for node, reading in self._ended]
-        self._ended.clear()
+        batch, self._ended = self._ended, []
         for node, reading in self._last.items():
             if self._archived.get(node) != reading.read_at:
                 self._archived[node] = reading.read_at
-                taken.append(samples_of(node, reading))
-        if taken:
-            self._waiting.append(pa.concat_tables(taken))
+                batch.append((node, reading))
+        if batch:
+            self.on_batch(batch)
+            self._waiting.append(pa.concat_tables([samples_of(node, reading) for node, reading in batch]))
         if len(self._waiting) > KEPT_BATCHES:
             lost = self._waiting.popleft()
             logger.error("samples dropped: the archive cannot be written", extra={"samples": lost.num_rows})

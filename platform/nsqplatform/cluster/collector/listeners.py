@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from nsqplatform.cluster.readings.reading import Reading
 from nsqplatform.cluster.snapshots.snapshot import Snapshot
 
 logger = logging.getLogger(__name__)
@@ -20,6 +21,14 @@ class Listener(Protocol):
 
     async def finish(self) -> None:
         """Called once, after the last call of ``on_snapshot`` has returned."""
+
+
+@runtime_checkable
+class BatchListener(Protocol):
+    """A listener that also counts what is archived."""
+
+    def on_batch(self, batch: Sequence[tuple[str, Reading]]) -> None:
+        """Called with every batch of the archive: readings and their nodes. It must not block."""
 
 
 class Listeners:
@@ -38,6 +47,14 @@ class Listeners:
         for number, listener in enumerate(self._listeners):
             if number not in self._busy or self._busy[number].done():
                 self._busy[number] = asyncio.create_task(self._notify(number, listener, snapshot, before))
+
+    def on_batch(self, batch: Sequence[tuple[str, Reading]]) -> None:
+        for listener in self._listeners:
+            if isinstance(listener, BatchListener):
+                try:
+                    listener.on_batch(batch)
+                except Exception:
+                    logger.exception("a listener failed", extra={"listener": type(listener).__name__})
 
     async def finish(self) -> None:
         """Wait for the running calls, then call ``finish`` of each listener."""

@@ -80,6 +80,7 @@ class Collector:
         self.recorder = Recorder()
         self.client_rates = ClientRates()
         self.listeners = Listeners(listeners)
+        self.archiver.on_batch = self.listeners.on_batch
         self.holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._observed: dict[str, float] = {}
         """By node id, ``read_at`` of the reading that was last added to the latencies."""

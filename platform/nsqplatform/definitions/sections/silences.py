@@ -14,7 +14,7 @@ from nsqplatform.alerts.services import check_silence, close_silence, limits_of,
 from nsqplatform.definitions.document import SilenceDefinition
 from nsqplatform.definitions.sections.section import Section
 
-PATTERNS = ("topic_pattern", "channel_pattern", "node_pattern")
+PATTERNS = ("topic_pattern", "channel_pattern", "node_pattern", "objective_pattern")
 
 
 class Silences(Section[SilenceDefinition]):
@@ -34,6 +34,7 @@ class Silences(Section[SilenceDefinition]):
             "topic": entry.topic_pattern,
             "channel": entry.channel_pattern,
             "node": entry.node_pattern,
+            "objective": entry.objective_pattern,
             "within": " ".join(dict.fromkeys(entry.within)),
         }
         named = ", ".join(f"{kind} {value}" for kind, value in what.items() if value)

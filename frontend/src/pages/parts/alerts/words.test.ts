@@ -4,7 +4,7 @@ import { previewOf, reachOf } from './words';
 
 const seen = (value: number | null, beyond: boolean | null): RulePreview => ({
   ...{ taken_at: 0, matched: 1, beyond: beyond ? 1 : 0, unknown: beyond === null ? 1 : 0 },
-  rows: [{ topic: '', channel: '', node: '', value, beyond }],
+  rows: [{ topic: '', channel: '', node: '', objective: '', value, beyond }],
 });
 
 test.each([

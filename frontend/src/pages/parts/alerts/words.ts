@@ -1,6 +1,6 @@
 /** Alerts and rules in words. */
 import type { Alert, AlertMetric, AlertRule, Pending, RulePreview, Silence, Severity } from '../../../api/types';
-import { bytes, clock, count, DASH, dateTime, duration, plural, rate } from '../../../format/format';
+import { bytes, clock, count, DASH, dateTime, duration, plural, rate, short } from '../../../format/format';
 import { metricOf } from '../../../alerts/rule';
 
 export const TONES: Record<Severity, 'bad' | 'warn'> = { critical: 'bad', warning: 'warn' };
@@ -29,6 +29,7 @@ export function roughly(seconds: number): string {
 export function figure(value: number | null, unit: string): string {
   if (value === null) return DASH;
   if (unit === 's') return Number.isInteger(value) ? span(value) : duration(value * 1000);
+  if (unit === '×') return `${short(value)} ×`;
   if (unit === 'bytes/s') return `${bytes(value)}/s`;
   if (unit.endsWith('/s')) return `${rate(value)} ${rate(value) === '1' ? unit.replace('s/s', '/s') : unit}`;
   return `${count(value)} ${value === 1 ? unit.replace(/s$/, '') : unit}`.trim();
@@ -72,7 +73,8 @@ export function firesIn({ fires_at: at }: Pick<Pending, 'fires_at'>, now: number
 }
 
 /** The rule's subjects, from its patterns: `channels orders.* / *`, `all topics`. */
-export function reachOf({ scope, topic_pattern: topic, channel_pattern: channel, node_pattern: node }: AlertRule): string {
+export function reachOf({ scope, topic_pattern: topic, channel_pattern: channel, node_pattern: node, objective_pattern: objective }: AlertRule): string {
+  if (scope === 'objective') return objective === '*' ? 'all objectives' : `objectives ${objective}`;
   if (scope === 'archive') return 'the archive';
   if (scope === 'node') return node === '*' ? 'all nodes' : `nodes ${node}`;
   if (scope === 'topic') return topic === '*' ? 'all topics' : `topics ${topic}`;
@@ -85,6 +87,7 @@ export function silencedBy(silence: Silence): string {
     silence.topic_pattern && `topic ${silence.topic_pattern}`,
     silence.channel_pattern && `channel ${silence.channel_pattern}`,
     silence.node_pattern && `node ${silence.node_pattern}`,
+    silence.objective_pattern && `objective ${silence.objective_pattern}`,
   ].filter((text) => text !== '');
   return [silence.rule || 'Every rule', ...patterns].join(', ');
 }
