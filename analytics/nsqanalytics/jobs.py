@@ -13,6 +13,7 @@ from nsqanalytics.job_parameters import (
     WINDOWS,
     CapacityParameters,
     CompactParameters,
+    ComparedScope,
     CompareParameters,
     DeadParameters,
     LatencyParameters,
@@ -28,7 +29,7 @@ from nsqanalytics.parameters import BadParameter, FormField, Given, described, p
 from nsqanalytics.progress import Progress
 from nsqanalytics.results import conforming, replace_result, replace_table
 from nsqanalytics.rollups import DAY, HOURS_BEFORE, Rollups, stale_days, stale_hours
-from nsqanalytics.tables import Figure, spark_table
+from nsqanalytics.tables import Earlier, Figure, spark_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,7 +43,8 @@ class Job:
 
     ``figures`` are the columns of its result. A job with ``needs_spark`` false gets None for ``spark``. If
     ``without_spark(place, parameters, now, progress)`` is given, it is called first: it does the job and returns the
-    number of rows, or returns None if the job needs Spark; ``run`` is then called.
+    number of rows, or returns None if the job needs Spark; ``run`` is then called. ``worst`` is the column of the
+    result in which the largest figure is the worst; empty if there is none.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Job:
     run: Callable[[Any, Locations, Any, datetime, Progress], int]
     needs_spark: bool = True
     without_spark: Callable[[Locations, Any, datetime, Progress], int | None] | None = None
+    worst: str = ""
 
     def checked(self, given: Given) -> Any:
         """Return the parameters as an instance of ``parameters``. Raises BadParameter."""
@@ -73,9 +76,13 @@ def run_latency(
 
     rollups, span = _listed(place, args.span(now), progress)
     window = WINDOWS[args.window]
-    rows = latency(activity_of(spark, place, args, rollups, span, window, progress), args.minimum_count)
+
+    def rows_of(of: Span) -> DataFrame:
+        return latency(activity_of(spark, place, args, rollups, of, window, progress), args.minimum_count)
+
+    rows, before = _compared(rows_of, rollups, args, span, window, tables.LATENCY_EARLIER)
     rows = covered(rows, span, length=window)
-    return _written(spark, place, rows, tables.LATENCY, ["window_start", "topic", "channel"], span, progress)
+    return _written(spark, place, rows, tables.LATENCY, ["window_start", "topic", "channel"], span, progress, before)
 
 
 def run_throughput(
@@ -87,9 +94,13 @@ def run_throughput(
 
     rollups, span = _listed(place, args.span(now), progress)
     window = WINDOWS[args.window]
-    rows = throughput(activity_of(spark, place, args, rollups, span, window, progress), window)
+
+    def rows_of(of: Span) -> DataFrame:
+        return throughput(activity_of(spark, place, args, rollups, of, window, progress), window)
+
+    rows, before = _compared(rows_of, rollups, args, span, window, tables.THROUGHPUT_EARLIER)
     rows = covered(rows, span, length=window)
-    return _written(spark, place, rows, tables.THROUGHPUT, ["window_start", "topic", "channel"], span, progress)
+    return _written(spark, place, rows, tables.THROUGHPUT, ["window_start", "topic", "channel"], span, progress, before)
 
 
 def run_objectives(
@@ -126,16 +137,22 @@ def run_capacity(
 
 def run_dead(spark: SparkSession, place: Locations, args: DeadParameters, now: datetime, progress: Progress) -> int:
     """Write how many messages of each channel died or were dropped. Returns the number of rows."""
+    from pyspark.sql import functions as F
+
     from nsqanalytics.transforms.activity import as_one_window
     from nsqanalytics.transforms.dead import dead
     from nsqanalytics.transforms.windows import covered
 
     rollups, span = _listed(place, args.span(now), progress)
-    hours = activity_of(spark, place, args, rollups, span, HOUR, progress)
-    rows = covered(dead(as_one_window(hours, span.since)), span)
-    return _written(
-        spark, place, rows, tables.DEAD, ["-died_count", "-dropped_count", "topic", "channel"], span, progress
-    )
+
+    def rows_of(of: Span) -> DataFrame:
+        hours = activity_of(spark, place, args, rollups, of, HOUR, progress)
+        began = span.since if of is span else span.since - (args.shift(HOUR) or timedelta(0))
+        return dead(as_one_window(hours, began)).withColumn("window_start", F.lit(began))
+
+    rows, before = _compared(rows_of, rollups, args, span, HOUR, tables.DEAD_EARLIER, whole=True)
+    order = ["-died_count", "-dropped_count", "topic", "channel"]
+    return _written(spark, place, covered(rows, span), tables.DEAD, order, span, progress, before)
 
 
 def run_compare(
@@ -250,6 +267,42 @@ def _listed(place: Locations, span: Span, progress: Progress) -> tuple[Rollups, 
     return rollups, rollups.countable(span)
 
 
+def _compared(
+    rows_of: Callable[[Span], DataFrame],
+    rollups: Rollups,
+    args: ComparedScope,
+    span: Span,
+    window: timedelta,
+    columns: Earlier,
+    *,
+    whole: bool = False,
+) -> tuple[DataFrame, Span | None]:
+    """Return the rows of the span with ``columns``, and the period that they are compared with.
+
+    The latter is None if there is no comparison, or if the archive has nothing of that period, or with ``whole`` not
+    all of it.
+    """
+    from nsqanalytics.transforms.earlier import with_earlier
+
+    shift = args.shift(window)
+    earlier = None if shift is None else _archived(rollups, span.earlier(shift), whole=whole)
+    if shift is None or earlier is None:
+        return with_earlier(rows_of(span), None, columns, timedelta(0)), None
+    return with_earlier(rows_of(span), rows_of(earlier), columns, shift), earlier
+
+
+def _archived(rollups: Rollups, span: Span, *, whole: bool) -> Span | None:
+    """Return the part of the span that can be counted; None if there is none, or with ``whole`` if it is not all.
+
+    The archive has all of a span if it has hours at or before its start: later hours without readings are idle ones.
+    """
+    counted = rollups.countable(span)
+    first = counted.since.replace(minute=0, second=0, microsecond=0)
+    if counted.since >= counted.until or not rollups.between(first, counted.until):
+        return None
+    return None if whole and (counted != span or first < next(iter(rollups.hours))) else counted
+
+
 def activity_of(
     spark: SparkSession,
     place: Locations,
@@ -268,6 +321,7 @@ def activity_of(
 
     from nsqanalytics.computation import activity
     from nsqanalytics.transforms.activity import rolled_up
+    from nsqanalytics.transforms.names import is_one_of
     from nsqanalytics.transforms.windows import cuts, window_start
 
     divided = cuts(span, window)
@@ -288,9 +342,10 @@ def activity_of(
             rows = rows.where((F.col("window_start") >= F.lit(span.since)) & F.col("window_start").isNotNull())
             return rows.withColumn("window_start", window_start("window_start", window)) if divided else rows
         rows = rollups.read(spark, span, daily=window == DAY)
-    for column in ("topic", "channel"):
-        if wanted := getattr(scope, column):
-            rows = rows.where(F.col(column) == wanted)
+    if scope.topic:
+        rows = rows.where(is_one_of("topic", scope.topic))
+    if scope.channel:
+        rows = rows.where(F.col("channel") == scope.channel)
     if window > HOUR:
         return rolled_up(rows, window, span.since)
     return rows.withColumn("window_start", window_start("window_start", window)) if divided else rows
@@ -302,9 +357,14 @@ def bytes_read(place: Locations, args: Any, now: datetime) -> int:
     if isinstance(args, RollupParameters):
         return rollups.size_of(stale_hours(rollups, *_rolled_up_period(args, now)))
     span = args.span(now)
-    if WINDOWS.get(getattr(args, "window", ""), HOUR) < HOUR:
-        return rollups.size_of(rollups.between(span.since - HOUR, span.until))
-    spans = [span, span.earlier(args.before)] if isinstance(args, CompareParameters) else [span]
+    window = WINDOWS.get(getattr(args, "window", ""), HOUR)
+    spans = [span]
+    if isinstance(args, CompareParameters):
+        spans.append(span.earlier(args.before))
+    elif isinstance(args, ComparedScope) and (shift := args.shift(window)) is not None:
+        spans.append(span.earlier(shift))
+    if window < HOUR:
+        return sum(rollups.size_of(rollups.between(each.since - HOUR, each.until)) for each in spans)
     return sum(rollups.size_between(each.since, each.until) for each in spans)
 
 
@@ -367,6 +427,7 @@ JOBS: dict[str, Job] = {
             LatencyParameters,
             tables.LATENCY,
             run_latency,
+            worst="p99_ms",
         ),
         Job(
             "throughput",
@@ -376,6 +437,7 @@ JOBS: dict[str, Job] = {
             ThroughputParameters,
             tables.THROUGHPUT,
             run_throughput,
+            worst="depth_max",
         ),
         Job(
             "objectives",
@@ -385,6 +447,7 @@ JOBS: dict[str, Job] = {
             ObjectivesParameters,
             tables.OBJECTIVES,
             run_objectives,
+            worst="budget_burnt_percent",
         ),
         Job(
             "capacity",
@@ -394,6 +457,7 @@ JOBS: dict[str, Job] = {
             CapacityParameters,
             tables.CAPACITY,
             run_capacity,
+            worst="consumers_needed",
         ),
         Job(
             "dead",
@@ -403,6 +467,7 @@ JOBS: dict[str, Job] = {
             DeadParameters,
             tables.DEAD,
             run_dead,
+            worst="died_count",
         ),
         Job(
             "compare",
@@ -412,6 +477,7 @@ JOBS: dict[str, Job] = {
             CompareParameters,
             tables.COMPARE,
             run_compare,
+            worst="score",
         ),
         Job(
             "rollup",

@@ -71,6 +71,7 @@ import type {
   Result,
   ResultDay,
   ResultGroup,
+  ResultHeat,
   ResultSeries,
   RewindPreview,
   RewindRequest,
@@ -393,6 +394,9 @@ export const resultGroups = async (id: number): Promise<ResultGroup[]> =>
 /** Figures over time of all matching rows, in at most `points` points. */
 export const resultSeries = (id: number, figures: readonly string[], asked: ResultRows & { points?: number }): Promise<ResultSeries> =>
   answered(api.GET('/api/v1/reports/runs/{run_id}/result/series', { params: { path: ofRun(id), query: { ...asked, figures: figures.join(',') } } }));
+/** Messages of all matching rows by time and latency, in at most `points` columns. */
+export const resultHeat = (id: number, asked: ResultRows & { points?: number }): Promise<ResultHeat> =>
+  answered(api.GET('/api/v1/reports/runs/{run_id}/result/heat', { params: { path: ofRun(id), query: asked } }));
 export const resultCalendar = async (id: number, objective: Objective): Promise<ResultDay[]> =>
   (await answered(api.GET('/api/v1/reports/runs/{run_id}/result/calendar', { params: { path: ofRun(id), query: { objective } } }))).days;
 export const resultParquet = (id: number): string =>

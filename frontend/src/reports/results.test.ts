@@ -48,7 +48,7 @@ test.each([
   [NUMBER, 12.5, null, '12.5'],
   [NUMBER, null, 'ms', '–'],
   [{ ...NUMBER, name: 'max_ms', unit: 'ms' }, 2000, null, '2.00 s'],
-  [{ ...NUMBER, name: 'change_percent', unit: '%' }, 6029.4, 'ms', '6,029 %'],
+  [{ ...NUMBER, name: 'change_percent', unit: '%' }, 6029.4, 'ms', '+6,029 %'],
   [{ ...NUMBER, name: 'held_percent', unit: '%' }, 99.996, 'ms', '99.996 %'],
   [{ ...NUMBER, name: 'count', type: 'integer', unit: 'messages' }, 1234567, 'ms', '1,234,567'],
 ] as const)('the cell of %o with the value %s in a row in %s is %s', (column, cell, unit, text) => {

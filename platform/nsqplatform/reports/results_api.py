@@ -13,6 +13,7 @@ from django.http import FileResponse, HttpRequest, HttpResponse, StreamingHttpRe
 from ninja import Query, Router
 from ninja.errors import HttpError
 
+from nsqanalytics.heat import MAX_COLUMNS, heat
 from nsqanalytics.parameters import BadParameter
 from nsqanalytics.results import ResultColumn, Selection
 from nsqanalytics.series import MAX_POINTS, Series, calendar, groups, series
@@ -26,6 +27,8 @@ from nsqplatform.reports.schemas import (
     CalendarOut,
     GroupOut,
     GroupsOut,
+    HeatCellOut,
+    HeatOut,
     ObjectiveName,
     ResultPage,
     RowsIn,
@@ -75,10 +78,11 @@ def result(
 
 @router.get("runs/{int:run_id}/result/groups", auth=needs(Permission.VIEW), response={200: GroupsOut, **REFUSALS})
 def result_groups(request: HttpRequest, run_id: int) -> GroupsOut:
-    """The topics and channels in the result."""
+    """The topics and channels in the result, the worst first."""
     with _refusals():
-        found = groups(selectors.result(run_id))
-    return GroupsOut(groups=[GroupOut(topic=topic, channel=channel) for topic, channel in found])
+        found_result, worst = selectors.result(run_id), selectors.run(run_id).worst
+        found = groups(found_result, worst if worst in found_result.names else "")
+    return GroupsOut(groups=[GroupOut(**group._asdict()) for group in found])
 
 
 @router.get("runs/{int:run_id}/result/series", auth=needs(Permission.VIEW), response={200: SeriesOut, **REFUSALS})
@@ -95,6 +99,21 @@ def result_series(
         selection = _selection(rows)
         found = series(selectors.result(run_id), selection, figures.split(","), points)
     return found
+
+
+@router.get("runs/{int:run_id}/result/heat", auth=needs(Permission.VIEW), response={200: HeatOut, **REFUSALS})
+def result_heat(
+    request: HttpRequest,
+    run_id: int,
+    rows: Query[RowsIn],
+    points: int = Query(120, ge=1, le=MAX_COLUMNS, description="maximum number of columns of time"),
+) -> HeatOut:
+    """Messages of all matching rows of a latency report by time and latency, from the histograms."""
+    with _refusals():
+        selection = _selection(rows)
+        found = heat(selectors.result(run_id), selection, points)
+    cells = [HeatCellOut(at=cell.at, band=cell.band, count=cell.count) for cell in found.cells]
+    return HeatOut(step_ms=found.step_ms, bounds_ms=found.bounds_ms, times=found.times, cells=cells)
 
 
 @router.get("runs/{int:run_id}/result/calendar", auth=needs(Permission.VIEW), response={200: CalendarOut, **REFUSALS})
