@@ -131,6 +131,26 @@ def test_what_happened_to_the_channel_is_marked_on_its_charts(compared, stack, v
         stack.command("/topic/delete", topic="compared.orders")
 
 
+def test_a_report_is_downloaded_as_one_page_and_as_pdf(compared, live, tmp_path):
+    """The page is complete without the platform: its charts are in the file."""
+    page = live(compared)
+    for name, ending in (("Download page", "html"), ("Download PDF", "pdf")):
+        with page.expect_download() as download:
+            page.get_by_role("link", name=name).click()
+        download.value.save_as(tmp_path / f"report.{ending}")
+        assert download.value.suggested_filename.endswith(f".{ending}")
+    assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF-")
+    page.context.set_offline(True)
+    page.goto((tmp_path / "report.html").as_uri())
+    expect(page.get_by_role("heading", name="End-to-end latency")).to_be_visible()
+    expect(page.get_by_role("img", name="Latency percentiles, compared.orders / shipping")).to_be_visible()
+    expect(page.get_by_role("img", name="Messages by latency, compared.orders / new")).to_be_visible()
+    expect(page.get_by_role("row")).to_have_count(1 + 3 * 48)
+    for size in WIDTHS.values():
+        page.set_viewport_size(size)
+        assert pixels_beyond(page) <= 0
+
+
 def test_the_page_of_a_report_fits_a_phone_and_is_accessible(compared, live, axe):
     page = live(compared, timezone_id="UTC")
     expect(page.get_by_role("img", name="Messages by latency")).to_be_visible()

@@ -401,6 +401,11 @@ export const resultCalendar = async (id: number, objective: Objective): Promise<
   (await answered(api.GET('/api/v1/reports/runs/{run_id}/result/calendar', { params: { path: ofRun(id), query: { objective } } }))).days;
 export const resultParquet = (id: number): string =>
   based(('/api/v1/reports/runs/{run_id}/result.parquet' satisfies keyof paths).replace('{run_id}', String(id)));
+/** The report as one page. */
+export const resultHtml = (id: number): string =>
+  based(('/api/v1/reports/runs/{run_id}/result.html' satisfies keyof paths).replace('{run_id}', String(id)));
+export const resultPdf = (id: number): string =>
+  based(('/api/v1/reports/runs/{run_id}/result.pdf' satisfies keyof paths).replace('{run_id}', String(id)));
 export const resultCsv = (id: number): string =>
   based(('/api/v1/reports/runs/{run_id}/result.csv' satisfies keyof paths).replace('{run_id}', String(id)));
 

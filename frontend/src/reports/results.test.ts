@@ -3,7 +3,7 @@ import type { Result, ResultCell, ResultColumn } from '../api/types';
 import { cellsOf, cellText, columnsOf, dayTone, heat, heatDays, heldPercent, movers, pointsCells, shareText, withheld } from './results';
 
 function result(names: string[], rows: ResultCell[][]): Result {
-  return { columns: names.map((name) => ({ name, type: 'number', unit: '' })), rows, total: rows.length, matching: rows.length, covered: {} };
+  return { columns: names.map((name) => ({ name, type: 'number', unit: '' })), rows, total: rows.length, matching: rows.length, pdf: false, covered: {} };
 }
 const at = (day: number, hour: number): number => new Date(2026, 2, day, hour, 15).getTime();
 

@@ -22,6 +22,7 @@ from nsqplatform.accounts.ranges import check_range
 from nsqplatform.accounts.roles import Permission
 from nsqplatform.reports import selectors
 from nsqplatform.reports.api import REFUSALS
+from nsqplatform.reports.document.pdf import browser
 from nsqplatform.reports.schemas import (
     CalendarDay,
     CalendarOut,
@@ -47,6 +48,7 @@ class Page(TypedDict):
     rows: list[list[str | int | float | None]]
     total: int
     matching: int
+    pdf: bool
     covered: dict[str, int]
 
 
@@ -72,6 +74,7 @@ def result(
         "rows": page,
         "total": found.total,
         "matching": matching,
+        "pdf": browser() is not None,
         "covered": found.covered,
     }
 

@@ -198,6 +198,7 @@ class ResultPage(Schema):
     rows: list[list[str | int | float | None]]
     total: int = Field(description="number of rows of the result")
     matching: int = Field(description="number of rows that match")
+    pdf: bool = Field(description="whether the platform's machine has a browser that makes result.pdf")
     covered: dict[str, int] = Field(
         description="covered_since and covered_until of the period; before_since and before_until of the compared one"
     )
