@@ -213,11 +213,46 @@ class CompareParameters(Scope):
             description="How much earlier the other period is: 24h, for example, or 7d; at least the period's length.",
         ),
     ]
+    before_until: Annotated[
+        datetime | None,
+        Parameter(
+            kind="time",
+            title="End of the other period",
+            description="In place of how much earlier it is: any time; the other period is as long.",
+        ),
+    ]
+    hours: Annotated[
+        str,
+        Parameter(
+            kind="choice",
+            title="Hours",
+            default="all",
+            choices=("all", "week"),
+            description="All, or only the hours of the week (UTC) that both periods have, each equally often.",
+        ),
+    ]
     minimum_count: MinimumCount
+
+    def other(self, now: datetime) -> Span:
+        """Return the period that the report's is compared with. Raises BadParameter if the two overlap."""
+        span = self.span(now)
+        if self.before_until is None:
+            return span.earlier(self.before)
+        other = Span(self.before_until - self.period, self.before_until)
+        if other.until > span.since and other.since < span.until:
+            raise BadParameter(
+                f"the period that ends at {other.until.isoformat()} overlaps the one that ends at "
+                f"{span.until.isoformat()}; both are {written(self.period)} long",
+                "before_until",
+            )
+        return other
 
     def __post_init__(self) -> None:
         """Raises BadParameter if the two periods would overlap."""
-        if self.before < self.period:
+        if self.before_until is not None:
+            if self.until is not None:
+                self.other(self.until)
+        elif self.before < self.period:
             raise BadParameter(
                 f"{written(self.before)} is less than the period of {written(self.period)}, so that the two "
                 f"periods would overlap; at least {written(self.period)} fits",

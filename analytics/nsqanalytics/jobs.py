@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from nsqanalytics import compaction, damage, tables
 from nsqanalytics.archive import samples_path
+from nsqanalytics.hours_of_week import as_text, common_hours
 from nsqanalytics.job_parameters import (
     WINDOWS,
     CapacityParameters,
@@ -158,25 +159,34 @@ def run_dead(spark: SparkSession, place: Locations, args: DeadParameters, now: d
 def run_compare(
     spark: SparkSession, place: Locations, args: CompareParameters, now: datetime, progress: Progress
 ) -> int:
-    """Compare the period with the equally long one that ended ``before`` earlier. The two do not overlap."""
+    """Compare the period with another one of its length. The two do not overlap."""
     from pyspark.sql import functions as F
 
     from nsqanalytics.transforms.activity import as_one_window
     from nsqanalytics.transforms.compare import compare
     from nsqanalytics.transforms.windows import covered
 
-    # The part of the earlier period that can no longer be counted is left out of the later one too.
-    rollups, earlier = _listed(place, args.span(now).earlier(args.before), progress)
-    span = rollups.countable(earlier.earlier(-args.before))
-    earlier = span.earlier(args.before)
+    # The part of one period that can no longer be counted is left out of the other too.
+    shift = args.span(now).since - args.other(now).since
+    rollups, earlier = _listed(place, args.other(now), progress)
+    span = rollups.countable(earlier.earlier(-shift))
+    earlier = span.earlier(shift)
+    hours: tuple[list[datetime], list[datetime]] | None = None
+    if args.hours == "week":
+        hours = common_hours(span, earlier)
+        if not hours[0]:
+            raise BadParameter("the two periods have no whole hour of the week in common", "hours")
 
-    def period(of: Span) -> DataFrame:
-        return as_one_window(activity_of(spark, place, args, rollups, of, HOUR, progress), of.since)
+    def period(of: Span, only: list[datetime] | None) -> DataFrame:
+        found = activity_of(spark, place, args, rollups, of, HOUR, progress)
+        return as_one_window(found if only is None else found.where(F.col("window_start").isin(only)), of.since)
 
-    rows = covered(compare(period(span), period(earlier), args.minimum_count), span)
+    now_only, before_only = hours or (None, None)
+    rows = covered(compare(period(span, now_only), period(earlier, before_only), args.minimum_count), span)
     rows = rows.withColumns({"before_since": F.lit(earlier.since), "before_until": F.lit(earlier.until)})
     order = ["-score", "topic", "channel", "figure"]
-    return _written(spark, place, rows, tables.COMPARE, order, span, progress, earlier)
+    compared = "" if hours is None else as_text(hours[0])
+    return _written(spark, place, rows, tables.COMPARE, order, span, progress, earlier, compared)
 
 
 def run_rollup(spark: SparkSession, place: Locations, args: RollupParameters, now: datetime, progress: Progress) -> int:
@@ -360,7 +370,7 @@ def bytes_read(place: Locations, args: Any, now: datetime) -> int:
     window = WINDOWS.get(getattr(args, "window", ""), HOUR)
     spans = [span]
     if isinstance(args, CompareParameters):
-        spans.append(span.earlier(args.before))
+        spans.append(args.other(now))
     elif isinstance(args, ComparedScope) and (shift := args.shift(window)) is not None:
         spans.append(span.earlier(shift))
     if window < HOUR:
@@ -385,12 +395,17 @@ def _written(
     span: Span,
     progress: Progress,
     before: Span | None = None,
+    hours: str = "",
 ) -> int:
-    """Write the result. Its metadata contain ``span``, and ``before`` if given, as the periods that it covers."""
+    """Write the result.
+
+    Its metadata contain ``span``, and ``before`` if given, as the periods that it covers, and ``hours``, the hours of
+    the week that are compared; empty for all hours of both periods.
+    """
     covered = {"covered_since": span.since, "covered_until": span.until}
     if before is not None:
         covered |= {"before_since": before.since, "before_until": before.until}
-    rows = conforming(rows, spark_table(figures, covered))
+    rows = conforming(rows, spark_table(figures, covered, hours))
     with progress.following(spark, "merging histograms", expected_stages=9, start=0.5, end=0.95):
         return replace_result(rows, place.output, order)
 

@@ -200,6 +200,11 @@ class Result:
         }
 
     @property
+    def hours(self) -> str:
+        """The hours of the week that are compared, as text; empty for all hours of both periods."""
+        return _declared(self.dataset.schema)[self.dataset.schema.names[0]].get("hours", "")
+
+    @property
     def time(self) -> str | None:
         """The name of the time column; None if there is none."""
         return next((name for name in TIMES if name in self.dataset.schema.names), None)

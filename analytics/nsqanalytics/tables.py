@@ -146,8 +146,13 @@ def computed(figures: Sequence[Figure]) -> list[str]:
     return [figure.name for figure in figures if figure not in COVERED and figure.name not in added]
 
 
-def spark_table(figures: Sequence[Figure], covered: Mapping[str, datetime] | None = None) -> StructType:
-    """Return the table as a Spark schema. The metadata of each column are its unit and the times of ``covered``."""
+def spark_table(
+    figures: Sequence[Figure], covered: Mapping[str, datetime] | None = None, hours: str = ""
+) -> StructType:
+    """Return the table as a Spark schema.
+
+    The metadata of each column are its unit, the times of ``covered``, and ``hours`` unless it is empty.
+    """
     from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType, TimestampType
 
     from nsqanalytics.transforms.histograms import HISTOGRAM
@@ -160,4 +165,6 @@ def spark_table(figures: Sequence[Figure], covered: Mapping[str, datetime] | Non
         "number": DoubleType(),
     }
     about = {name: moment.astimezone(UTC).isoformat() for name, moment in (covered or {}).items()}
+    if hours:
+        about["hours"] = hours
     return StructType([StructField(f.name, types[f.type], f.nullable, {"unit": f.unit} | about) for f in figures])

@@ -151,6 +151,24 @@ def test_a_report_is_downloaded_as_one_page_and_as_pdf(compared, live, tmp_path)
         assert pixels_beyond(page) <= 0
 
 
+def test_each_column_of_the_archive_and_of_a_report_is_explained(compared, live, axe):
+    """The page is a link away from Reports; the headings of a result have the same texts."""
+    page = live("/reports")
+    page.get_by_role("link", name="What the columns are").click()
+    expect(page.get_by_role("term").filter(has_text="oldest_unfinished_age_ns")).to_be_visible()
+    page.get_by_label("Table").select_option("End-to-end latency")
+    expect(page).to_have_url(re.compile(r"/reports/columns\?of=latency$"))
+    expect(page.get_by_role("definition").filter(has_text="change of p99 since that window")).to_be_visible()
+    for size in WIDTHS.values():
+        page.set_viewport_size(size)
+        assert pixels_beyond(page) <= 0
+        assert axe(page) == []
+    page.goto(compared)
+    expect(page.get_by_role("columnheader", name="P99 change")).to_have_attribute(
+        "title", re.compile("since that window")
+    )
+
+
 def test_the_page_of_a_report_fits_a_phone_and_is_accessible(compared, live, axe):
     page = live(compared, timezone_id="UTC")
     expect(page.get_by_role("img", name="Messages by latency")).to_be_visible()

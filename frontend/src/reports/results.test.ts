@@ -3,7 +3,7 @@ import type { Result, ResultCell, ResultColumn } from '../api/types';
 import { cellsOf, cellText, columnsOf, dayTone, heat, heatDays, heldPercent, movers, pointsCells, shareText, withheld } from './results';
 
 function result(names: string[], rows: ResultCell[][]): Result {
-  return { columns: names.map((name) => ({ name, type: 'number', unit: '' })), rows, total: rows.length, matching: rows.length, pdf: false, covered: {} };
+  return { columns: names.map((name) => ({ name, type: 'number', unit: '', meaning: '' })), rows, total: rows.length, matching: rows.length, pdf: false, hours: '', covered: {} };
 }
 const at = (day: number, hour: number): number => new Date(2026, 2, day, hour, 15).getTime();
 
@@ -37,7 +37,7 @@ test('a share below 100 % is not rounded to 100 %', () => {
   expect(heldPercent({ at: 0, held: 0, total: 0 })).toBeNull();
 });
 
-const NUMBER: ResultColumn = { name: 'target', type: 'number', unit: '' };
+const NUMBER: ResultColumn = { name: 'target', type: 'number', unit: '', meaning: '' };
 
 test.each([
   [NUMBER, 2000, 'ms', '2.00 s'],

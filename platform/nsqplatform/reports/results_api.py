@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TypedDict
 
@@ -14,8 +15,9 @@ from ninja import Query, Router
 from ninja.errors import HttpError
 
 from nsqanalytics.heat import MAX_COLUMNS, heat
+from nsqanalytics.meanings import meaning
 from nsqanalytics.parameters import BadParameter
-from nsqanalytics.results import ResultColumn, Selection
+from nsqanalytics.results import Selection
 from nsqanalytics.series import MAX_POINTS, Series, calendar, groups, series
 from nsqplatform.accounts.auth import needs
 from nsqplatform.accounts.ranges import check_range
@@ -26,6 +28,7 @@ from nsqplatform.reports.document.pdf import browser
 from nsqplatform.reports.schemas import (
     CalendarDay,
     CalendarOut,
+    ColumnOut,
     GroupOut,
     GroupsOut,
     HeatCellOut,
@@ -44,10 +47,11 @@ router = Router(tags=["reports"])
 class Page(TypedDict):
     """A ResultPage. It is validated only once, as the response, because it may have 10,000 rows."""
 
-    columns: list[ResultColumn]
+    columns: list[ColumnOut]
     rows: list[list[str | int | float | None]]
     total: int
     matching: int
+    hours: str
     pdf: bool
     covered: dict[str, int]
 
@@ -68,12 +72,14 @@ def result(
         wanted = columns.split(",") if columns else [column.name for column in found.columns]
         page = found.page(offset, limit, selection, sort=sort, columns=wanted)
         matching = found.count(selection)
-    by_name = {column.name: column for column in found.columns}
+    job = selectors.run(run_id).job
+    by_name = {column.name: ColumnOut(**asdict(column), meaning=meaning(job, column.name)) for column in found.columns}
     return {
         "columns": [by_name[name] for name in wanted],
         "rows": page,
         "total": found.total,
         "matching": matching,
+        "hours": found.hours,
         "pdf": browser() is not None,
         "covered": found.covered,
     }

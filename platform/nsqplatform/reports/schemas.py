@@ -181,6 +181,7 @@ class ColumnOut(Schema):
     name: str
     type: Literal["timestamp", "string", "integer", "number"]
     unit: str = Field(description="empty if the figure has no unit")
+    meaning: str = Field(description="what the figure is; empty for columns of earlier versions")
 
 
 class RowsIn(Schema):
@@ -198,6 +199,7 @@ class ResultPage(Schema):
     rows: list[list[str | int | float | None]]
     total: int = Field(description="number of rows of the result")
     matching: int = Field(description="number of rows that match")
+    hours: str = Field(description="hours of the week, in UTC, that are compared; empty for all hours of both periods")
     pdf: bool = Field(description="whether the platform's machine has a browser that makes result.pdf")
     covered: dict[str, int] = Field(
         description="covered_since and covered_until of the period; before_since and before_until of the compared one"
