@@ -37,9 +37,8 @@ def as_text(hours: Iterable[datetime]) -> str:
         if counted.get((day, first - 1)) == times:
             continue
         end = next(end for end in range(first + 1, 25) if counted.get((day, end)) != times)
-        parts.append(
-            f"{DAYS[day]} {first}–{end}" + ("" if times == 1 else " twice" if times == 2 else f" {times} times")
-        )
+        often = {1: "", 2: " twice"}.get(times, f" {times} times")
+        parts.append(f"{DAYS[day]} {first}–{end}{often}")
     return ", ".join(parts)
 
 

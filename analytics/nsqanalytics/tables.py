@@ -41,6 +41,7 @@ class Earlier(NamedTuple):
     change_percent: str
 
     def figures(self, unit: str) -> list[Figure]:
+        """Return the two columns that are added; ``unit`` is that of the figure."""
         return [Figure(self.before, "number", unit), Figure(self.change_percent, "number", "%")]
 
 
