@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from nsqanalytics.cache import persisted
 from nsqanalytics.transforms import activity as transforms
 from nsqanalytics.transforms import counter_falls, readings
+from nsqanalytics.transforms.names import is_one_of
 from nsqanalytics.transforms.readings import SERIES
 from nsqanalytics.transforms.validation import checked
 
@@ -29,7 +30,7 @@ def activity(
     contexts: DataFrame | None = None,
     are_few: bool = False,
 ) -> DataFrame:
-    """SAMPLE rows -> ACTIVITY, restricted to ``topic`` and ``channel`` if they are given.
+    """SAMPLE rows -> ACTIVITY, restricted to ``topic`` (as for is_one_of) and ``channel`` if they are given.
 
     ``cuts`` are the ends of a report's period: each divides the window that it lies in into two.
     ``contexts`` has a row with ``hour`` and CONTEXT for each hour of samples that belongs to a context; for each
@@ -40,7 +41,7 @@ def activity(
     """
     wanted = samples
     if topic:
-        wanted = wanted.where(F.col("topic") == topic)
+        wanted = wanted.where(is_one_of("topic", topic))
     if channel:
         wanted = wanted.where(F.col("channel") == channel)
     plain = readings.plain(checked(wanted))

@@ -21,7 +21,14 @@ Until = Annotated[
     datetime | None,
     Parameter(kind="time", title="Until", description="End of the period; now if empty."),
 ]
-Topic = Annotated[str, Parameter(kind="text", title="Topic", description="Only this topic; all if empty.")]
+Topic = Annotated[
+    str,
+    Parameter(
+        kind="text",
+        title="Topic",
+        description="Only these topics, for example orders or orders.*, invoices; all if empty.",
+    ),
+]
 Channel = Annotated[str, Parameter(kind="text", title="Channel", description="Only this channel; all if empty.")]
 Window = Annotated[
     str,
@@ -31,6 +38,17 @@ Window = Annotated[
         default="1h",
         choices=tuple(WINDOWS),
         description="Length of a window, aligned to UTC hours and days.",
+    ),
+]
+ComparedWith = Annotated[
+    str,
+    Parameter(
+        kind="choice",
+        title="Compared with",
+        default="none",
+        suggested="period",
+        choices=("none", "period", "week"),
+        description="What each row is compared with: the period before, the same time of an earlier week, or nothing.",
     ),
 ]
 MinimumCount = Annotated[
@@ -72,8 +90,29 @@ class Scope:
         return Span(until - self.period, until)
 
 
+WEEK = timedelta(days=7)
+
+
 @dataclass(frozen=True, kw_only=True)
-class LatencyParameters(Scope):
+class ComparedScope(Scope):
+    """The part of the archive that a report is about, and the earlier period that its rows are compared with."""
+
+    compared_with: ComparedWith
+
+    def shift(self, window: timedelta) -> timedelta | None:
+        """Return how much earlier the other period is, None for no comparison.
+
+        It is the period's length, or a week for a shorter period, rounded up to whole windows or weeks: windows of both
+        periods then begin at the same places, and the periods do not overlap.
+        """
+        if self.compared_with == "none":
+            return None
+        step = WEEK if self.compared_with == "week" else window
+        return -(-self.period // step) * step
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatencyParameters(ComparedScope):
     """Parameters of the latency report."""
 
     window: Window
@@ -81,7 +120,7 @@ class LatencyParameters(Scope):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ThroughputParameters(Scope):
+class ThroughputParameters(ComparedScope):
     """Parameters of the throughput report."""
 
     window: Window
@@ -169,7 +208,7 @@ class CapacityParameters(Scope):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeadParameters(Scope):
+class DeadParameters(ComparedScope):
     """Parameters of the report on dead messages."""
 
 
@@ -186,11 +225,46 @@ class CompareParameters(Scope):
             description="How much earlier the other period is: 24h, for example, or 7d; at least the period's length.",
         ),
     ]
+    before_until: Annotated[
+        datetime | None,
+        Parameter(
+            kind="time",
+            title="End of the other period",
+            description="In place of how much earlier it is: any time; the other period is as long.",
+        ),
+    ]
+    hours: Annotated[
+        str,
+        Parameter(
+            kind="choice",
+            title="Hours",
+            default="all",
+            choices=("all", "week"),
+            description="All, or only the hours of the week (UTC) that both periods have, each equally often.",
+        ),
+    ]
     minimum_count: MinimumCount
+
+    def other(self, now: datetime) -> Span:
+        """Return the period that the report's is compared with. Raises BadParameter if the two overlap."""
+        span = self.span(now)
+        if self.before_until is None:
+            return span.earlier(self.before)
+        other = Span(self.before_until - self.period, self.before_until)
+        if other.until > span.since and other.since < span.until:
+            raise BadParameter(
+                f"the period that ends at {other.until.isoformat()} overlaps the one that ends at "
+                f"{span.until.isoformat()}; both are {written(self.period)} long",
+                "before_until",
+            )
+        return other
 
     def __post_init__(self) -> None:
         """Raises BadParameter if the two periods would overlap."""
-        if self.before < self.period:
+        if self.before_until is not None:
+            if self.until is not None:
+                self.other(self.until)
+        elif self.before < self.period:
             raise BadParameter(
                 f"{written(self.before)} is less than the period of {written(self.period)}, so that the two "
                 f"periods would overlap; at least {written(self.period)} fits",

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from nsqanalytics import compaction, damage, tables
 from nsqanalytics.archive import samples_path
+from nsqanalytics.hours_of_week import as_text, common_hours
 from nsqanalytics.job_parameters import (
     WINDOWS,
     CapacityParameters,
     CompactParameters,
+    ComparedScope,
     CompareParameters,
     DeadParameters,
     LatencyParameters,
@@ -28,7 +30,7 @@ from nsqanalytics.parameters import BadParameter, FormField, Given, described, p
 from nsqanalytics.progress import Progress
 from nsqanalytics.results import conforming, replace_result, replace_table
 from nsqanalytics.rollups import DAY, HOURS_BEFORE, Rollups, stale_days, stale_hours
-from nsqanalytics.tables import Figure, spark_table
+from nsqanalytics.tables import Earlier, Figure, spark_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,7 +44,8 @@ class Job:
 
     ``figures`` are the columns of its result. A job with ``needs_spark`` false gets None for ``spark``. If
     ``without_spark(place, parameters, now, progress)`` is given, it is called first: it does the job and returns the
-    number of rows, or returns None if the job needs Spark; ``run`` is then called.
+    number of rows, or returns None if the job needs Spark; ``run`` is then called. ``worst`` is the column of the
+    result in which the largest figure is the worst; empty if there is none.
     """
 
     name: str
@@ -54,6 +57,7 @@ class Job:
     run: Callable[[Any, Locations, Any, datetime, Progress], int]
     needs_spark: bool = True
     without_spark: Callable[[Locations, Any, datetime, Progress], int | None] | None = None
+    worst: str = ""
 
     def checked(self, given: Given) -> Any:
         """Return the parameters as an instance of ``parameters``. Raises BadParameter."""
@@ -73,9 +77,13 @@ def run_latency(
 
     rollups, span = _listed(place, args.span(now), progress)
     window = WINDOWS[args.window]
-    rows = latency(activity_of(spark, place, args, rollups, span, window, progress), args.minimum_count)
+
+    def rows_of(of: Span) -> DataFrame:
+        return latency(activity_of(spark, place, args, rollups, of, window, progress), args.minimum_count)
+
+    rows, before = _compared(rows_of, rollups, args, span, window, tables.LATENCY_EARLIER)
     rows = covered(rows, span, length=window)
-    return _written(spark, place, rows, tables.LATENCY, ["window_start", "topic", "channel"], span, progress)
+    return _written(spark, place, rows, tables.LATENCY, ["window_start", "topic", "channel"], span, progress, before)
 
 
 def run_throughput(
@@ -87,9 +95,13 @@ def run_throughput(
 
     rollups, span = _listed(place, args.span(now), progress)
     window = WINDOWS[args.window]
-    rows = throughput(activity_of(spark, place, args, rollups, span, window, progress), window)
+
+    def rows_of(of: Span) -> DataFrame:
+        return throughput(activity_of(spark, place, args, rollups, of, window, progress), window)
+
+    rows, before = _compared(rows_of, rollups, args, span, window, tables.THROUGHPUT_EARLIER)
     rows = covered(rows, span, length=window)
-    return _written(spark, place, rows, tables.THROUGHPUT, ["window_start", "topic", "channel"], span, progress)
+    return _written(spark, place, rows, tables.THROUGHPUT, ["window_start", "topic", "channel"], span, progress, before)
 
 
 def run_objectives(
@@ -132,40 +144,55 @@ def run_capacity(
 
 def run_dead(spark: SparkSession, place: Locations, args: DeadParameters, now: datetime, progress: Progress) -> int:
     """Write how many messages of each channel died or were dropped. Returns the number of rows."""
+    from pyspark.sql import functions as F
+
     from nsqanalytics.transforms.activity import as_one_window
     from nsqanalytics.transforms.dead import dead
     from nsqanalytics.transforms.windows import covered
 
     rollups, span = _listed(place, args.span(now), progress)
-    hours = activity_of(spark, place, args, rollups, span, HOUR, progress)
-    rows = covered(dead(as_one_window(hours, span.since)), span)
-    return _written(
-        spark, place, rows, tables.DEAD, ["-died_count", "-dropped_count", "topic", "channel"], span, progress
-    )
+
+    def rows_of(of: Span) -> DataFrame:
+        hours = activity_of(spark, place, args, rollups, of, HOUR, progress)
+        began = span.since if of is span else span.since - (args.shift(HOUR) or timedelta(0))
+        return dead(as_one_window(hours, began)).withColumn("window_start", F.lit(began))
+
+    rows, before = _compared(rows_of, rollups, args, span, HOUR, tables.DEAD_EARLIER, whole=True)
+    order = ["-died_count", "-dropped_count", "topic", "channel"]
+    return _written(spark, place, covered(rows, span), tables.DEAD, order, span, progress, before)
 
 
 def run_compare(
     spark: SparkSession, place: Locations, args: CompareParameters, now: datetime, progress: Progress
 ) -> int:
-    """Compare the period with the equally long one that ended ``before`` earlier. The two do not overlap."""
+    """Compare the period with another one of its length. The two do not overlap."""
     from pyspark.sql import functions as F
 
     from nsqanalytics.transforms.activity import as_one_window
     from nsqanalytics.transforms.compare import compare
     from nsqanalytics.transforms.windows import covered
 
-    # The part of the earlier period that can no longer be counted is left out of the later one too.
-    rollups, earlier = _listed(place, args.span(now).earlier(args.before), progress)
-    span = rollups.countable(earlier.earlier(-args.before))
-    earlier = span.earlier(args.before)
+    # The part of one period that can no longer be counted is left out of the other too.
+    shift = args.span(now).since - args.other(now).since
+    rollups, earlier = _listed(place, args.other(now), progress)
+    span = rollups.countable(earlier.earlier(-shift))
+    earlier = span.earlier(shift)
+    hours: tuple[list[datetime], list[datetime]] | None = None
+    if args.hours == "week":
+        hours = common_hours(span, earlier)
+        if not hours[0]:
+            raise BadParameter("the two periods have no whole hour of the week in common", "hours")
 
-    def period(of: Span) -> DataFrame:
-        return as_one_window(activity_of(spark, place, args, rollups, of, HOUR, progress), of.since)
+    def period(of: Span, only: list[datetime] | None) -> DataFrame:
+        found = activity_of(spark, place, args, rollups, of, HOUR, progress)
+        return as_one_window(found if only is None else found.where(F.col("window_start").isin(only)), of.since)
 
-    rows = covered(compare(period(span), period(earlier), args.minimum_count), span)
+    now_only, before_only = hours or (None, None)
+    rows = covered(compare(period(span, now_only), period(earlier, before_only), args.minimum_count), span)
     rows = rows.withColumns({"before_since": F.lit(earlier.since), "before_until": F.lit(earlier.until)})
     order = ["-score", "topic", "channel", "figure"]
-    return _written(spark, place, rows, tables.COMPARE, order, span, progress, earlier)
+    compared = "" if hours is None else as_text(hours[0])
+    return _written(spark, place, rows, tables.COMPARE, order, span, progress, earlier, compared)
 
 
 def run_rollup(spark: SparkSession, place: Locations, args: RollupParameters, now: datetime, progress: Progress) -> int:
@@ -256,6 +283,42 @@ def _listed(place: Locations, span: Span, progress: Progress) -> tuple[Rollups, 
     return rollups, rollups.countable(span)
 
 
+def _compared(
+    rows_of: Callable[[Span], DataFrame],
+    rollups: Rollups,
+    args: ComparedScope,
+    span: Span,
+    window: timedelta,
+    columns: Earlier,
+    *,
+    whole: bool = False,
+) -> tuple[DataFrame, Span | None]:
+    """Return the rows of the span with ``columns``, and the period that they are compared with.
+
+    The latter is None if there is no comparison, or if the archive has nothing of that period, or with ``whole`` not
+    all of it.
+    """
+    from nsqanalytics.transforms.earlier import with_earlier
+
+    shift = args.shift(window)
+    earlier = None if shift is None else _archived(rollups, span.earlier(shift), whole=whole)
+    if shift is None or earlier is None:
+        return with_earlier(rows_of(span), None, columns, timedelta(0)), None
+    return with_earlier(rows_of(span), rows_of(earlier), columns, shift), earlier
+
+
+def _archived(rollups: Rollups, span: Span, *, whole: bool) -> Span | None:
+    """Return the part of the span that can be counted; None if there is none, or with ``whole`` if it is not all.
+
+    The archive has all of a span if it has hours at or before its start: later hours without readings are idle ones.
+    """
+    counted = rollups.countable(span)
+    first = counted.since.replace(minute=0, second=0, microsecond=0)
+    if counted.since >= counted.until or not rollups.between(first, counted.until):
+        return None
+    return None if whole and (counted != span or first < next(iter(rollups.hours))) else counted
+
+
 def activity_of(
     spark: SparkSession,
     place: Locations,
@@ -274,6 +337,7 @@ def activity_of(
 
     from nsqanalytics.computation import activity
     from nsqanalytics.transforms.activity import rolled_up
+    from nsqanalytics.transforms.names import is_one_of
     from nsqanalytics.transforms.windows import cuts, window_start
 
     divided = cuts(span, window)
@@ -294,9 +358,10 @@ def activity_of(
             rows = rows.where((F.col("window_start") >= F.lit(span.since)) & F.col("window_start").isNotNull())
             return rows.withColumn("window_start", window_start("window_start", window)) if divided else rows
         rows = rollups.read(spark, span, daily=window == DAY)
-    for column in ("topic", "channel"):
-        if wanted := getattr(scope, column):
-            rows = rows.where(F.col(column) == wanted)
+    if scope.topic:
+        rows = rows.where(is_one_of("topic", scope.topic))
+    if scope.channel:
+        rows = rows.where(F.col("channel") == scope.channel)
     if window > HOUR:
         return rolled_up(rows, window, span.since)
     return rows.withColumn("window_start", window_start("window_start", window)) if divided else rows
@@ -308,9 +373,14 @@ def bytes_read(place: Locations, args: Any, now: datetime) -> int:
     if isinstance(args, RollupParameters):
         return rollups.size_of(stale_hours(rollups, *_rolled_up_period(args, now)))
     span = args.span(now)
-    if WINDOWS.get(getattr(args, "window", ""), HOUR) < HOUR:
-        return rollups.size_of(rollups.between(span.since - HOUR, span.until))
-    spans = [span, span.earlier(args.before)] if isinstance(args, CompareParameters) else [span]
+    window = WINDOWS.get(getattr(args, "window", ""), HOUR)
+    spans = [span]
+    if isinstance(args, CompareParameters):
+        spans.append(args.other(now))
+    elif isinstance(args, ComparedScope) and (shift := args.shift(window)) is not None:
+        spans.append(span.earlier(shift))
+    if window < HOUR:
+        return sum(rollups.size_of(rollups.between(each.since - HOUR, each.until)) for each in spans)
     return sum(rollups.size_between(each.since, each.until) for each in spans)
 
 
@@ -331,12 +401,17 @@ def _written(
     span: Span,
     progress: Progress,
     before: Span | None = None,
+    hours: str = "",
 ) -> int:
-    """Write the result. Its metadata contain ``span``, and ``before`` if given, as the periods that it covers."""
+    """Write the result.
+
+    Its metadata contain ``span``, and ``before`` if given, as the periods that it covers, and ``hours``, the hours of
+    the week that are compared; empty for all hours of both periods.
+    """
     covered = {"covered_since": span.since, "covered_until": span.until}
     if before is not None:
         covered |= {"before_since": before.since, "before_until": before.until}
-    rows = conforming(rows, spark_table(figures, covered))
+    rows = conforming(rows, spark_table(figures, covered, hours))
     with progress.following(spark, "merging histograms", expected_stages=9, start=0.5, end=0.95):
         return replace_result(rows, place.output, order)
 
@@ -373,6 +448,7 @@ JOBS: dict[str, Job] = {
             LatencyParameters,
             tables.LATENCY,
             run_latency,
+            worst="p99_ms",
         ),
         Job(
             "throughput",
@@ -382,6 +458,7 @@ JOBS: dict[str, Job] = {
             ThroughputParameters,
             tables.THROUGHPUT,
             run_throughput,
+            worst="depth_max",
         ),
         Job(
             "objectives",
@@ -391,6 +468,7 @@ JOBS: dict[str, Job] = {
             ObjectivesParameters,
             tables.OBJECTIVES,
             run_objectives,
+            worst="budget_burnt_percent",
         ),
         Job(
             "capacity",
@@ -400,6 +478,7 @@ JOBS: dict[str, Job] = {
             CapacityParameters,
             tables.CAPACITY,
             run_capacity,
+            worst="consumers_needed",
         ),
         Job(
             "dead",
@@ -409,6 +488,7 @@ JOBS: dict[str, Job] = {
             DeadParameters,
             tables.DEAD,
             run_dead,
+            worst="died_count",
         ),
         Job(
             "compare",
@@ -418,6 +498,7 @@ JOBS: dict[str, Job] = {
             CompareParameters,
             tables.COMPARE,
             run_compare,
+            worst="score",
         ),
         Job(
             "rollup",

@@ -30,7 +30,7 @@ class BadParameter(Exception):
 class Parameter:
     """Declaration of a field of a parameters dataclass: its kind, range and texts.
 
-    ``default`` is as a user writes it.
+    ``default`` is as a user writes it. ``suggested``, if given, is the value that a new form begins with instead.
     """
 
     kind: Kind
@@ -38,6 +38,7 @@ class Parameter:
     description: str
     default: str | int | float = ""
     choices: tuple[str, ...] = ()
+    suggested: str = ""
     minimum: float | None = None
     maximum: float | None = None
 
@@ -60,6 +61,7 @@ class FormField(TypedDict):
     description: str
     default: str | int | float | None
     choices: NotRequired[list[str]]
+    suggested: NotRequired[str]
     minimum: NotRequired[float]
     maximum: NotRequired[float]
 
@@ -106,6 +108,8 @@ def described(parameters: type) -> dict[str, FormField]:
         }
         if parameter.choices:
             form[name]["choices"] = list(parameter.choices)
+        if parameter.suggested:
+            form[name]["suggested"] = parameter.suggested
         if parameter.minimum is not None:
             form[name]["minimum"] = parameter.minimum
         if parameter.maximum is not None:

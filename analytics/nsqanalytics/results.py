@@ -8,7 +8,7 @@ import json
 import math
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -62,10 +62,25 @@ def replace_result(rows: DataFrame, output: str, order: list[str]) -> int:
     return int(written.get["rows"])
 
 
-def replace_table(rows: Sequence[tuple[Any, ...]], figures: Sequence[Figure], output: str) -> int:
-    """Like ``replace_result``, without Spark, for the few rows of a maintenance job."""
-    types = {"timestamp": pa.timestamp("us", tz="UTC"), "string": pa.string(), "integer": pa.int64()}
-    schema = pa.schema([pa.field(f.name, types[f.type], metadata={"unit": f.unit}) for f in figures])
+ARROW_TYPES: dict[str, pa.DataType] = {
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "string": pa.string(),
+    "integer": pa.int64(),
+    "number": pa.float64(),
+    "histogram": pa.struct({"zero": pa.int64(), "offset": pa.int32(), "counts": pa.list_(pa.int64())}),
+}
+"""The types of columns, by the ``type`` of a Figure."""
+
+
+def replace_table(
+    rows: Sequence[tuple[Any, ...]],
+    figures: Sequence[Figure],
+    output: str,
+    covered: Mapping[str, datetime] | None = None,
+) -> int:
+    """Like ``replace_result``, without Spark, for few rows. ``covered`` is as for :func:`tables.spark_table`."""
+    about = {name: moment.astimezone(UTC).isoformat() for name, moment in (covered or {}).items()}
+    schema = pa.schema([pa.field(f.name, ARROW_TYPES[f.type], metadata={"unit": f.unit} | about) for f in figures])
     columns = list(zip(*rows, strict=True)) or [()] * len(figures)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     with _aside(output) as aside:
@@ -141,7 +156,10 @@ EVERYTHING = Selection()
 
 
 class Result:
-    """A finished result on a local file system. Times read as unix milliseconds."""
+    """A finished result on a local file system. Times read as unix milliseconds.
+
+    ``columns`` are those of single values. A latency result also has ``histogram``, which nsqanalytics/heat.py reads.
+    """
 
     def __init__(self, folder: Path) -> None:
         """Raises FileNotFoundError if there is no result in ``folder``."""
@@ -154,7 +172,13 @@ class Result:
         self.columns = [
             ResultColumn(field.name, _type_name(field.type), declared[field.name].get("unit", ""))
             for field in self.dataset.schema
+            if not pa.types.is_nested(field.type)
         ]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of ``columns``."""
+        return [column.name for column in self.columns]
 
     @property
     def total(self) -> int:
@@ -174,6 +198,11 @@ class Result:
             for name, value in declared.items()
             if name.endswith(("_since", "_until"))
         }
+
+    @property
+    def hours(self) -> str:
+        """The hours of the week that are compared, as text; empty for all hours of both periods."""
+        return _declared(self.dataset.schema)[self.dataset.schema.names[0]].get("hours", "")
 
     @property
     def time(self) -> str | None:
@@ -209,9 +238,8 @@ class Result:
 
     def named(self, parameter: str, column: str) -> str:
         """Return ``column`` if the result has it. Otherwise raise BadParameter for ``parameter``."""
-        names = self.dataset.schema.names
-        if column not in names:
-            raise BadParameter(f"there is no column {column!r}; there are {', '.join(names)}", parameter)
+        if column not in self.names:
+            raise BadParameter(f"there is no column {column!r}; there are {', '.join(self.names)}", parameter)
         return column
 
     def page(
@@ -229,7 +257,7 @@ class Result:
         without a value come last in both directions, and equal rows keep the result's order. Texts sort naturally:
         ``node-2`` before ``node-10``. Raises BadParameter for a column that the result does not have.
         """
-        wanted = [self.named("columns", name) for name in columns] or self.dataset.schema.names
+        wanted = [self.named("columns", name) for name in columns] or self.names
         if not sort:
             return self._in_order(offset, limit, self.matching(selection), wanted)
         rows = self._sorted(self.matching(selection), self.named("sort", sort.removeprefix("-")), sort[0] == "-")
@@ -263,7 +291,7 @@ class Result:
     def csv(self) -> Iterator[str]:
         """Yield the whole result as CSV text, in pieces: a heading with units, times in ISO 8601, nulls empty."""
         yield _csv_text([[_heading(column) for column in self.columns]])
-        for batch in self.dataset.to_batches(batch_size=_BATCH_ROWS, use_threads=False):
+        for batch in self.dataset.to_batches(columns=self.names, batch_size=_BATCH_ROWS, use_threads=False):
             yield _csv_text([self._csv_row(row) for row in _plain(batch)])
 
     def _csv_row(self, row: list[Any]) -> list[Any]:

@@ -9,18 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from nsqanalytics.parameters import BadParameter
-from nsqanalytics.results import EVERYTHING, Result, Selection
+from nsqanalytics.results import EVERYTHING, Result, Selection, natural_key
 from nsqanalytics.tables import PERMILLES
 
 Aggregate = Literal["max", "sum", "last", "mean"]
 AGGREGATES: dict[str, Aggregate] = {
-    **dict.fromkeys((*PERMILLES, "max_ms", "depth_max", "oldest_max_ms", "node_count"), "max"),
+    **dict.fromkeys(
+        (*PERMILLES, "max_ms", "p99_before_ms", "depth_max", "depth_max_before", "oldest_max_ms", "node_count"), "max"
+    ),
     **dict.fromkeys(("count", "carried_count", "unplaced_count", "sample_count", "samples_left_out"), "sum"),
     "uncertain_count": "sum",
     **dict.fromkeys(("in_count", "out_count", "requeue_count", "timeout_count", "depth_area", "observed_s"), "sum"),
@@ -63,12 +65,9 @@ def series(result: Result, selection: Selection, figures: Sequence[str], most: i
     weighted = [figure for figure in once if AGGREGATES[figure] == "mean"]
     read = [*dict.fromkeys([result.time, *once, *(["observed_s"] if weighted else [])])]
     table = result.dataset.to_table(columns=read, filter=result.matching(selection))
-    seconds = pc.cast(
-        pc.floor_temporal(table[result.time], unit="second").cast(pa.timestamp("s", tz="UTC")), pa.int64()
-    )
-    times = sorted(pc.unique(seconds).to_pylist())
-    step = _step_s(times, most)
-    table = table.append_column("point", pc.multiply(_floored(seconds, step), 1000))
+    times = pc.count_distinct(table[result.time]).as_py()
+    step, points = in_points(table[result.time], most)
+    table = table.append_column("point", points)
     for figure in weighted:
         # A window without the figure has no weight.
         table = table.append_column(f"{figure}*", pc.multiply(table[figure], table["observed_s"]))
@@ -78,16 +77,29 @@ def series(result: Result, selection: Selection, figures: Sequence[str], most: i
     asked = [pair for figure in once for pair in _asked(figure)]
     grouped = table.group_by("point", use_threads=False).aggregate(asked).sort_by("point")
     columns = [grouped["point"].to_pylist(), *(_combined(grouped, figure) for figure in figures)]
-    return Series(step * 1000, len(times), [list(row) for row in zip(*columns, strict=True)])
+    return Series(step * 1000, times, [list(row) for row in zip(*columns, strict=True)])
 
 
-def groups(result: Result, words: str = "") -> list[tuple[str, str | None]]:
-    """Return each topic and channel that has rows, unordered. The channel is None for a topic's own rows."""
-    result.named("topic", "topic")
-    result.named("channel", "channel")
-    found = result.dataset.to_table(columns=["topic", "channel"], filter=result.matching(Selection(words=words)))
-    distinct = found.group_by(["topic", "channel"]).aggregate([])
-    return list(zip(distinct["topic"].to_pylist(), distinct["channel"].to_pylist(), strict=True))
+class Group(NamedTuple):
+    """A topic and channel, None for a topic's own rows, and the largest ``worst`` figure of its rows, None without."""
+
+    topic: str
+    channel: str | None
+    worst: float | None = None
+
+
+def groups(result: Result, worst: str = "", selection: Selection = EVERYTHING) -> list[Group]:
+    """Return each topic and channel that has rows, largest ``worst`` figure first, then by name.
+
+    Without ``worst``, the name of a column, they are by name only.
+    """
+    names = [result.named(name, name) for name in ("topic", "channel")]
+    columns = [*names, result.named("worst", worst)] if worst else names
+    found = result.dataset.to_table(columns=columns, filter=result.matching(selection))
+    distinct = found.group_by(names).aggregate([(worst, "max")] if worst else [])
+    figures = distinct[f"{worst}_max"].to_pylist() if worst else [None] * distinct.num_rows
+    found_groups = map(Group, *(distinct[name].to_pylist() for name in names), figures)
+    return sorted(found_groups, key=lambda g: (g.worst is None, -(g.worst or 0), natural_key(g.topic), g.channel or ""))
 
 
 def calendar(result: Result, objective: str, selection: Selection = EVERYTHING) -> list[list[Any]]:
@@ -109,6 +121,13 @@ def calendar(result: Result, objective: str, selection: Selection = EVERYTHING) 
         .sort_by("day")
     )
     return [list(row) for row in zip(*(days[name].to_pylist() for name in ("day", "held_sum", "all_sum")), strict=True)]
+
+
+def in_points(times: pa.ChunkedArray, most: int) -> tuple[int, pa.ChunkedArray]:
+    """Return the length of a point in seconds, and for each time the start of its point in unix milliseconds."""
+    seconds = pc.cast(pc.floor_temporal(times, unit="second").cast(pa.timestamp("s", tz="UTC")), pa.int64())
+    step = _step_s(sorted(pc.unique(seconds).to_pylist()), most)
+    return step, pc.multiply(_floored(seconds, step), 1000)
 
 
 def _step_s(times: Sequence[int], most: int) -> int:

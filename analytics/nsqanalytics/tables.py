@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Figure(NamedTuple):
-    """A column. ``type`` is timestamp, string, integer or number; ``unit`` is empty if the figure has none."""
+    """A column. ``type`` is timestamp, string, integer, number or histogram; ``unit`` is empty if there is none."""
 
     name: str
     type: str
@@ -31,17 +31,36 @@ COVERED = _of("timestamp", "", "covered_since", "covered_until", nullable=False)
 """The part of the row's window or span that lies in the report's period."""
 BEFORE = _of("timestamp", "", "before_since", "before_until", nullable=False)
 """The earlier period, with which the report's period is compared."""
+
+
+class Earlier(NamedTuple):
+    """The columns that compare a row with the one of an earlier period: a figure, its earlier value, and the change."""
+
+    figure: str
+    before: str
+    change_percent: str
+
+    def figures(self, unit: str) -> list[Figure]:
+        """Return the two columns that are added; ``unit`` is that of the figure."""
+        return [Figure(self.before, "number", unit), Figure(self.change_percent, "number", "%")]
+
+
+LATENCY_EARLIER = Earlier("p99_ms", "p99_before_ms", "p99_change_percent")
+THROUGHPUT_EARLIER = Earlier("depth_max", "depth_max_before", "depth_max_change_percent")
+DEAD_EARLIER = Earlier("died_count", "died_count_before", "died_count_change_percent")
 PERMILLES = {"p50_ms": 500, "p90_ms": 900, "p95_ms": 950, "p99_ms": 990, "p999_ms": 999}
 
 LATENCY = [
     *_key("window_start", "topic", "channel"),
     Figure("count", "integer", "messages", nullable=False),
     *_of("number", "ms", *PERMILLES, "max_ms"),
+    *LATENCY_EARLIER.figures("ms"),
     *_of("integer", "messages", "carried_count", "unplaced_count", nullable=False),
     Figure("node_count", "integer", "nodes", nullable=False),
     *_of("integer", "samples", "sample_count", "samples_left_out", nullable=False),
     Figure("uncertain_count", "integer", "samples", nullable=False),
     Figure("error_percent", "number", "%", nullable=False),
+    Figure("histogram", "histogram", "messages"),
     *COVERED,
 ]
 THROUGHPUT = [
@@ -52,6 +71,7 @@ THROUGHPUT = [
     Figure("byte_rate", "number", "bytes/s"),
     Figure("depth_mean", "number", "messages"),
     *_of("integer", "messages", "depth_max", "depth_last"),
+    *THROUGHPUT_EARLIER.figures("messages"),
     Figure("depth_area", "number", "message-seconds"),
     Figure("drain_s", "number", "s"),
     *_of("integer", "messages", "requeue_count", "timeout_count"),
@@ -97,6 +117,7 @@ DEAD = [
     Figure("dropped_count", "integer", "messages"),
     Figure("dropped_percent", "number", "%"),
     *_of("integer", "messages", "dead_last", "in_count", "out_count"),
+    *DEAD_EARLIER.figures("messages"),
     *COVERED,
 ]
 COMPARE = [
@@ -118,15 +139,33 @@ MAINTENANCE = [
 ]
 
 
-def spark_table(figures: Sequence[Figure], covered: Mapping[str, datetime] | None = None) -> StructType:
-    """Return the table as a Spark schema. The metadata of each column are its unit and the times of ``covered``."""
+def computed(figures: Sequence[Figure]) -> list[str]:
+    """Return the names of the columns that a transform computes: all but those that compare and those of COVERED."""
+    added = {
+        name for of in (LATENCY_EARLIER, THROUGHPUT_EARLIER, DEAD_EARLIER) for name in (of.before, of.change_percent)
+    }
+    return [figure.name for figure in figures if figure not in COVERED and figure.name not in added]
+
+
+def spark_table(
+    figures: Sequence[Figure], covered: Mapping[str, datetime] | None = None, hours: str = ""
+) -> StructType:
+    """Return the table as a Spark schema.
+
+    The metadata of each column are its unit, the times of ``covered``, and ``hours`` unless it is empty.
+    """
     from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType, TimestampType
+
+    from nsqanalytics.transforms.histograms import HISTOGRAM
 
     types: dict[str, DataType] = {
         "timestamp": TimestampType(),
+        "histogram": StructType.fromDDL(HISTOGRAM.removeprefix("struct<").removesuffix(">")),
         "string": StringType(),
         "integer": LongType(),
         "number": DoubleType(),
     }
     about = {name: moment.astimezone(UTC).isoformat() for name, moment in (covered or {}).items()}
+    if hours:
+        about["hours"] = hours
     return StructType([StructField(f.name, types[f.type], f.nullable, {"unit": f.unit} | about) for f in figures])

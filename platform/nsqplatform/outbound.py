@@ -8,6 +8,8 @@ import re
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from email.mime.image import MIMEImage
 from smtplib import SMTPException
 from typing import Any
 from urllib.request import getproxies, proxy_bypass
@@ -15,7 +17,7 @@ from urllib.request import getproxies, proxy_bypass
 import httpx
 from asgiref.sync import async_to_sync
 from django.conf import settings
-from django.core.mail import send_mail
+from django.core.mail import EmailMultiAlternatives
 
 from nsqcluster.errors import reason_of
 from nsqplatform.clusters import current
@@ -125,10 +127,32 @@ def _addresses(host: str, port: int, *, proxied: bool) -> Sequence[str]:
     return [host] if proxied else addresses
 
 
-def mail(recipients: Sequence[str], *, title: str, text: str) -> None:
+@dataclass(frozen=True)
+class Rich:
+    """HTML of a mail in addition to its text. ``pictures``: content id -> PNG, which the HTML shows as ``cid:…``.
+
+    ``attachments`` are name, content and type.
+    """
+
+    html: str
+    pictures: Mapping[str, bytes]
+    attachments: Sequence[tuple[str, bytes, str]]
+
+
+def mail(recipients: Sequence[str], *, title: str, text: str, rich: Rich | None = None) -> None:
     """Send one e-mail to all recipients. Raises Undelivered."""
+    message = EmailMultiAlternatives(" ".join(title.split())[:200], text, None, recipients)
+    if rich is not None:
+        message.attach_alternative(rich.html, "text/html")
+        for content_id, picture in rich.pictures.items():
+            image = MIMEImage(picture, "png")
+            image["Content-ID"] = f"<{content_id}>"
+            image["Content-Disposition"] = f'inline; filename="{content_id}.png"'
+            message.attach(image)
+        for name, content, content_type in rich.attachments:
+            message.attach(name, content, content_type)
     try:
-        send_mail(" ".join(title.split())[:200], text, None, recipients)
+        message.send()
     except (SMTPException, OSError) as error:
         raise Undelivered(str(error) or type(error).__name__) from None
 

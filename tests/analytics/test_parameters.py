@@ -30,7 +30,10 @@ def test_values_are_read_as_people_write_them():
     ("given", "complaint"),
     [
         ({"window": "7m"}, "window: '7m' is not one of 5m, 1h, 1d"),
-        ({"windows": "5m"}, "there is no parameter 'windows'; there are period, until, topic, channel, window"),
+        (
+            {"windows": "5m"},
+            "there is no parameter 'windows'; there are period, until, topic, channel, compared_with",
+        ),
         ({"period": "soon"}, "period: 'soon' is not a duration"),
         ({"period": "6"}, "period: the duration '6' needs a unit, for example 6h or 6d"),
         ({"period": "0s"}, "period: the duration '0s' is not positive"),

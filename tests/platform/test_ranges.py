@@ -14,6 +14,7 @@ RANGES = {
     "history?scope=cluster": ("from", "to"),
     "reports/runs/1/result": ("since", "until"),
     "reports/runs/1/result/series?figures=p99": ("since", "until"),
+    "reports/runs/1/result/heat": ("since", "until"),
     "reports/runs/1/result/calendar?objective=latency": ("since", "until"),
 }
 

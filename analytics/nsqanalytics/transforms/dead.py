@@ -22,5 +22,5 @@ def dead(rows: DataFrame) -> DataFrame:
 
     found = over_nodes(rows.where("channel <> ''"))
     return found.withColumns({"died_percent": share("died_count"), "dropped_percent": share("dropped_count")}).select(
-        [figure.name for figure in tables.DEAD if figure not in tables.COVERED]
+        tables.computed(tables.DEAD)
     )

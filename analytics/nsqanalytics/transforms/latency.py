@@ -39,13 +39,14 @@ def latency(rows: DataFrame, minimum_count: int) -> DataFrame:
         F.col("left_out_count").alias("samples_left_out"),
         F.coalesce("uncertain_count", F.lit(0)).alias("uncertain_count"),
         F.lit(ceil(10_000 * RELATIVE_ERROR) / 100).alias("error_percent"),
+        "histogram",
     )
 
 
 def with_percentiles(rows: DataFrame, minimum_count: int) -> DataFrame:
-    """Rows with a ``histogram`` -> the same with ``count``, each of PERMILLES, and ``max_ms``."""
+    """Rows with a ``histogram`` -> the same and ``count``, each of PERMILLES, and ``max_ms``."""
     counted = rows.withColumn("count", count("histogram"))
     indexed = counted.withColumn("at", indexes_at("histogram", "count", tables.PERMILLES.values()))
     read = {name: middle_ms(F.col(f"at.i{n}")) for n, name in enumerate(tables.PERMILLES)}
     read["p999_ms"] = F.when(F.col("count") >= minimum_count, read["p999_ms"])
-    return indexed.withColumns(read | {"max_ms": upper_bound_ms(F.col("at.highest"))}).drop("at", "histogram")
+    return indexed.withColumns(read | {"max_ms": upper_bound_ms(F.col("at.highest"))}).drop("at")

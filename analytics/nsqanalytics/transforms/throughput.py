@@ -43,7 +43,7 @@ def throughput(rows: DataFrame, window: timedelta) -> DataFrame:
             "sample_count",
             "uncertain_count",
         )
-        .select([figure.name for figure in tables.THROUGHPUT if figure not in tables.COVERED])
+        .select(tables.computed(tables.THROUGHPUT))
     )
 
 

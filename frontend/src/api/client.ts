@@ -73,7 +73,9 @@ import type {
   Result,
   ResultDay,
   ResultObjective,
+  ReportTable,
   ResultGroup,
+  ResultHeat,
   ResultSeries,
   RewindPreview,
   RewindRequest,
@@ -380,6 +382,8 @@ export const nextRuns = async (when: Pick<ScheduleRequest, 'cron' | 'every_secon
 
 const ofRun = (run_id: number) => ({ run_id });
 /** Runs older than `before` (a run's id), newest first. */
+/** The columns of the archive and of each report's result. */
+export const reportColumns = async (): Promise<ReportTable[]> => (await answered(api.GET('/api/v1/reports/columns'))).tables;
 export const runs = async (before: number | null, limit: number): Promise<Run[]> =>
   (await answered(api.GET('/api/v1/reports/runs', { params: { query: { limit, before } } }))).runs;
 export const run = (id: number): Promise<Run> => answered(api.GET('/api/v1/reports/runs/{run_id}', { params: { path: ofRun(id) } }));
@@ -398,10 +402,18 @@ export const resultGroups = async (id: number): Promise<ResultGroup[]> =>
 /** Figures over time of all matching rows, in at most `points` points. */
 export const resultSeries = (id: number, figures: readonly string[], asked: ResultRows & { points?: number }): Promise<ResultSeries> =>
   answered(api.GET('/api/v1/reports/runs/{run_id}/result/series', { params: { path: ofRun(id), query: { ...asked, figures: figures.join(',') } } }));
+/** Messages of all matching rows by time and latency, in at most `points` columns. */
+export const resultHeat = (id: number, asked: ResultRows & { points?: number }): Promise<ResultHeat> =>
+  answered(api.GET('/api/v1/reports/runs/{run_id}/result/heat', { params: { path: ofRun(id), query: asked } }));
 export const resultCalendar = async (id: number, objective: ResultObjective): Promise<ResultDay[]> =>
   (await answered(api.GET('/api/v1/reports/runs/{run_id}/result/calendar', { params: { path: ofRun(id), query: { objective } } }))).days;
 export const resultParquet = (id: number): string =>
   based(('/api/v1/reports/runs/{run_id}/result.parquet' satisfies keyof paths).replace('{run_id}', String(id)));
+/** The report as one page. */
+export const resultHtml = (id: number): string =>
+  based(('/api/v1/reports/runs/{run_id}/result.html' satisfies keyof paths).replace('{run_id}', String(id)));
+export const resultPdf = (id: number): string =>
+  based(('/api/v1/reports/runs/{run_id}/result.pdf' satisfies keyof paths).replace('{run_id}', String(id)));
 export const resultCsv = (id: number): string =>
   based(('/api/v1/reports/runs/{run_id}/result.csv' satisfies keyof paths).replace('{run_id}', String(id)));
 

@@ -60,6 +60,8 @@ export type ScheduleRequest = Required<Schemas['ScheduleIn']>;
 export type Run = Schemas['RunOut'];
 export type Result = Schemas['ResultPage'];
 export type ResultGroup = Schemas['GroupOut'];
+export type ReportTable = Schemas['TableOut'];
+export type ResultHeat = Schemas['HeatOut'];
 export type ResultSeries = Schemas['SeriesOut'];
 /** What a report of objectives measures. */
 export type ResultObjective = Query<'/api/v1/reports/runs/{run_id}/result/calendar'>['objective'];

@@ -31,6 +31,7 @@ export type Route =
   | { page: 'topic'; topic: string }
   | { page: 'channel'; topic: string; channel: string }
   | { page: 'node'; node: string }
+  | { page: 'columns' }
   | { page: 'run'; id: number }
   | { page: 'objective'; id: number }
   | { page: 'view'; id: number }
@@ -64,6 +65,8 @@ export function hrefOf(route: Route): string {
       return `/topics/${segment(route.topic)}/${segment(route.channel)}`;
     case 'node':
       return `/nodes/${segment(route.node)}`;
+    case 'columns':
+      return '/reports/columns';
     case 'run':
       return `/reports/runs/${route.id}`;
     case 'objective':
@@ -94,6 +97,7 @@ export function parsePath(path: string): Route {
       : { page: 'channel', topic: first, channel: second };
   }
   if (head === 'nodes' && first !== undefined && second === undefined) return { page: 'node', node: first };
+  if (head === 'reports' && first === 'columns' && second === undefined) return { page: 'columns' };
   if (head === 'reports' && first === 'runs' && second !== undefined && /^\d+$/.test(second)) {
     return { page: 'run', id: Number(second) };
   }
@@ -113,6 +117,7 @@ export function parentOf(route: Route): Route {
       return { page: 'topics' };
     case 'node':
       return { page: 'nodes' };
+    case 'columns':
     case 'run':
       return { page: 'reports' };
     case 'objective':

@@ -3,6 +3,9 @@ import { resultSeries } from '../api/client';
 import type { ResultGroup } from '../api/types';
 import { pointsCells, type Cells } from './results';
 
+type Group = Pick<ResultGroup, 'topic' | 'channel'>;
+/** A part of a result in unix milliseconds: the rows whose windows begin in [since, until). */
+export type Part = { since?: number; until?: number };
 /** The lines of a chart: `points`, each of `stepMs`, summarise `windows` windows. */
 export type Line = { cells: Cells[]; stepMs: number; windows: number };
 
@@ -10,15 +13,15 @@ const HOUR_MS = 3_600_000;
 /** The platform's maximum. */
 const MAX_POINTS = 10_000;
 
-/** Figures of one topic and channel over all of a result. */
-export async function lineOf(id: number, group: ResultGroup, figures: readonly string[], points = 1000): Promise<Line> {
-  const rows = { topic: group.topic, channel: group.channel ?? '' };
+/** Figures of one topic and channel over all of a result, or over a part of it. */
+export async function lineOf(id: number, group: Group, figures: readonly string[], points = 1000, part: Part = {}): Promise<Line> {
+  const rows = { topic: group.topic, channel: group.channel ?? '', ...part };
   const series = await resultSeries(id, figures, { ...rows, points });
   return { cells: pointsCells(figures, series.points), stepMs: series.step_ms, windows: series.window_count };
 }
 
 /** One figure of a line, at least hourly, for a map of hours. */
-export async function hoursOf(id: number, group: ResultGroup, figure: string, line: Line): Promise<Cells[]> {
+export async function hoursOf(id: number, group: Group, figure: string, line: Line): Promise<Cells[]> {
   const times = line.cells.map((cells) => Number(cells('window_start')));
   const span = (times.at(-1) ?? 0) - (times[0] ?? 0);
   if (line.stepMs <= HOUR_MS || line.windows <= line.cells.length) return line.cells;

@@ -12,10 +12,11 @@ function localText(iso: string): string {
   return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}T${two(at.getHours())}:${two(at.getMinutes())}`;
 }
 
-/** The initial texts of the fields: the given values, otherwise the job's defaults. */
+/** The initial texts of the fields: the given values, otherwise the suggested ones of a new form, or the job's defaults. */
 export function textsOf(specs: Record<string, ParameterSpec>, values: Parameters = {}): Texts {
+  const hasValues = Object.keys(values).length > 0;
   const entries = Object.entries(specs).map(([name, spec]): [string, string] => {
-    const text = String(values[name] ?? spec.default ?? '');
+    const text = String(values[name] ?? (hasValues ? null : spec.suggested) ?? spec.default ?? '');
     return [name, spec.type === 'datetime' ? localText(text) : text];
   });
   return Object.fromEntries(entries);

@@ -3,7 +3,7 @@ import type { Result, ResultCell, ResultColumn } from '../api/types';
 import { cellsOf, cellText, columnsOf, dayTone, heat, heatDays, heldPercent, movers, pointsCells, shareText, withheld } from './results';
 
 function result(names: string[], rows: ResultCell[][]): Result {
-  return { columns: names.map((name) => ({ name, type: 'number', unit: '' })), rows, total: rows.length, matching: rows.length, covered: {} };
+  return { columns: names.map((name) => ({ name, type: 'number', unit: '', meaning: '' })), rows, total: rows.length, matching: rows.length, pdf: false, hours: '', covered: {} };
 }
 const at = (day: number, hour: number): number => new Date(2026, 2, day, hour, 15).getTime();
 
@@ -37,7 +37,7 @@ test('a share below 100 % is not rounded to 100 %', () => {
   expect(heldPercent({ at: 0, held: 0, total: 0 })).toBeNull();
 });
 
-const NUMBER: ResultColumn = { name: 'target', type: 'number', unit: '' };
+const NUMBER: ResultColumn = { name: 'target', type: 'number', unit: '', meaning: '' };
 
 test.each([
   [NUMBER, 2000, 'ms', '2.00 s'],
@@ -48,7 +48,7 @@ test.each([
   [NUMBER, 12.5, null, '12.5'],
   [NUMBER, null, 'ms', '–'],
   [{ ...NUMBER, name: 'max_ms', unit: 'ms' }, 2000, null, '2.00 s'],
-  [{ ...NUMBER, name: 'change_percent', unit: '%' }, 6029.4, 'ms', '6,029 %'],
+  [{ ...NUMBER, name: 'change_percent', unit: '%' }, 6029.4, 'ms', '+6,029 %'],
   [{ ...NUMBER, name: 'held_percent', unit: '%' }, 99.996, 'ms', '99.996 %'],
   [{ ...NUMBER, name: 'count', type: 'integer', unit: 'messages' }, 1234567, 'ms', '1,234,567'],
 ] as const)('the cell of %o with the value %s in a row in %s is %s', (column, cell, unit, text) => {

@@ -1,24 +1,17 @@
 /** Converts a report's result to the data of its charts. */
-import type { Result, ResultCell, ResultColumn, ResultDay, ResultGroup } from '../api/types';
+import type { Result, ResultCell, ResultColumn, ResultDay, ResultGroup, Run } from '../api/types';
 import { bytes, count, DASH, dateTime, duration, short } from '../format/format';
 import type { Sort } from '../tables/table';
 import { isTime, msPerUnit } from './percentiles';
 
-/** The column of each report in which the largest value is the worst. */
-const WORST: Readonly<Record<string, string>> = {
-  latency: 'p99_ms',
-  throughput: 'depth_max',
-  objectives: 'budget_burnt_percent',
-  capacity: 'consumers_needed',
-  dead: 'died_count',
-  compare: 'score',
-};
+/** The order in which the rows to look at come first; null for results without one. */
+export const worstFirst = ({ worst }: Run): Sort | null => (worst === '' ? null : { column: worst, descending: true });
 
-/** The order in which the rows to look at come first; null for jobs without one. */
-export function worstFirst(job: string): Sort | null {
-  const column = WORST[job];
-  return column === undefined ? null : { column, descending: true };
-}
+/** The earlier figures that a row is compared with, and the changes. */
+export const isComparison = (name: string): boolean => /_(change_percent|before|before_ms)$/.test(name);
+
+/** Whether rows were to be compared with an earlier period, of which the archive may have had nothing. */
+export const wasCompared = ({ parameters }: Run): boolean => !['none', null, undefined, ''].includes(parameters['compared_with'] as string);
 
 /** A cell by its column's name; null if the result has no such column. */
 export type Cells = (name: string) => ResultCell;
@@ -112,6 +105,8 @@ export const figureName = (figure: string): string => figure.replace(/_ms$/, '')
 
 /** `6,029 %`, `12.5 %`. */
 const percentText = (value: number): string => `${Math.abs(value) >= 999.5 ? count(value) : short(value)} %`;
+/** `+12.5 %`, `−3 %`. */
+const changeText = (value: number): string => (value > 0 ? `+${percentText(value)}` : percentText(value));
 
 /** Columns whose figures are in the unit of the row's column `unit`. */
 const IN_UNIT_OF_ROW = new Set(['target', 'worst_value', 'now', 'before', 'difference']);
@@ -126,6 +121,7 @@ export function cellText(column: ResultColumn, cell: ResultCell, rowUnit: Result
   const scale = msPerUnit(unit);
   if (scale !== null) return duration(cell * scale);
   if (unit === 'bytes/s') return bytes(cell);
+  if (unit === '%' && column.name.endsWith('change_percent')) return changeText(cell);
   if (unit === '%') return /(^|_)held_percent$/.test(column.name) ? shareText(cell) : percentText(cell);
   const text = Number.isInteger(cell) && (ofRow || column.type === 'integer') ? count(cell) : short(cell);
   return ofRow ? `${text} ${unit}` : text;

@@ -8,6 +8,7 @@ from typing import ClassVar
 from django.db import models
 from django_celery_beat.models import PeriodicTask
 
+from nsqanalytics.jobs import JOBS
 from nsqplatform.clusters.rows import ClusterRow
 from nsqplatform.worker_task import WorkerTask
 
@@ -115,6 +116,12 @@ class ReportRun(ClusterRow, WorkerTask):
     class Meta:
         ordering: ClassVar[list[str]] = ["-id"]
         indexes: ClassVar = [models.Index(fields=["state"])]
+
+    @property
+    def worst(self) -> str:
+        """The column of its result in which the largest figure is the worst; empty if there is none."""
+        job = JOBS.get(self.job)
+        return job.worst if job else ""
 
     @property
     def result_kept_until(self) -> datetime | None:

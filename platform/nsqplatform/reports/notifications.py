@@ -6,6 +6,8 @@ from typing import Literal
 
 from nsqplatform import outbound
 from nsqplatform.clusters import current
+from nsqplatform.reports import selectors
+from nsqplatform.reports.document.mail import mail_of
 from nsqplatform.reports.models import Report, ReportRun
 from nsqplatform.reports.schedule import recipients
 from nsqplatform.reports.schemas import unix_ms
@@ -26,7 +28,15 @@ def send(report: Report, run: ReportRun, way: Way) -> None:
     if way == "webhook":
         outbound.post(report.notify_webhook, text=text, fields=fields_of(report, run))
     else:
-        outbound.mail(recipients(report.notify_email), title=title_of(report, run), text=text)
+        outbound.mail(recipients(report.notify_email), title=title_of(report, run), text=text, rich=_rich(run))
+
+
+def _rich(run: ReportRun) -> outbound.Rich | None:
+    """The report itself, for a mail; None for a run without a result."""
+    try:
+        return mail_of(run, selectors.result(run.pk), outbound.address_of(path_of(run)))
+    except selectors.NoResult:
+        return None
 
 
 def fields_of(report: Report, run: ReportRun) -> dict[str, object]:

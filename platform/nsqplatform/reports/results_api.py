@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TypedDict
 
@@ -13,19 +14,25 @@ from django.http import FileResponse, HttpRequest, HttpResponse, StreamingHttpRe
 from ninja import Query, Router
 from ninja.errors import HttpError
 
+from nsqanalytics.heat import MAX_COLUMNS, heat
+from nsqanalytics.meanings import meaning
 from nsqanalytics.parameters import BadParameter
-from nsqanalytics.results import ResultColumn, Selection
+from nsqanalytics.results import Selection
 from nsqanalytics.series import MAX_POINTS, Series, calendar, groups, series
 from nsqplatform.accounts.auth import needs
 from nsqplatform.accounts.ranges import check_range
 from nsqplatform.accounts.roles import Permission
 from nsqplatform.reports import selectors
 from nsqplatform.reports.api import REFUSALS
+from nsqplatform.reports.document.pdf import browser
 from nsqplatform.reports.schemas import (
     CalendarDay,
     CalendarOut,
+    ColumnOut,
     GroupOut,
     GroupsOut,
+    HeatCellOut,
+    HeatOut,
     ObjectiveName,
     ResultPage,
     RowsIn,
@@ -40,10 +47,12 @@ router = Router(tags=["reports"])
 class Page(TypedDict):
     """A ResultPage. It is validated only once, as the response, because it may have 10,000 rows."""
 
-    columns: list[ResultColumn]
+    columns: list[ColumnOut]
     rows: list[list[str | int | float | None]]
     total: int
     matching: int
+    hours: str
+    pdf: bool
     covered: dict[str, int]
 
 
@@ -63,22 +72,26 @@ def result(
         wanted = columns.split(",") if columns else [column.name for column in found.columns]
         page = found.page(offset, limit, selection, sort=sort, columns=wanted)
         matching = found.count(selection)
-    by_name = {column.name: column for column in found.columns}
+    job = selectors.run(run_id).job
+    by_name = {column.name: ColumnOut(**asdict(column), meaning=meaning(job, column.name)) for column in found.columns}
     return {
         "columns": [by_name[name] for name in wanted],
         "rows": page,
         "total": found.total,
         "matching": matching,
+        "hours": found.hours,
+        "pdf": browser() is not None,
         "covered": found.covered,
     }
 
 
 @router.get("runs/{int:run_id}/result/groups", auth=needs(Permission.VIEW), response={200: GroupsOut, **REFUSALS})
 def result_groups(request: HttpRequest, run_id: int) -> GroupsOut:
-    """The topics and channels in the result."""
+    """The topics and channels in the result, the worst first."""
     with _refusals():
-        found = groups(selectors.result(run_id))
-    return GroupsOut(groups=[GroupOut(topic=topic, channel=channel) for topic, channel in found])
+        found_result, worst = selectors.result(run_id), selectors.run(run_id).worst
+        found = groups(found_result, worst if worst in found_result.names else "")
+    return GroupsOut(groups=[GroupOut(**group._asdict()) for group in found])
 
 
 @router.get("runs/{int:run_id}/result/series", auth=needs(Permission.VIEW), response={200: SeriesOut, **REFUSALS})
@@ -95,6 +108,21 @@ def result_series(
         selection = _selection(rows)
         found = series(selectors.result(run_id), selection, figures.split(","), points)
     return found
+
+
+@router.get("runs/{int:run_id}/result/heat", auth=needs(Permission.VIEW), response={200: HeatOut, **REFUSALS})
+def result_heat(
+    request: HttpRequest,
+    run_id: int,
+    rows: Query[RowsIn],
+    points: int = Query(120, ge=1, le=MAX_COLUMNS, description="maximum number of columns of time"),
+) -> HeatOut:
+    """Messages of all matching rows of a latency report by time and latency, from the histograms."""
+    with _refusals():
+        selection = _selection(rows)
+        found = heat(selectors.result(run_id), selection, points)
+    cells = [HeatCellOut(at=cell.at, band=cell.band, count=cell.count) for cell in found.cells]
+    return HeatOut(step_ms=found.step_ms, bounds_ms=found.bounds_ms, times=found.times, cells=cells)
 
 
 @router.get("runs/{int:run_id}/result/calendar", auth=needs(Permission.VIEW), response={200: CalendarOut, **REFUSALS})

@@ -27,6 +27,7 @@ class ParameterOut(Schema):
     description: str
     default: ParameterValue
     choices: list[str] | None = None
+    suggested: str | None = Field(None, description="the value that a new form begins with, in place of the default")
     minimum: float | None = None
     maximum: float | None = None
 
@@ -61,6 +62,7 @@ class StageOut(Schema):
 class RunOut(Schema):
     id: int
     job: str
+    worst: str = Field(description="column of its result in which the largest figure is the worst; empty without one")
     parameters: Parameters
     state: RunState
     progress: float = Field(description="0 to 1")
@@ -179,6 +181,7 @@ class ColumnOut(Schema):
     name: str
     type: Literal["timestamp", "string", "integer", "number"]
     unit: str = Field(description="empty if the figure has no unit")
+    meaning: str = Field(description="what the figure is; empty for columns of earlier versions")
 
 
 class RowsIn(Schema):
@@ -196,6 +199,8 @@ class ResultPage(Schema):
     rows: list[list[str | int | float | None]]
     total: int = Field(description="number of rows of the result")
     matching: int = Field(description="number of rows that match")
+    hours: str = Field(description="hours of the week, in UTC, that are compared; empty for all hours of both periods")
+    pdf: bool = Field(description="whether the platform's machine has a browser that makes result.pdf")
     covered: dict[str, int] = Field(
         description="covered_since and covered_until of the period; before_since and before_until of the compared one"
     )
@@ -204,16 +209,30 @@ class ResultPage(Schema):
 class GroupOut(Schema):
     topic: str
     channel: str | None = Field(description="null for rows of a topic")
+    worst: float | None = Field(description="largest figure of the run's column worst; null without one")
 
 
 class GroupsOut(Schema):
-    groups: list[GroupOut]
+    groups: list[GroupOut] = Field(description="the worst first")
 
 
 class SeriesOut(Schema):
     step_ms: int = Field(description="time between points; 0 with a single point")
     window_count: int = Field(description="number of windows in all points together")
     points: list[list[int | float | None]] = Field(description="time, then the figures in the requested order")
+
+
+class HeatCellOut(Schema):
+    at: Milliseconds = Field(description="start of its column")
+    band: int = Field(description="between bounds_ms[band] and bounds_ms[band + 1]")
+    count: int = Field(description="number of messages, at least 1")
+
+
+class HeatOut(Schema):
+    step_ms: int = Field(description="length of a column; 0 with a single one")
+    bounds_ms: list[float] = Field(description="bounds of the bands of latency, ascending; one more than bands")
+    times: list[int] = Field(description="starts of all columns, also of those without messages")
+    cells: list[HeatCellOut] = Field(description="oldest first; a band without messages has none")
 
 
 ObjectiveName = Literal["latency", "backlog", "success"]
@@ -233,6 +252,7 @@ _RUN = (
     *(
         "id",
         "job",
+        "worst",
         "parameters",
         "state",
         "progress",

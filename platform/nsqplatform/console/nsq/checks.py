@@ -115,10 +115,11 @@ def java() -> Finding:
 
 
 def chromium() -> Finding:
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if found:
+    from nsqplatform.reports.document.pdf import browser
+
+    if found := browser():
         return Finding("chromium", "ok", found)
-    return Finding("chromium", "note", "none on PATH", "for development only: the browser tests are skipped")
+    return Finding("chromium", "note", "none on PATH", "reports have no PDF; browser tests are skipped")
 
 
 def write_access() -> Finding:

@@ -1,0 +1,58 @@
+"""A page as PDF, printed by the browser of this machine, if it has one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from threading import Lock
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+TIMEOUT_S = 90.0
+_one_at_a_time = Lock()
+
+
+class NoPdf(Exception):
+    """The PDF cannot be made; the message has the reason, in one line."""
+
+
+def browser() -> str | None:
+    """Return the path of a browser that prints PDF; None if there is none on PATH."""
+    return next((found for name in BROWSERS if (found := shutil.which(name))), None)
+
+
+def pdf(page: str) -> bytes:
+    """Print a page. A browser takes some hundred MB, so pages are printed one at a time. Raises NoPdf."""
+    program = browser()
+    if program is None:
+        raise NoPdf(f"no browser is on PATH: {', '.join(BROWSERS)}")
+    if not _one_at_a_time.acquire(timeout=TIMEOUT_S):
+        raise NoPdf("other reports are being printed")
+    try:
+        # Its profile is in the folder too, so that nothing of it is left.
+        with tempfile.TemporaryDirectory(prefix="nsq-pdf-") as folder:
+            return _printed(program, page, Path(folder))
+    finally:
+        _one_at_a_time.release()
+
+
+def _printed(program: str, page: str, folder: Path) -> bytes:
+    source, target = folder / "report.html", folder / "report.pdf"
+    source.write_text(page, encoding="utf-8")
+    command = [program, "--headless", "--disable-gpu", "--no-first-run", f"--user-data-dir={folder / 'profile'}"]
+    command += ["--disable-dev-shm-usage", "--disable-background-networking", "--no-pdf-header-footer"]
+    if os.geteuid() == 0:  # as root, as in containers, Chromium does not start with its sandbox
+        command.append("--no-sandbox")
+    command += [f"--print-to-pdf={target}", source.as_uri()]
+    environment = {**os.environ, "HOME": str(folder)}
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, check=False, env=environment, cwd=folder)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        reason = f"took longer than {TIMEOUT_S:g} s" if isinstance(error, subprocess.TimeoutExpired) else str(error)
+        raise NoPdf(f"{program}: {reason}") from None
+    if not target.is_file():
+        last = (done.stderr.decode(errors="replace").strip().splitlines() or ["no reason was given"])[-1]
+        raise NoPdf(f"{program} ended with {done.returncode}: {last}")
+    return target.read_bytes()

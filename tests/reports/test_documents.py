@@ -1,0 +1,196 @@
+"""A report as one page for sending: HTML, and PDF where there is a browser."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import zlib
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from nsqanalytics.results import ResultColumn
+from nsqplatform.reports.document.chart import GREEN, ORANGE, PAPER, Chart, Line
+from nsqplatform.reports.document.texts import cell_text, duration, heading
+from tests.platform.receivers import MailServer
+from tests.reports.seeded import HOSTILE, HOURS, latency_run
+
+pytestmark = pytest.mark.database
+LOADING = ("src", "href", "action", "data", "poster", "background", "xlink:href", "srcset")
+
+
+class Elements(HTMLParser):
+    """The elements of a page, with their attributes, and its text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_a_report_is_one_page_with_its_charts_and_worst_rows(caller, settings):
+    """The worst channel is drawn first; names are text, nothing runs, and nothing is loaded from elsewhere."""
+    run = latency_run(settings.NSQ_REPORTS)
+    answer = caller("viewer").raw("GET", f"reports/runs/{run.pk}/result.html")
+    assert (answer.status_code, answer["Content-Disposition"]) == (
+        200,
+        f'attachment; filename="latency-{run.pk}.html"',
+    )
+    page = Elements(answer.content.decode())
+    labels = [given["aria-label"] for tag, given in page.found if tag == "svg"]
+    assert labels == [
+        f"{title}, {name}"
+        for name in ("orders / shipping", "orders / billing", f"{HOSTILE} / c")
+        for title in ("Latency percentiles", "Messages by latency")
+    ]
+    tags = [tag for tag, _ in page.found]
+    assert not {"script", "img", "link", "iframe", "object"} & set(tags)
+    assert not [name for _, given in page.found for name in given if name in LOADING or name.startswith("on")]
+    assert "http" not in answer.content.decode().replace("http-equiv", "")
+    assert tags.count("tr") == 1 + 3 * HOURS
+    assert tags.index("svg") < tags.index("table")
+    for text in ("14 Mar 2026, 00:00 to 15 Mar 2026, 00:00 UTC", HOSTILE, f"#{run.pk}, ana", "+5"):
+        assert text in page.text, text
+    first_row = page.text[page.text.index("P99 change") :].split("14 Mar 2026, ")[1]
+    assert first_row.startswith("09:00")
+    assert "shipping" in first_row
+
+
+def test_a_report_without_rows_or_charts_is_a_page_too(caller, settings):
+    """Of maintenance there is the table only; of a run without a result, the reason."""
+    from nsqanalytics.results import replace_table
+    from nsqanalytics.tables import MAINTENANCE
+    from nsqplatform.reports.models import ReportRun
+
+    run = latency_run(settings.NSQ_REPORTS, job="compact", parameters={})
+    replace_table([], MAINTENANCE, f"{settings.NSQ_REPORTS}/{run.pk}")
+    viewer = caller("viewer")
+    page = viewer.raw("GET", f"reports/runs/{run.pk}/result.html").content.decode()
+    assert "The report has no rows." in page
+    assert "<svg" not in page
+    waiting = ReportRun.objects.create(job="latency")
+    status, answer = viewer("GET", f"reports/runs/{waiting.pk}/result.html")
+    assert (status, answer["message"]) == (404, f"run {waiting.pk} has no result: it is queued")
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium on PATH: make chromium")
+def test_the_page_is_printed_as_pdf(caller, settings):
+    run = latency_run(settings.NSQ_REPORTS)
+    answer = caller("viewer").raw("GET", f"reports/runs/{run.pk}/result.pdf")
+    assert (answer.status_code, answer["Content-Type"]) == (200, "application/pdf"), answer.content[:300]
+    assert answer.content.startswith(b"%PDF-")
+    assert answer.content.rstrip().endswith(b"%%EOF")
+
+
+def test_without_a_browser_the_pdf_is_refused_with_the_reason(caller, settings, monkeypatch, tmp_path):
+    run = latency_run(settings.NSQ_REPORTS)
+    viewer = caller("viewer")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    status, answer = viewer("GET", f"reports/runs/{run.pk}/result.pdf")
+    assert status == 503
+    assert answer["message"].startswith("the PDF cannot be made: no browser is on PATH: chromium")
+    broken = tmp_path / "chromium"
+    broken.write_text("#!/bin/sh\necho 'no space left' >&2\nexit 3\n")
+    broken.chmod(0o755)
+    status, answer = viewer("GET", f"reports/runs/{run.pk}/result.pdf")
+    assert (status, answer["message"]) == (503, f"the PDF cannot be made: {broken} ended with 3: no space left")
+
+
+def test_a_scheduled_report_is_mailed_with_its_picture_and_its_page(caller, settings):
+    """Over SMTP: the HTML shows a PNG of the mail itself, of the worst channel, and the worst rows; names are text."""
+    from nsqplatform.reports.notifications import send
+
+    settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
+    server = MailServer()
+    try:
+        settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", server.port
+        settings.NSQ_SITE = "https://nsq.example.org"
+        schedule = {"name": "daily", "job": "latency", "cron": "@daily", "notify_on": "completion"}
+        status, made = caller("admin")("POST", "reports/schedules", schedule | {"notify_email": "ann@example.org"})
+        assert status == 201, made
+        run = latency_run(settings.NSQ_REPORTS, report_id=made["id"])
+        send(run.report, run, "email")
+    finally:
+        server.stop()
+    [(to, mail)] = server.mails
+    assert (to, mail["Subject"]) == (["ann@example.org"], "Report daily succeeded")
+    parts = {part.get_content_type(): part for part in mail.walk()}
+    link = f"https://nsq.example.org/reports/runs/{run.pk}"
+    assert link in parts["text/plain"].get_content()
+    html, attached = [part for part in mail.walk() if part.get_content_type() == "text/html"]
+    shown = Elements(html.get_content())
+    [image] = [given for tag, given in shown.found if tag == "img"]
+    assert (image["src"], image["alt"]) == ("cid:chart", "Latency percentiles, orders / shipping")
+    assert [given["href"] for tag, given in shown.found if tag == "a"] == [link]
+    assert [tag for tag, _ in shown.found].count("tr") == 11
+    assert parts["image/png"]["Content-ID"] == "<chart>"
+    assert attached.get_filename() == f"latency-{run.pk}.html"
+    assert "<svg" in attached.get_content()
+    colours = set(pixels(parts["image/png"].get_content()))
+    assert {bytes(colour) for colour in (GREEN, ORANGE, PAPER)} <= colours
+
+
+def pixels(png: bytes) -> list[bytes]:
+    """The pixels of a picture, each red, green and blue; every chunk's CRC must be right."""
+    assert png.startswith(b"\x89PNG\r\n\x1a\n")
+    at, chunks = 8, {}
+    while at < len(png):
+        (length,) = struct.unpack_from(">I", png, at)
+        kind, data = png[at + 4 : at + 8], png[at + 8 : at + 8 + length]
+        assert struct.unpack_from(">I", png, at + 8 + length) == (zlib.crc32(kind + data),)
+        chunks[kind] = data
+        at += 12 + length
+    assert list(chunks) == [b"IHDR", b"IDAT", b"IEND"]
+    width, height, *kind = struct.unpack(">IIBBBBB", chunks[b"IHDR"])
+    assert kind == [8, 2, 0, 0, 0]
+    rows = zlib.decompress(chunks[b"IDAT"])
+    assert len(rows) == height * (1 + 3 * width)
+    return [rows[row + x : row + x + 3] for row in range(1, len(rows), 1 + 3 * width) for x in range(0, 3 * width, 3)]
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [(0, "0 ms"), (0.005, "5 µs"), (0.25, "0.25 ms"), (61, "61 ms"), (4100, "4.1 s"), (59_960, "1 m 0 s")]
+    + [(125_000, "2 m 5 s"), (3_599_600, "1 h 0 m"), (12_000_000, "3 h 20 m"), (90_000_000, "1 d 1 h")]
+    + [(-1500, "−1.5 s")],
+)
+def test_a_duration_is_written_in_the_unit_that_fits(ms: float, text: str):
+    assert duration(ms) == text
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "text", "head"),
+    [
+        (("p99_before_ms", "number", "ms"), 61.0, "61 ms", "P99 before"),
+        (("p99_change_percent", "number", "%"), 12.5, "+12.5 %", "P99 change"),
+        (("in_rate", "number", "messages/s"), 1234.5, "1,234", "In rate, messages/s"),
+        (("count", "integer", "messages"), 12_345, "12,345", "Count, messages"),
+        (("window_start", "timestamp", ""), 1_773_446_400_000, "14 Mar 2026, 00:00", "Window start"),
+        (("now", "number", ""), 2.0, "2 messages/s", "Now"),
+        (("topic", "string", ""), "<b>", "<b>", "Topic"),
+        (("p99_ms", "number", "ms"), None, "–", "P99"),
+    ],
+)
+def test_a_cell_has_the_unit_that_its_heading_has_not(column: Any, cell: Any, text: str, head: str):
+    of = ResultColumn(*column)
+    assert (cell_text(of, cell, "messages/s"), heading(of)) == (text, head)
+
+
+def test_a_chart_has_round_labels_and_keeps_gaps():
+    """Also of a single point, and of values that are all 0."""
+    hour = 3_600_000
+    chart = Chart("t", [0, hour, 2 * hour], 0, 3 * hour, [Line("l", GREEN, [3.0, None, 70.0])], str, log=True)
+    assert chart.bounds == (1.0, 100.0)
+    assert chart.levels == [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0]
+    assert [at for at, _ in chart.moments] == [0, hour, 2 * hour, 3 * hour]
+    zeros = Chart("t", [0], 0, hour, [Line("l", GREEN, [0.0])], str)
+    assert (zeros.bounds, zeros.y(0.0), zeros.x(hour)) == ((0.0, 1.0), 0.0, 1.0)
+    assert zeros.levels == [0.0, 0.5, 1.0]
