@@ -144,6 +144,9 @@ def spark_session(
             session = _registered(builder, master) if standalone else builder.getOrCreate()
             try:
                 know_classes(session.sparkContext._jvm)
+                if master.startswith("local") and not submitted and "PYSPARK_PYTHON" not in environ:
+                    # Functions in Python need the packages of this interpreter, which may not be the PATH's python3.
+                    session.sparkContext.pythonExec = sys.executable
                 if standalone:
                     _await_executor(session, master)
                 # Most of Spark's 200 partitions would be empty, and each costs a task. A configured number is kept.
