@@ -200,7 +200,7 @@ def _anomaly_rows(
     scores = judged.score(actual)
     if not np.isfinite(judged.expected[: until - begin]).any():
         most = int(judged.weeks.max(initial=0))
-        reason = f"{most} past weeks have these hours; a comparison needs {past_weeks.LEAST_WEEKS}"
+        reason = f"past weeks with these hours: {most}; a comparison needs {past_weeks.LEAST_WEEKS}"
         yield key | {"window_start": begin, "state": "unknown", "weeks": most, "reason": reason}
         return
     for n in range(min(until, hours.end) - begin):

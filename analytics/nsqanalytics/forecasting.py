@@ -1,11 +1,10 @@
 """Forecasts of one hourly figure, with bands that are calibrated on the errors of earlier forecasts.
 
 A figure is the sum of a season and a deviation from it. The season is the mean of each hour of the week, or of the day
-if there are too few weeks. The deviation, in units of its size at that hour of the day, is forecast by one of four
+if there are too few weeks. The deviation, in units of its size at that hour of the day, is forecast by one of three
 models, fitted by statsmodels; the one whose forecasts of the past were best is used:
 
 - ``level``: simple exponential smoothing, ETS(A,N,N);
-- ``trend``: exponential smoothing with a damped trend, ETS(A,Ad,N);
 - ``autoregression``: of order 1, which returns to the mean so far;
 - ``growth``: the same around the straight line through the deviations so far.
 
@@ -328,23 +327,6 @@ def _level(deviations: Values) -> Predicted:
     return lambda lead: level
 
 
-def _trend(deviations: Values) -> Predicted:
-    from statsmodels.tsa.exponential_smoothing.ets import ETSModel
-
-    model = ETSModel(
-        deviations,
-        trend="add",
-        damped_trend=True,
-        initialization_method="known",
-        initial_level=float(np.mean(deviations[:DAY])),
-        initial_trend=0.0,
-    )
-    found = model.fit(disp=False)
-    level, slope = np.asarray(found.states).T[:2]
-    damping = float(found.damping_trend)
-    return lambda lead: level + slope * damping * (1 - damping**lead) / (1 - damping)
-
-
 def _autoregression(deviations: Values) -> Predicted:
     rate = _rate(deviations)
     mean = np.cumsum(deviations) / np.arange(1, len(deviations) + 1)
@@ -373,7 +355,6 @@ def _rate(deviations: Values) -> float:
 _MODELS: dict[str, tuple[Callable[[Values], Predicted], float]] = {
     "autoregression": (_autoregression, 1.0),
     "level": (_level, 1.0),
-    "trend": (_trend, 1.05),
     "growth": (_growth, 1.1),
 }
 """Each with a factor of its errors: a model with a slope has to be better by this much."""

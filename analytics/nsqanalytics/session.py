@@ -40,6 +40,8 @@ _LOCAL_SETTINGS = {
     "spark.driver.memory": "2g",
     # The default of 200 is for a cluster. Each empty partition is a task.
     _PARTITIONS: "8",
+    # Otherwise each Python process has as many threads for a sum of a few hundred numbers as there are processors.
+    "spark.executorEnv.OPENBLAS_NUM_THREADS": "1",
     # Otherwise Spark runs a task for each file to list it.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
 }

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -49,45 +51,74 @@ def messages(hour: int) -> int:
     return int(share * (3000 + 2000 * np.sin(2 * np.pi * hour / 24)) + rng.normal() * 60)
 
 
-def write_archive(root: Path, weeks: int, burst: Callable[[int], int]) -> datetime:
-    """Write one reading an hour of four channels of ``orders``; return the end of the last hour.
+CHANNELS = ("billing", "ended", "new", "stuck")
+SAMPLED = 72
+"""The last hours of the archive: they have samples. The earlier ones have rollups, which are faster to read."""
 
-    ``billing`` receives ``messages(hour) + burst(hour)`` and finishes all of them with two consumers; the node restarts
-    in the middle and is not read for six hours of the second week. ``ended`` was deleted a day before the end, ``new``
-    began two days before the end, and ``stuck`` has a backlog that grows.
+
+def received(channel: str, hour: int, burst: Callable[[int], int]) -> int:
+    """Return the messages that a channel receives in an hour."""
+    return messages(hour) + burst(hour) if channel == "billing" else 600
+
+
+def exists(channel: str, hour: int, hours: int) -> bool:
+    """``ended`` is deleted a day before the end, ``new`` created two days before it."""
+    return hour < hours - 24 if channel == "ended" else channel != "new" or hour >= hours - 48
+
+
+def write_archive(root: Path, hours: int, burst: Callable[[int], int]) -> datetime:
+    """Write four channels of the topic ``orders``; return the end of the last hour.
+
+    ``billing`` receives ``messages(hour) + burst(hour)``, and two consumers finish them; six hours of the second week
+    are missing. ``ended`` and ``new`` exist for a part of the time. The backlog of ``stuck`` grows by 200 an hour. Each
+    hour has a minute of observed time. The node restarts in the middle of the sampled hours.
     """
-    hours = weeks * 168
-    count = {"billing": 0, "ended": 0, "new": 0, "stuck": 0}
-    restarts = hours // 2
-    for hour in range(hours):
-        if hour == restarts:
-            count = dict.fromkeys(count, 0)
-        for channel in count:
-            count[channel] += messages(hour) + burst(hour) if channel == "billing" else 600
-        if 200 <= hour < 206:
-            continue
-        since = BEGAN + (restarts * HOUR if hour >= restarts else timedelta(0))
-
-        at = BEGAN + hour * HOUR + timedelta(minutes=59)
-        origin = {
-            "taken_at": at,
-            "node": "10.0.0.1:4151",
-            "boot_id": "02" if hour >= restarts else "01",
-            "started_at": since,
-            "uptime_ns": int((at - since).total_seconds() * 1e9),
-            "topic": "orders",
-        }
-        waits = {"billing": 20, "stuck": count["stuck"] // 3}
-        rows = [Sample(**origin, message_count=count["billing"], message_bytes=100 * count["billing"])]
-        for channel, received in count.items():
-            waiting = waits.get(channel, 0)
-            done = received - waiting if channel == "stuck" else received
-            figures = {"message_count": received, "depth": waiting, "client_count": 2, "finish_count": done}
-            histogram = {"hist_zero_count": done, "hist_offset": 0, "hist_counts": []}
-            if (channel != "ended" or hour < hours - 24) and (channel != "new" or hour >= hours - 48):
-                rows.append(Sample(**origin, channel=channel, **figures, **histogram))
-        folder = root / "samples" / f"date={at:%Y-%m-%d}" / f"hour={at:%H}"
-        folder.mkdir(parents=True)
-        # Not by the archive's writer, which syncs each of these hundreds of files.
-        pq.write_table(as_table(rows), folder / f"3540-{hour:016x}.parquet")
+    for hour in range(hours - SAMPLED):
+        if not 200 <= hour < 206:
+            _write_rollup(root, hour, hours, burst)
+    for boot, first in enumerate((hours - SAMPLED, hours - SAMPLED // 2)):
+        count = dict.fromkeys(CHANNELS, 0)
+        for hour in range(first, first + SAMPLED // 2):
+            count = {channel: count[channel] + received(channel, hour, burst) for channel in CHANNELS}
+            _write_samples(root, hour, hours, count, boot, BEGAN + first * HOUR)
     return BEGAN + hours * HOUR
+
+
+def _write_rollup(root: Path, hour: int, hours: int, burst: Callable[[int], int]) -> None:
+    at = BEGAN + hour * HOUR
+    rows: list[dict[str, object]] = []
+    for channel in ("", *(name for name in CHANNELS if exists(name, hour, hours))):
+        came = received(channel or "billing", hour, burst)
+        depth = 200 * (hour + 1) if channel == "stuck" else 20 if channel == "billing" else 0
+        done = came - 200 if channel == "stuck" else came
+        key = {"window_start": at, "last_at": at + HOUR / 2, "node": "10.0.0.1:4151", "topic": "orders"}
+        counts = {"in_count": came, "in_bytes": 0 if channel else 100 * came, "out_count": done if channel else 0}
+        others = {"sample_count": 1, "requeue_count": 0, "timeout_count": 0, "depth_max": depth, "depth_last": depth}
+        areas = {"observed_s": 60.0, "depth_area": 60.0 * depth, "client_area": 120.0}
+        rows.append(key | {"channel": channel} | counts | others | areas)
+    folder = root / "rollups" / "hourly" / f"date={at:%Y-%m-%d}" / f"hour={at:%H}"
+    folder.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist(rows), folder / f"{hour:016x}.parquet")
+
+
+def _write_samples(root: Path, hour: int, hours: int, count: dict[str, int], boot: int, started_at: datetime) -> None:
+    at = BEGAN + hour * HOUR + timedelta(minutes=59)
+    origin: dict[str, Any] = {
+        "taken_at": at,
+        "node": "10.0.0.1:4151",
+        "boot_id": f"{boot:02}",
+        "started_at": started_at,
+        "uptime_ns": int((at - started_at).total_seconds() * 1e9),
+        "topic": "orders",
+    }
+    rows = [Sample(**origin, message_count=count["billing"], message_bytes=100 * count["billing"])]
+    for channel, came in count.items():
+        if exists(channel, hour, hours):
+            depth = 200 * (hour + 1) if channel == "stuck" else 20 if channel == "billing" else 0
+            done = came * 2 // 3 if channel == "stuck" else came
+            figures = {"message_count": came, "depth": depth, "client_count": 2, "finish_count": done}
+            histogram: dict[str, Any] = {"hist_zero_count": done, "hist_offset": 0, "hist_counts": []}
+            rows.append(Sample(**origin, channel=channel, **figures, **histogram))
+    folder = root / "samples" / f"date={at:%Y-%m-%d}" / f"hour={at:%H}"
+    folder.mkdir(parents=True)
+    pq.write_table(as_table(rows), folder / f"5900-{hour:016x}.parquet")
