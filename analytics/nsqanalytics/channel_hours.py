@@ -34,6 +34,7 @@ FORECAST_FIGURES = {
     "capacity_rate": "messages/s",
 }
 _OF_TOPICS = ("depth", "in_rate")
+_WORSE_IF_HIGH = ("depth", "in_rate", "bytes_behind")
 ANOMALY_FIGURES = {
     "depth": ("messages", 10.0),
     "in_rate": ("messages/s", 10 / HOUR_S),
@@ -163,7 +164,7 @@ def _forecast_rows(
             "low_80": low_80,
             "high_80": high_80,
             "high_95": high_95,
-            "above_peak_percent": 100 * (found.values[n] / peak - 1) if peak > 0 else None,
+            "above_peak_percent": 100 * (found.values[n] / peak - 1) if peak > 0 and name in _WORSE_IF_HIGH else None,
         }
 
 
