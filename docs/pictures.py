@@ -173,6 +173,8 @@ RUNS = (
     Shot("run-throughput", "/reports/runs/{throughput}"),
     Shot("run-objectives", "/reports/runs/{objectives}"),
     Shot("run-capacity", "/reports/runs/{capacity}"),
+    Shot("run-forecast", "/reports/runs/{forecast}"),
+    Shot("run-anomalies", "/reports/runs/{anomalies}"),
     Shot("run-dead", "/reports/runs/{dead}"),
     Shot("run-compare", "/reports/runs/{compare}"),
     Shot("run-failed", "/reports/runs/{failed}"),
@@ -200,6 +202,8 @@ REPORTS: dict[str, dict[str, Any]] = {
     "throughput": {"window": "1h", "period": "2d"},
     "objectives": {"window": "1h", "period": "2d", "latency_ms": 2000, "backlog": 500},
     "capacity": {"period": "2d"},
+    "forecast": {"period": "2d"},  # too little history: the page says so
+    "anomalies": {"period": "2d"},
     "dead": {"period": "2d"},
     "compare": {"period": "1d", "before": "1d"},
 }

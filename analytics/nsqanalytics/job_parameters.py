@@ -30,6 +30,10 @@ Topic = Annotated[
     ),
 ]
 Channel = Annotated[str, Parameter(kind="text", title="Channel", description="Only this channel; all if empty.")]
+Node = Annotated[
+    str,
+    Parameter(kind="text", title="Node", description="Only this node's part, as host:port; all together if empty."),
+]
 Window = Annotated[
     str,
     Parameter(
@@ -192,7 +196,12 @@ class CapacityParameters(Scope):
     ]
     horizon: Annotated[
         timedelta,
-        Parameter(kind="duration", title="Horizon", default="30d", description="How far ahead growth is extrapolated."),
+        Parameter(
+            kind="duration",
+            title="Horizon",
+            default="7d",
+            description="How far ahead to look: up to 7d by a forecast, further by a straight line.",
+        ),
     ]
     utilisation_percent: Annotated[
         float,
@@ -205,6 +214,69 @@ class CapacityParameters(Scope):
             description="How busy consumers may be in the busiest hour.",
         ),
     ]
+    free_gb: Annotated[
+        float | None,
+        Parameter(
+            kind="number",
+            title="Free disk space, GB",
+            minimum=0,
+            description="What a channel's backlog may still grow by; without it, no disk is reported as full.",
+        ),
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForecastParameters(Scope):
+    """Parameters of the forecast."""
+
+    period: Annotated[
+        timedelta,
+        Parameter(
+            kind="duration",
+            title="History",
+            default="28d",
+            description="How much history the forecast is made from: at least 5d; from 3 weeks on, it knows weekdays.",
+        ),
+    ]
+    node: Node
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnomaliesParameters(Scope):
+    """Parameters of the report on anomalies."""
+
+    period: Annotated[
+        timedelta,
+        Parameter(kind="duration", title="Period", default="7d", description="The hours that are judged."),
+    ]
+    weeks: Annotated[
+        int,
+        Parameter(
+            kind="integer",
+            title="Past weeks",
+            default=4,
+            minimum=3,
+            maximum=26,
+            description="How many weeks before each hour it is compared with, as far as the archive has them.",
+        ),
+    ]
+    threshold: Annotated[
+        float,
+        Parameter(
+            kind="number",
+            title="Score",
+            default=4.0,
+            minimum=2,
+            maximum=100,
+            description="Deviations from the expected value, in units of their usual size, that are unusual.",
+        ),
+    ]
+    node: Node
+
+    def read(self, now: datetime) -> Span:
+        """Return the span of the hours that are needed: the period, the past weeks, and a week for their levels."""
+        span = self.span(now)
+        return Span(span.since - (self.weeks + 1) * timedelta(weeks=1), span.until)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,11 +12,13 @@ from nsqanalytics.archive import samples_path
 from nsqanalytics.hours_of_week import as_text, common_hours
 from nsqanalytics.job_parameters import (
     WINDOWS,
+    AnomaliesParameters,
     CapacityParameters,
     CompactParameters,
     ComparedScope,
     CompareParameters,
     DeadParameters,
+    ForecastParameters,
     LatencyParameters,
     ObjectivesParameters,
     RetainParameters,
@@ -132,14 +134,64 @@ def run_objectives(
 def run_capacity(
     spark: SparkSession, place: Locations, args: CapacityParameters, now: datetime, progress: Progress
 ) -> int:
-    """Write growth, the busiest hour and the needed consumers of each channel. Returns the number of rows."""
+    """Write the growth, the busiest hour, the needed consumers and the outlook of each channel. Returns the number of
+    rows."""
+    from pyspark.sql import functions as F
+
+    from nsqanalytics.cache import persisted
     from nsqanalytics.transforms.capacity import capacity
+    from nsqanalytics.transforms.histograms import HISTOGRAM
     from nsqanalytics.transforms.windows import covered
 
     rollups, span = _listed(place, args.span(now), progress)
     hours = activity_of(spark, place, args, rollups, span, HOUR, progress)
-    rows = covered(capacity(hours, span, horizon=args.horizon, utilisation_percent=args.utilisation_percent), span)
+    free_bytes = None if args.free_gb is None else 1e9 * args.free_gb
+    found = capacity(
+        persisted(hours.withColumn("histogram", F.lit(None).cast(HISTOGRAM))),
+        span,
+        horizon=args.horizon,
+        utilisation_percent=args.utilisation_percent,
+        free_bytes=free_bytes,
+    )
+    rows = covered(found, span)
     return _written(spark, place, rows, tables.CAPACITY, ["-busiest_in_rate", "topic", "channel"], span, progress)
+
+
+def run_forecast(
+    spark: SparkSession, place: Locations, args: ForecastParameters, now: datetime, progress: Progress
+) -> int:
+    """Write the last week and the next one of each topic's and channel's figures. Returns the number of rows."""
+    from nsqanalytics.transforms.hours import forecasts, hourly
+    from nsqanalytics.transforms.windows import covered
+
+    rollups, span = _listed(place, args.span(now), progress)
+    rows = _of_node(activity_of(spark, place, args, rollups, span, HOUR, progress), args.node)
+    rows = covered(forecasts(hourly(rows, span), args.span(now).until, FORECAST_AHEAD), span)
+    order = ["topic", "channel", "figure", "window_start"]
+    return _written(spark, place, rows, tables.FORECAST, order, span, progress, stage="forecasting")
+
+
+def run_anomalies(
+    spark: SparkSession, place: Locations, args: AnomaliesParameters, now: datetime, progress: Progress
+) -> int:
+    """Write how unlike the same hour of past weeks each hour of the period is. Returns the number of rows."""
+    from nsqanalytics.transforms.hours import anomalies, hourly
+    from nsqanalytics.transforms.windows import covered
+
+    rollups, read = _listed(place, args.read(now), progress)
+    span = rollups.countable(args.span(now))
+    hours = hourly(_of_node(activity_of(spark, place, args, rollups, read, HOUR, progress), args.node), read)
+    rows = covered(anomalies(hours, span, weeks=args.weeks, threshold=args.threshold), span)
+    order = ["-score", "topic", "channel", "figure", "window_start"]
+    return _written(spark, place, rows, tables.ANOMALIES, order, span, progress, stage="comparing weeks")
+
+
+def _of_node(rows: DataFrame, node: str) -> DataFrame:
+    return rows.where(rows["node"] == node) if node else rows
+
+
+FORECAST_AHEAD = timedelta(weeks=1)
+"""How far ahead a forecast looks."""
 
 
 def run_dead(spark: SparkSession, place: Locations, args: DeadParameters, now: datetime, progress: Progress) -> int:
@@ -374,7 +426,7 @@ def bytes_read(place: Locations, args: Any, now: datetime) -> int:
         return rollups.size_of(stale_hours(rollups, *_rolled_up_period(args, now)))
     span = args.span(now)
     window = WINDOWS.get(getattr(args, "window", ""), HOUR)
-    spans = [span]
+    spans = [args.read(now) if isinstance(args, AnomaliesParameters) else span]
     if isinstance(args, CompareParameters):
         spans.append(args.other(now))
     elif isinstance(args, ComparedScope) and (shift := args.shift(window)) is not None:
@@ -402,6 +454,7 @@ def _written(
     progress: Progress,
     before: Span | None = None,
     hours: str = "",
+    stage: str = "merging histograms",
 ) -> int:
     """Write the result.
 
@@ -412,7 +465,7 @@ def _written(
     if before is not None:
         covered |= {"before_since": before.since, "before_until": before.until}
     rows = conforming(rows, spark_table(figures, covered, hours))
-    with progress.following(spark, "merging histograms", expected_stages=9, start=0.5, end=0.95):
+    with progress.following(spark, stage, expected_stages=9, start=0.5, end=0.95):
         return replace_result(rows, place.output, order)
 
 
@@ -473,12 +526,32 @@ JOBS: dict[str, Job] = {
         Job(
             "capacity",
             "Capacity",
-            "Growth, the busiest hour, and the number of consumers that it needs at their observed rate.",
+            "Growth, the busiest hour, the consumers that it needs, and when a backlog is gone or fills the disk.",
             "report",
             CapacityParameters,
             tables.CAPACITY,
             run_capacity,
             worst="consumers_needed",
+        ),
+        Job(
+            "forecast",
+            "Forecast",
+            "Depth, rates, bytes behind and consumers' capacity a week ahead, with bands and the error of a back-test.",
+            "report",
+            ForecastParameters,
+            tables.FORECAST,
+            run_forecast,
+            worst="above_peak_percent",
+        ),
+        Job(
+            "anomalies",
+            "Anomalies",
+            "Hours whose figures are unlike the same hour of past weeks, the most unusual first.",
+            "report",
+            AnomaliesParameters,
+            tables.ANOMALIES,
+            run_anomalies,
+            worst="score",
         ),
         Job(
             "dead",

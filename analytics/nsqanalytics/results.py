@@ -147,6 +147,7 @@ class Selection:
 
     topic: str | None = None
     channel: str | None = None
+    figure: str | None = None
     since: datetime | None = None
     until: datetime | None = None
     words: str = ""
@@ -216,7 +217,7 @@ class Result:
     def matching(self, selection: Selection) -> pc.Expression | None:
         """Return the selection as a filter; None for all rows.
 
-        Raises BadParameter for a topic, channel or time of a result that has no such column.
+        Raises BadParameter for a topic, channel, figure or time of a result that has no such column.
         """
         conditions = []
         if selection.topic is not None:
@@ -224,6 +225,8 @@ class Result:
         if selection.channel is not None:
             channel = pc.field(self.named("channel", "channel"))
             conditions.append(channel == selection.channel if selection.channel else channel.is_null())
+        if selection.figure is not None:
+            conditions.append(pc.field(self.named("figure", "figure")) == selection.figure)
         for name, bound in (("since", selection.since), ("until", selection.until)):
             if bound is not None:
                 if self.time is None:

@@ -18,7 +18,7 @@ from nsqanalytics.parameters import BadParameter
 from nsqanalytics.results import EVERYTHING, Result, Selection, natural_key
 from nsqanalytics.tables import PERMILLES
 
-Aggregate = Literal["max", "sum", "last", "mean"]
+Aggregate = Literal["max", "min", "sum", "last", "mean"]
 AGGREGATES: dict[str, Aggregate] = {
     **dict.fromkeys(
         (*PERMILLES, "max_ms", "p99_before_ms", "depth_max", "depth_max_before", "oldest_max_ms", "node_count"), "max"
@@ -29,6 +29,8 @@ AGGREGATES: dict[str, Aggregate] = {
     **dict.fromkeys(("died_count", "dropped_count"), "sum"),
     **dict.fromkeys(("in_rate", "out_rate", "byte_rate", "depth_mean"), "mean"),
     **dict.fromkeys(("depth_last", "dead_last"), "last"),
+    **dict.fromkeys(("actual", "forecast", "expected", "high", "high_80", "high_95", "score"), "max"),
+    **dict.fromkeys(("low", "low_80", "low_95"), "min"),
 }
 """``mean`` is weighted by the observed time (``observed_s``), like the figures themselves."""
 STEPS_S = (300, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 7 * 86_400, 28 * 86_400, 364 * 86_400)

@@ -40,6 +40,8 @@ _LOCAL_SETTINGS = {
     "spark.driver.memory": "2g",
     # The default of 200 is for a cluster. Each empty partition is a task.
     _PARTITIONS: "8",
+    # Otherwise each Python process has as many threads for a sum of a few hundred numbers as there are processors.
+    "spark.executorEnv.OPENBLAS_NUM_THREADS": "1",
     # Otherwise Spark runs a task for each file to list it.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
 }
@@ -163,6 +165,9 @@ def spark_session(
             session = _registered(builder, master) if standalone else builder.getOrCreate()
             try:
                 know_classes(session.sparkContext._jvm)
+                if master.startswith("local") and not submitted and "PYSPARK_PYTHON" not in environ:
+                    # Functions in Python need the packages of this interpreter, which may not be the PATH's python3.
+                    session.sparkContext.pythonExec = sys.executable
                 if standalone:
                     _await_executor(session, master)
                 # Most of Spark's 200 partitions would be empty, and each costs a task. A configured number is kept.

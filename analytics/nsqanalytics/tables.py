@@ -108,6 +108,39 @@ CAPACITY = [
     *_of("number", "consumers", "consumers_mean"),
     *_of("integer", "consumers", "consumers_needed", "consumers_needed_at_horizon"),
     Figure("in_rate_at_horizon", "number", "messages/s"),
+    *_of("timestamp", "", "drains_at", "disk_full_at"),
+    *_of("string", "", "method", "reason"),
+    *COVERED,
+]
+CAPACITY_OUTLOOK = [
+    *_key("topic", "channel"),
+    *_of("number", "messages/s", "service_rate", "forecast_in_rate", "forecast_peak_rate"),
+    *_of("timestamp", "", "drains_at", "disk_full_at"),
+    *_of("string", "", "method", "reason"),
+]
+"""What is computed for a channel outside of Spark, from which columns of CAPACITY are made."""
+FORECAST = [
+    *_key("window_start", "topic"),
+    Figure("channel", "string"),
+    *_key("figure"),
+    Figure("unit", "string"),
+    *_of("number", "", "actual", "forecast", "low_95", "low_80", "high_80", "high_95"),
+    Figure("above_peak_percent", "number", "%"),
+    *_of("number", "", "mae", "mase"),
+    *_of("number", "%", "within_80_percent", "within_95_percent"),
+    *_of("integer", "hours", "tested_hours", "history_hours"),
+    *_of("string", "", "model", "season", "reason"),
+    *COVERED,
+]
+ANOMALIES = [
+    *_key("window_start", "topic"),
+    Figure("channel", "string"),
+    *_key("figure"),
+    Figure("unit", "string"),
+    *_of("number", "", "actual", "expected", "low", "high", "difference", "score"),
+    Figure("state", "string"),
+    Figure("weeks", "integer", "weeks"),
+    Figure("reason", "string"),
     *COVERED,
 ]
 DEAD = [

@@ -265,8 +265,9 @@ def test_capacity_finds_growth_the_busiest_hour_and_the_consumers_for_it(
     assert row["hour_count"] == 72
     assert row["busiest_in_rate"] == pytest.approx(171, rel=0.01)
     assert row["busiest_hour"].timestamp() == (midnight + 71 * HOURS).timestamp()
-    assert row["service_rate"] == pytest.approx(171 / 2, rel=0.01)
-    assert row["consumers_needed"] == 4
+    assert row["service_rate"] == pytest.approx(164 / 2, rel=0.01)  # one hour in ten is above it
+    assert row["consumers_needed"] == 5
+    assert (row["method"], row["reason"]) == ("straight line", "the last reading is 648 hours old; at most 48 fit")
     assert row["growth_percent_per_day"] == pytest.approx(100 * 24 / row["in_rate"], rel=0.03)
     assert row["in_rate_at_horizon"] == pytest.approx(row["in_rate"] + 240, rel=0.03)
     assert row["consumers_mean"] == pytest.approx(2)
@@ -362,7 +363,7 @@ def test_requeues_weigh_the_messages_that_came_back(compared, write, reading, mi
     assert (row["score"], row["message_count"], row["before"]) == (10, 10, 0)
 
 
-@pytest.mark.parametrize("name", ["throughput", "objectives", "capacity", "dead", "compare"])
+@pytest.mark.parametrize("name", ["throughput", "objectives", "capacity", "forecast", "dead", "compare"])
 def test_each_job_writes_the_columns_it_declares(spark, archive, write, make_broker, midnight, tmp_path, name):
     """Names, types and units of the result are the declared ones, and so the API's."""
     import io

@@ -1,4 +1,4 @@
-"""Growth, the busiest hour, and the number of consumers that it needs at their observed rate."""
+"""Growth, the busiest hour, the consumers that it needs, and when a backlog is gone or has filled the disk."""
 
 from __future__ import annotations
 
@@ -10,29 +10,31 @@ from pyspark.sql import functions as F
 from nsqanalytics import tables
 from nsqanalytics.job_parameters import Span
 from nsqanalytics.transforms.activity import over_nodes
+from nsqanalytics.transforms.hours import HOUR, consumers, hourly, outlooks
 from nsqanalytics.transforms.throughput import with_rates
 
-HOUR = timedelta(hours=1)
 
-
-def capacity(rows: DataFrame, span: Span, *, horizon: timedelta, utilisation_percent: float) -> DataFrame:
+def capacity(
+    rows: DataFrame,
+    span: Span,
+    *,
+    horizon: timedelta,
+    utilisation_percent: float,
+    free_bytes: float | None = None,
+) -> DataFrame:
     """Hourly ACTIVITY of the span -> one CAPACITY row per topic and channel.
 
     Growth is the slope of the least-squares line through the hourly rates, divided by their mean. It is null for less
-    than two days, because it would then depend on the time of day. The service rate is the number of messages that one
-    consumer finished per second, in the hour in which it was highest: a lower bound if consumers were never fully busy.
+    than two days, because it would then depend on the time of day. The columns about the horizon are those of
+    ``channel_hours.outlook``: by a forecast, or else by that line; ``method`` and ``reason`` say which, and why.
 
     Growth, the busiest hour and the service rate use the whole hours in the span, because a burst in one minute is not
-    the rate of an hour. For a channel without a whole hour they use the parts of hours that it has.
+    the rate of an hour. For a channel without a whole hour, growth and the busiest hour use the parts of hours that it
+    has, and it has no service rate.
     """
     is_whole = (F.col("window_start") >= F.lit(span.since)) & (F.col("window_start") <= F.lit(span.until - HOUR))
     hours = with_rates(over_nodes(rows.where("channel <> ''"))).withColumns(
-        {
-            "is_whole": is_whole,
-            "consumers": F.col("client_area") / F.col("looked_s"),
-            "served": F.col("out_count") / F.nullif("client_area", F.lit(0.0)),
-            "days": F.unix_seconds("window_start") / 86_400,
-        }
+        {"is_whole": is_whole, "consumers": consumers(), "days": F.unix_seconds("window_start") / 86_400}
     )
     hours = hours.withColumn("is_judged", F.col("is_whole") | ~F.max("is_whole").over(_channel()))
     judged_rate = F.when(F.col("is_judged"), F.col("in_rate"))
@@ -45,18 +47,21 @@ def capacity(rows: DataFrame, span: Span, *, horizon: timedelta, utilisation_per
         F.max(judged_rate).alias("busiest_in_rate"),
         F.max_by("window_start", judged_rate).alias("busiest_hour"),
         F.when(spans_days, F.regr_slope(judged_rate, judged_days)).alias("slope"),
-        F.max(F.when(F.col("is_judged"), F.col("served"))).alias("service_rate"),
         F.avg("consumers").alias("consumers_mean"),
     )
+    found = found.join(outlooks(hourly(rows, span), span.until, horizon, free_bytes), ["topic", "channel"], "left")
     days = horizon / timedelta(days=1)
     growth = F.col("slope") / F.nullif("in_rate", F.lit(0.0))
     factor = F.when(growth.isNotNull(), F.greatest(1 + growth * days, F.lit(0.0)))
+    peak = F.coalesce("forecast_peak_rate", F.col("busiest_in_rate") * factor)
     return found.withColumns(
         {
             "growth_percent_per_day": 100 * growth,
-            "in_rate_at_horizon": F.col("in_rate") * factor,
+            "in_rate_at_horizon": F.coalesce("forecast_in_rate", F.col("in_rate") * factor),
             "consumers_needed": _needed(F.col("busiest_in_rate"), utilisation_percent),
-            "consumers_needed_at_horizon": _needed(F.col("busiest_in_rate") * factor, utilisation_percent),
+            "consumers_needed_at_horizon": _needed(peak, utilisation_percent),
+            "method": F.coalesce("method", F.lit("straight line")),
+            "reason": F.when(F.col("method").isNull(), "no whole hour of history").otherwise(F.col("reason")),
         }
     ).select([figure.name for figure in tables.CAPACITY if figure not in tables.COVERED])
 

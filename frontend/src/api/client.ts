@@ -394,7 +394,7 @@ export const prepareReports = (): Promise<void> => done(api.POST('/api/v1/report
 export const cancelRun = (id: number): Promise<Run> =>
   answered(api.POST('/api/v1/reports/runs/{run_id}/cancel', { params: { path: ofRun(id) } }));
 /** Selects rows of a result; an omitted field selects all. An empty channel: a topic's own rows. */
-export type ResultRows = { words?: string; topic?: string; channel?: string; since?: number; until?: number };
+export type ResultRows = { words?: string; topic?: string; channel?: string; figure?: string; since?: number; until?: number };
 export const result = (id: number, asked: ResultRows & { limit: number; offset: number; sort?: string }): Promise<Result> =>
   answered(api.GET('/api/v1/reports/runs/{run_id}/result', { params: { path: ofRun(id), query: asked } }));
 export const resultGroups = async (id: number): Promise<ResultGroup[]> =>

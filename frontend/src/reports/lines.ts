@@ -13,9 +13,9 @@ const HOUR_MS = 3_600_000;
 /** The platform's maximum. */
 const MAX_POINTS = 10_000;
 
-/** Figures of one topic and channel over all of a result, or over a part of it. */
-export async function lineOf(id: number, group: Group, figures: readonly string[], points = 1000, part: Part = {}): Promise<Line> {
-  const rows = { topic: group.topic, channel: group.channel ?? '', ...part };
+/** Figures of one topic and channel over all of a result, or over a part of it; of the rows of `figure`, if rows are of one figure each. */
+export async function lineOf(id: number, group: Group, figures: readonly string[], points = 1000, part: Part = {}, figure?: string): Promise<Line> {
+  const rows = { topic: group.topic, channel: group.channel ?? '', ...part, ...(figure === undefined ? {} : { figure }) };
   const series = await resultSeries(id, figures, { ...rows, points });
   return { cells: pointsCells(figures, series.points), stepMs: series.step_ms, windows: series.window_count };
 }

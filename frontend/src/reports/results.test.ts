@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { Result, ResultCell, ResultColumn } from '../api/types';
-import { cellsOf, cellText, columnsOf, dayTone, heat, heatDays, heldPercent, movers, pointsCells, shareText, withheld } from './results';
+import { backTestText, cellsOf, cellText, columnsOf, dayTone, heat, heatDays, heldPercent, movers, pointsCells, shareText, unusualOf, withheld } from './results';
 
 function result(names: string[], rows: ResultCell[][]): Result {
   return { columns: names.map((name) => ({ name, type: 'number', unit: '', meaning: '' })), rows, total: rows.length, matching: rows.length, pdf: false, hours: '', covered: {} };
@@ -77,4 +77,18 @@ test('a withheld percentile has a reason, and a shown one has none', () => {
   expect(few && withheld(few, 'p50_ms', 1000)).toBeNull();
   expect(none && withheld(none, 'p50_ms', 1000)).toMatch('nothing was finished');
   expect(fine && withheld(fine, 'p999_ms', 1000)).toBeNull();
+});
+
+test('hours whose score reaches the threshold are unusual, others are gaps', () => {
+  const rows = cellsOf(result(['window_start', 'actual', 'score'], [[2000, 9, 4], [1000, 5, 3.9], [3000, null, null]]));
+  expect(unusualOf(rows, 4)).toEqual([null, 9, null]);
+});
+
+test('a back-test is told with its error beside that of repetition, or not at all', () => {
+  const names = ['unit', 'season', 'history_hours', 'tested_hours', 'mae', 'mase', 'within_80_percent', 'within_95_percent'];
+  const [tested, untested] = cellsOf(result(names, [['messages', 'week', 672, 168, 12, 0.754, 80.4, 94], ['messages', 'day', 150, null, null, null, null, null]]));
+  expect(tested && backTestText(tested)).toBe(
+    'Made from 672 hours, with the season of a week. Back-test on the last 168 hours: mean absolute error 12, 0.75 times that of repeating the last week; 80.4 % of the hours were in the 80 % band, 94 % in the 95 % band.',
+  );
+  expect(untested && backTestText(untested)).toBe('Made from 150 hours, with the season of a day.');
 });

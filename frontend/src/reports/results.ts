@@ -1,6 +1,6 @@
 /** Converts a report's result to the data of its charts. */
 import type { Result, ResultCell, ResultColumn, ResultDay, ResultGroup, Run } from '../api/types';
-import { bytes, count, DASH, dateTime, duration, short } from '../format/format';
+import { bytes, count, DASH, dateTime, duration, rate, short } from '../format/format';
 import type { Sort } from '../tables/table';
 import { isTime, msPerUnit } from './percentiles';
 
@@ -109,7 +109,10 @@ const percentText = (value: number): string => `${Math.abs(value) >= 999.5 ? cou
 const changeText = (value: number): string => (value > 0 ? `+${percentText(value)}` : percentText(value));
 
 /** Columns whose figures are in the unit of the row's column `unit`. */
-const IN_UNIT_OF_ROW = new Set(['target', 'worst_value', 'now', 'before', 'difference']);
+const IN_UNIT_OF_ROW = new Set([
+  ...['target', 'worst_value', 'now', 'before', 'difference'],
+  ...['actual', 'forecast', 'low_95', 'low_80', 'high_80', 'high_95', 'mae', 'expected', 'low', 'high'],
+]);
 
 /** A cell of a result as text; `rowUnit` is the row's own `unit`. */
 export function cellText(column: ResultColumn, cell: ResultCell, rowUnit: ResultCell): string {
@@ -120,7 +123,7 @@ export function cellText(column: ResultColumn, cell: ResultCell, rowUnit: Result
   const unit = ofRow ? rowUnit : column.unit;
   const scale = msPerUnit(unit);
   if (scale !== null) return duration(cell * scale);
-  if (unit === 'bytes/s') return bytes(cell);
+  if (unit === 'bytes/s' || (ofRow && unit === 'bytes')) return bytes(cell);
   if (unit === '%' && column.name.endsWith('change_percent')) return changeText(cell);
   if (unit === '%') return /(^|_)held_percent$/.test(column.name) ? shareText(cell) : percentText(cell);
   const text = Number.isInteger(cell) && (ofRow || column.type === 'integer') ? count(cell) : short(cell);
@@ -148,4 +151,45 @@ export function withheld(cells: Cells, column: string, minimumCount: number): st
   return column === 'p999_ms' && finished < minimumCount
     ? `withheld: ${finished} messages are fewer than the ${minimumCount} it needs`
     : null;
+}
+
+/** The charts of the reports with a row per figure: `columns` are read, of which `lines` are drawn. */
+export const BANDED: Readonly<Record<'forecast' | 'anomalies', { figures: readonly string[]; ofTopics: readonly string[]; columns: readonly string[]; lines: readonly string[] }>> = {
+  forecast: {
+    figures: ['depth', 'in_rate', 'out_rate', 'bytes_behind', 'capacity_rate'],
+    ofTopics: ['depth', 'in_rate'],
+    columns: ['low_95', 'high_95', 'low_80', 'high_80', 'forecast', 'actual'],
+    lines: ['low_95', 'high_95', 'low_80', 'high_80', 'forecast', 'actual'],
+  },
+  anomalies: {
+    figures: ['depth', 'in_rate', 'out_rate', 'requeue_rate', 'timeout_rate', 'consumers'],
+    ofTopics: ['depth', 'in_rate'],
+    columns: ['low', 'high', 'expected', 'actual', 'score'],
+    lines: ['low', 'high', 'expected', 'actual'],
+  },
+};
+
+/** The actual value of each hour whose score is at least the threshold, in the order of time; null for other hours. */
+export function unusualOf(rows: readonly Cells[], threshold: number): (number | null)[] {
+  const [, actual, score] = columnsOf(rows, ['actual', 'score']);
+  return (actual ?? []).map((value, at) => ((score?.[at] ?? 0) >= threshold ? value : null));
+}
+
+/** How values of a unit are written. */
+export function formatOf(unit: string): (value: number | null) => string {
+  if (unit === 'bytes') return bytes;
+  if (unit === 'messages/s') return (value) => (value === null ? DASH : `${rate(value)}/s`);
+  return (value) => (value === null ? DASH : short(value));
+}
+
+/** How good a forecast of the past was, from one of its rows. */
+export function backTestText(cells: Cells): string {
+  const unit = String(cells('unit') ?? '');
+  const [mae, mase, within80, within95] = ['mae', 'mase', 'within_80_percent', 'within_95_percent'].map((name) => numberOf(cells(name)));
+  const season = cells('season') === 'week' ? 'week' : 'day';
+  const made = `Made from ${count(numberOf(cells('history_hours')))} hours, with the season of a ${season}.`;
+  if (mae == null) return made;
+  const share = mase == null ? '' : `, ${mase.toFixed(2)} times that of repeating the last ${season}`;
+  const within = `${percentText(within80 ?? 0)} of the hours were in the 80 % band, ${percentText(within95 ?? 0)} in the 95 % band`;
+  return `${made} Back-test on the last ${count(numberOf(cells('tested_hours')))} hours: mean absolute error ${formatOf(unit)(mae)}${share}; ${within}.`;
 }

@@ -139,6 +139,7 @@ def _selection(rows: RowsIn) -> Selection:
     return Selection(
         topic=rows.topic,
         channel=rows.channel,
+        figure=rows.figure,
         since=_moment("since", rows.since),
         until=_moment("until", rows.until),
         words=rows.words,

@@ -189,6 +189,7 @@ class RowsIn(Schema):
 
     topic: str | None = Field(None, max_length=100)
     channel: str | None = Field(None, max_length=100, description="empty: rows of topics, without a channel")
+    figure: str | None = Field(None, max_length=100, description="of results with a row per figure")
     since: Milliseconds | None = Field(None, description="earliest start of a row's window, unix milliseconds")
     until: Milliseconds | None = Field(None, description="latest start of a row's window, exclusive, unix milliseconds")
     words: str = Field("", max_length=200, description="each must occur in one of the row's texts; case-insensitive")

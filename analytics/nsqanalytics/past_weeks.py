@@ -1,0 +1,106 @@
+"""Finds hours of a figure that are unlike the same hour of past weeks.
+
+An hour is compared with the same hour of the week in up to ``weeks`` weeks before it. A week's own level, the median of
+the 168 hours before the hour in question, is subtracted first, so that growth from week to week is not unusual. The
+expected value is the level of the hour plus the median of these differences. Its scale is 1.4826 times the median
+absolute deviation of the past hours from what the other weeks would have led to expect, over all hours at the same time
+of the day and an hour before and after it. The score is the deviation from the expected value in units of the scale.
+
+Source of the scale: Rousseeuw and Croux, Alternatives to the Median Absolute Deviation (1993): 1.4826 makes it the
+standard deviation of a normal distribution. Nothing here knows of Spark.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Values = NDArray[np.float64]
+
+DAY, WEEK = 24, 168
+LEAST_WEEKS = 3
+"""Past weeks that need to have the hour."""
+_SCALE_OF_MEDIAN = 1.4826
+_LEAST_SHARE = 0.05
+"""Smallest scale, as a share of the expected value."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """For each hour: the expected value, the scale of deviations from it, and the number of past weeks.
+
+    ``expected`` and ``scale`` are NaN where fewer than LEAST_WEEKS past weeks have the hour.
+    """
+
+    expected: Values
+    scale: Values
+    weeks: NDArray[np.int64]
+
+    def score(self, values: Values) -> Values:
+        """Return the deviation of each value from the expected one, in units of its scale; negative below it."""
+        return (values - self.expected) / self.scale
+
+
+def judged(values: Values, first_hour: int, since: int, *, weeks: int, least: float) -> Judged:
+    """Judge the hours from index ``since`` on.
+
+    ``values`` has a value for each hour, NaN for an hour without readings; ``first_hour`` is that of the first value,
+    in hours since the epoch. ``least`` is the smallest scale, in the figure's unit.
+    """
+    levels = _levels(values)
+    apart = values - levels
+    count = len(values) - since
+    past = np.full((weeks, count), np.nan)
+    for row in range(weeks):
+        start = since - (row + 1) * WEEK
+        begin = max(0, start)
+        if (known := apart[begin : max(start + count, 0)]).size:
+            past[row, begin - start : begin - start + known.size] = known
+    found = np.isfinite(past).sum(axis=0)
+    expected = np.where(found >= LEAST_WEEKS, levels[since:] + _median(past), np.nan)
+    hours = (first_hour + since + np.arange(count)) % DAY
+    scale = _by_hour(_errors(past), hours)[hours]
+    scale = np.maximum(scale, np.maximum(least, _LEAST_SHARE * np.abs(expected)))
+    return Judged(expected, scale, found)
+
+
+def _levels(values: Values) -> Values:
+    """Return for each hour the median of the WEEK hours before it; NaN if fewer than half of them are known."""
+    padded = np.concatenate([np.full(WEEK, np.nan), values[:-1]])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, WEEK)[: len(values)]
+    is_known = np.isfinite(windows).sum(axis=1) >= WEEK // 2
+    return np.where(is_known, _median(windows.T), np.nan)
+
+
+def _errors(past: Values) -> Values:
+    """Return the difference of each past value from the median of those of the other weeks."""
+    others = [_median(np.delete(past, row, axis=0)) for row in range(len(past))]
+    return past - np.array(others)
+
+
+def _by_hour(errors: Values, hours: NDArray[np.int64]) -> Values:
+    """Return the scale of errors for each hour of the day; that of all hours where an hour has no error."""
+    every = _spread(errors)
+    scales = np.full(DAY, every)
+    for hour in range(DAY):
+        near = np.isin(hours, [(hour - 1) % DAY, hour, (hour + 1) % DAY])
+        if np.isfinite(errors[:, near]).sum() >= 2 * LEAST_WEEKS:
+            scales[hour] = _spread(errors[:, near])
+    return scales
+
+
+def _spread(errors: Values) -> float:
+    known = np.abs(errors[np.isfinite(errors)])
+    return _SCALE_OF_MEDIAN * float(np.median(known)) if known.size else 0.0
+
+
+def _median(table: Values) -> Values:
+    """Return the median of each column's known values, NaN for a column without any."""
+    ordered = np.sort(table, axis=0)  # unknown values last
+    count = np.isfinite(table).sum(axis=0)
+    columns = np.arange(table.shape[1])
+    low, high = np.maximum(count - 1, 0) // 2, count // 2
+    middle = (ordered[low, columns] + ordered[np.minimum(high, len(table) - 1), columns]) / 2
+    return np.where(count > 0, middle, np.nan)
