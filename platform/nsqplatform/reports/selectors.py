@@ -8,8 +8,8 @@ from django.db.models import QuerySet
 from django.http import Http404
 
 from nsqanalytics.results import Result
+from nsqplatform.reports.job_process import result_folder
 from nsqplatform.reports.models import Report, ReportRun
-from nsqplatform.reports.runner import result_folder
 
 
 class NoResult(Exception):
