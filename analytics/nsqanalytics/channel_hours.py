@@ -66,10 +66,12 @@ class Hours:
 
     @property
     def count(self) -> int:
+        """Number of hours, those without readings included."""
         return len(self.values["in_rate"])
 
     @property
     def end(self) -> int:
+        """The hour after the last one."""
         return self.first + self.count
 
     def service_rate(self) -> float | None:

@@ -176,18 +176,18 @@ class _Deviations:
         # Models cannot be fitted to a figure that repeats itself exactly.
         is_exact = _spread(deviations) * self._season.scale <= _NOTHING * _spread(values)
         models = _EXACT if is_exact else _MODELS
-        candidates = [(name, make(deviations), factor) for name, (make, factor) in models.items()]
-        sizes = self._season.size(first_hour + np.arange(len(values)))
-        errors = [_errors(predicted, deviations, known) for _, predicted, _ in candidates]
-        costs = [float(np.nanmean(np.abs(of))) * factor for of, (_, _, factor) in zip(errors, candidates, strict=True)]
-        best = int(np.argmin(costs))
-        self.model, self._predicted, _ = candidates[best]
-        self.errors = errors[best]
-        self.sizes = sizes
-        self.cost = float(np.nanmean(np.abs(_at_arrival(self.errors, sizes))))
+        predicted = {name: make(deviations) for name, (make, _) in models.items()}
+        errors = {name: _errors(of, deviations, known) for name, of in predicted.items()}
+        costs = {name: models[name][1] * float(np.nanmean(np.abs(of))) for name, of in errors.items()}
+        self.model = min(costs, key=costs.__getitem__)
+        self._predicted, self.errors = predicted[self.model], errors[self.model]
+        self.sizes = self._season.size(first_hour + np.arange(len(values)))
+        self.cost = float(np.nanmean(np.abs(_at_arrival(self.errors, self.sizes))))
         self._quantiles = _quantiles(self.errors) * self._season.precision
 
     def ahead(self, first: int, last: int) -> tuple[Values, Values]:
+        """Return the forecast of the hours ``first`` to ``last`` after the history, and its bands, which may be
+        negative."""
         leads = np.arange(first, last + 1)
         hours = self._end_hour + leads - 1
         mean, size = self._season.mean(hours), self._season.size(hours)
