@@ -198,7 +198,7 @@ def test_an_alert_fires_and_resolves_after_its_hold_times():
     clock.now += 1
     [[fired]] = list(clock.engine.evaluate(high, now=clock.now))
     assert isinstance(fired, Fired)
-    assert (fired.subject, fired.value, fired.at - fired.began) == (("orders", "billing", ""), 500, 3)
+    assert (fired.subject, fired.value, fired.at - fired.began) == (Subject("orders", "billing", ""), 500, 3)
     assert clock.polls(low, 2) == []
     assert clock.polls(high, 1) == []
     assert clock.polls(low, 5) == [(clock.now - 2, "cleared", "billing")]
