@@ -149,10 +149,8 @@ def test_the_list_shows_choices_and_ranges():
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
     assert "  window=1h  Length of a window, aligned to UTC hours and days. One of 5m, 1h, 1d.\n" in listed
-    assert (
-        "  percentile=p99  The latency percentile that the target applies to. One of p50, p90, p95, p99, p99.9.\n"
-        in listed
-    )
+    percentile = "The latency percentile that the target applies to, by windows. One of p50, p90, p95, p99, p99.9."
+    assert f"  percentile=p99  {percentile}\n" in listed
     assert "  utilisation_percent=70.0  How busy consumers may be in the busiest hour. From 1 to 100.\n" in listed
     assert "  minimum_count=1000  A window with fewer messages has no p99.9. At least 1.\n" in listed
 

@@ -245,7 +245,7 @@ def test_an_id_of_another_cluster_is_not_found(name, berlin, callers, locked_api
 def test_tasks_work_for_the_cluster_of_their_row(berlin):
     """Old jobs are removed in every cluster; a due schedule creates its run in its own."""
     with current.entered(berlin):
-        *_, report, run, job, _ = rows_of_each()
+        *_, report, run, job, _, _ = rows_of_each()
     Job.everywhere.filter(pk=job.pk).update(finished_at=timezone.now() - KEPT - timedelta(hours=1))
     remove_old_jobs()
     assert not Job.everywhere.exists()
