@@ -110,16 +110,19 @@ class WarmSession:
     def serve(self) -> None:
         """Run the requested jobs, until there is a reason to end."""
         with self._open:
-            while not (reason := self._reason_to_end()):
+            reason = self._reason_to_end()
+            while not reason:
                 try:
                     request = self._requests.get(timeout=_CHECK_S)
                 except queue.Empty:
+                    reason = self._reason_to_end()
                     continue
                 if request is None:
                     self._prepare()
                 else:
                     self._run(request)
-                if not self._reason_to_end():
+                # One check for both answers: without "ready" the session must end, even if memory is free again.
+                if not (reason := self._reason_to_end()):
                     self._print({"event": "ready"})
             self._print({"event": "ended", "reason": reason})
 
