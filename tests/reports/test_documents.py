@@ -8,11 +8,14 @@ import zlib
 from html.parser import HTMLParser
 from typing import Any
 
+import psutil
 import pytest
 
 from nsqanalytics.results import ResultColumn
+from nsqplatform.reports.document import pdf
 from nsqplatform.reports.document.chart import GREEN, ORANGE, PAPER, Chart, Line
 from nsqplatform.reports.document.texts import cell_text, duration, heading
+from tests.harness.waiting import wait_until
 from tests.platform.receivers import MailServer
 from tests.reports.seeded import HOSTILE, HOURS, latency_run
 
@@ -102,6 +105,26 @@ def test_without_a_browser_the_pdf_is_refused_with_the_reason(caller, settings, 
     broken.chmod(0o755)
     status, answer = viewer("GET", f"reports/runs/{run.pk}/result.pdf")
     assert (status, answer["message"]) == (503, f"the PDF cannot be made: {broken} ended with 3: no space left")
+
+
+def test_a_browser_that_takes_too_long_is_killed_with_its_processes(caller, settings, monkeypatch, tmp_path):
+    run = latency_run(settings.NSQ_REPORTS)
+    slow = tmp_path / "chromium"
+    slow.write_text('#!/bin/sh\n/bin/sleep 1000 &\necho $! > "$0.pid"\nwait\n')
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(pdf, "TIMEOUT_S", 3.0)
+    status, answer = caller("viewer")("GET", f"reports/runs/{run.pk}/result.pdf")
+    assert (status, answer["message"]) == (503, f"the PDF cannot be made: {slow}: took longer than 3 s")
+    other = int((tmp_path / "chromium.pid").read_text())
+    wait_until(lambda: is_gone(other), "its other process has ended")
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def test_a_scheduled_report_is_mailed_with_its_picture_and_its_page(caller, settings):
