@@ -198,6 +198,7 @@ def test_a_duration_is_written_in_the_unit_that_fits(ms: float, text: str):
         (("count", "integer", "messages"), 12_345, "12,345", "Count, messages"),
         (("window_start", "timestamp", ""), 1_773_446_400_000, "14 Mar 2026, 00:00", "Window start"),
         (("now", "number", ""), 2.0, "2 messages/s", "Now"),
+        (("low_95", "number", ""), 2.0, "2 messages/s", "Low 95"),
         (("topic", "string", ""), "<b>", "<b>", "Topic"),
         (("p99_ms", "number", "ms"), None, "–", "P99"),
     ],
