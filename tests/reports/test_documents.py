@@ -161,6 +161,22 @@ def test_a_scheduled_report_is_mailed_with_its_picture_and_its_page(caller, sett
     assert {bytes(colour) for colour in (GREEN, ORANGE, PAPER)} <= colours
 
 
+def test_a_mail_is_sent_without_a_report_that_cannot_be_drawn(caller, settings, monkeypatch, mailoutbox):
+    """Its recipients still read that the run has ended."""
+    from nsqplatform.reports import notifications
+
+    def mail_of(*arguments: Any) -> None:
+        raise ValueError("a result of another version")
+
+    monkeypatch.setattr(notifications, "mail_of", mail_of)
+    schedule = {"name": "daily", "job": "latency", "cron": "@daily", "notify_on": "completion"}
+    made = caller("admin")("POST", "reports/schedules", schedule | {"notify_email": "ann@example.org"})[1]
+    run = latency_run(settings.NSQ_REPORTS, report_id=made["id"])
+    notifications.send(run.report, run, "email")
+    [mail] = mailoutbox
+    assert (mail.subject, mail.alternatives, mail.attachments) == ("Report daily succeeded", [], [])
+
+
 def pixels(png: bytes) -> list[bytes]:
     """The pixels of a picture, each red, green and blue; every chunk's CRC must be right."""
     assert png.startswith(b"\x89PNG\r\n\x1a\n")
