@@ -172,9 +172,7 @@ def test_a_query_that_cannot_be_answered_says_why(session: SparkSession, start_b
 
     assert reason() == f"there is no topic orders on {broker.http_address}"
     assert reason(topics="orders") == f"option topics: is unknown; the options are {', '.join(NAMES)}"
-    assert (
-        reason(max_messages="5") == "option max_messages: bounds each batch of a stream, and a batch has no such bound"
-    )
+    assert reason(max_messages="5") == "option max_messages: is for streams only: it limits each of their batches"
 
 
 # -- streams ----------------------------------------------------------------------------------------------------------

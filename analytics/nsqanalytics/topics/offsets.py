@@ -9,7 +9,7 @@ from nsqanalytics.topics.node import Page
 
 
 class NodeOffset(TypedDict):
-    """Messages of the topic with this number were read up to, and without, ``position``."""
+    """The messages before ``position`` were read, of the topic with this number."""
 
     topic_number: int
     position: int

@@ -36,14 +36,14 @@ class TopicSource(DataSource):
         """The reader of a batch."""
         options = Options.parse(self.options)
         if options.max_messages is not None:
-            raise BadOption("max_messages", "bounds each batch of a stream, and a batch has no such bound")
+            raise BadOption("max_messages", "is for streams only: it limits each of their batches")
         return TopicReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """The reader of a stream."""
         options = Options.parse(self.options)
         if options.end is not None:
-            raise BadOption("end", "is of batch reads: a stream has no end")
+            raise BadOption("end", "is for tables only: a stream has no end")
         return TopicStreamReader(options)
 
 
