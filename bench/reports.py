@@ -91,7 +91,6 @@ class Question:
 
     name: str
     archive: Path
-    rows_read: int
     window: str
     period: str
     sql: str
@@ -251,11 +250,11 @@ def main() -> None:
 def measure(folder: Path, given: argparse.Namespace) -> list[dict[str, Any]]:
     until, output = midnight(0), folder / "result"
     small, large = folder / "small", folder / "large"
-    in_small = write_day(small, midnight(1), 10, 10) // 24
-    in_large = write_day(large, midnight(1), given.channels, given.every)
-    hour = Question("an hour of 10 channels by 5m", small, in_small, "5m", "1h", FROM_SAMPLES)
-    samples = Question(f"a day of {given.channels} channels by 1h, samples", large, in_large, "1h", "24h", FROM_SAMPLES)
-    day = Question(f"a day of {given.channels} channels by 1h, rollups", large, in_large, "1h", "24h", FROM_ROLLUPS)
+    write_day(small, midnight(1), 10, 10)
+    write_day(large, midnight(1), given.channels, given.every)
+    hour = Question("an hour of 10 channels by 5m", small, "5m", "1h", FROM_SAMPLES)
+    samples = Question(f"a day of {given.channels} channels by 1h, samples", large, "1h", "24h", FROM_SAMPLES)
+    day = Question(f"a day of {given.channels} channels by 1h, rollups", large, "1h", "24h", FROM_ROLLUPS)
     table = Table(prints=not given.json)
 
     def own_process(question: Question) -> Cost:

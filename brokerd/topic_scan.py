@@ -20,12 +20,12 @@ PAGE = 500
 PAGE_BYTES = 1 << 20
 """A response ends with the message whose body reaches this number of bytes in total."""
 EXAMINED = 5_000
-"""A response ends after this number of messages, of which some may be outside of the requested times."""
+"""A response ends after examining this number of messages, also of those that are outside of the requested times."""
 HEADERS_AS = 20
-"""Headers cost as much time as this number of messages that are outside."""
+"""A message with headers counts as this number of examined messages, because decoding takes as much time."""
 CLOCK_MARGIN_NS = 60_000_000_000
-"""Times are found by binary search, which needs an order. A clock that is set back by up to this disturbs it only
-within this distance, so the search begins that much earlier, and ends that much later."""
+"""Times are found by binary search, which needs them in order. A clock that is set back by up to this time changes the
+order only within it, so the search begins that much earlier, and ends that much later."""
 
 
 class Span(NamedTuple):

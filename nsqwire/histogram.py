@@ -47,7 +47,7 @@ def bucket_of(value_ns: int) -> int:
 
 def bound_of(value_ns: int) -> int:
     """The upper bound in ns of the bucket that contains a value: the smallest limit, not below the value, up to which
-    the values of a histogram can be counted exactly. It is less than 2.2 % above the value."""
+    the values of a histogram can be counted exactly. It is less than 2.2 % above a value above 1 µs."""
     if value_ns <= ZERO_THRESHOLD_NS:
         return ZERO_THRESHOLD_NS
     return UPPER_BOUNDS[bucket_of(min(value_ns, UPPER_BOUNDS[-1]))]

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from nsqanalytics import forecasting, past_weeks
 from nsqanalytics.forecasting import Forecast
+from nsqanalytics.results import ARROW_TYPES
 from nsqanalytics.tables import ANOMALIES, CAPACITY_OUTLOOK, COVERED, FORECAST, Figure
 
 Values = NDArray[np.float64]
@@ -109,10 +110,8 @@ def hours_of(table: pa.Table) -> Hours:
     for name in COLUMNS:
         values[name] = np.full(count, np.nan)
         values[name][hours - first] = table[name].to_numpy()
-    sizes = table["message_bytes"].to_numpy()
-    return Hours(
-        table["topic"][0].as_py(), table["channel"][0].as_py(), first, values, float(sizes[0]) if len(sizes) else np.nan
-    )
+    message_bytes = float(table["message_bytes"].to_numpy()[0])
+    return Hours(table["topic"][0].as_py(), table["channel"][0].as_py(), first, values, message_bytes)
 
 
 def known_part(values: Values, first: int) -> tuple[Values, int]:
@@ -277,17 +276,11 @@ def _backlog(
 
 def as_table(rows: Sequence[dict[str, Any]], figures: Sequence[Figure]) -> pa.Table:
     """Return rows as a table of ``figures`` but COVERED. Timestamps are given in hours since the epoch; NaN is null."""
-    types = {
-        "timestamp": pa.timestamp("us", tz="UTC"),
-        "string": pa.string(),
-        "integer": pa.int64(),
-        "number": pa.float64(),
-    }
     wanted = [figure for figure in figures if figure not in COVERED]
     columns = []
     for figure in wanted:
         values = [row.get(figure.name) for row in rows]
         if figure.type == "timestamp":
             values = [None if hour is None else datetime.fromtimestamp(hour * HOUR_S, UTC) for hour in values]
-        columns.append(pa.array(values, types[figure.type], from_pandas=True))
+        columns.append(pa.array(values, ARROW_TYPES[figure.type], from_pandas=True))
     return pa.table(columns, names=[figure.name for figure in wanted])

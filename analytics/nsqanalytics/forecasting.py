@@ -48,13 +48,13 @@ _LEADS = np.array([1, 2, 3, 4, 6, 9, 12, 18, 24, 36, 48, 72, 96, 120, 144, 168, 
 _CLIPPED_AT = 5.0
 """Deviations from the season are limited to this many standard deviations when the season is computed."""
 _CAUTION = 2.0
-"""By how much the size of few past errors is increased: its square by this, divided by their number."""
+"""Few past errors may be small by chance: the square of their size is increased by this, divided by their number."""
 _LEAST_OF_MEAN = 0.1
 """What is added to values before their logarithm is taken, as a share of their mean."""
 _NOTHING = 1e-9
-"""A difference that is a smaller share of the values than this is one of rounding."""
+"""Differences that are a smaller share of the values than this are rounding errors."""
 _ENOUGH = 30
-"""Number of past errors at a lead from which they are used."""
+"""Least number of past errors at a lead that are used."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def reason_against(values: Values, late: int) -> str | None:
     if known == 0:
         return "no readings"
     if late > OLDEST_END:
-        return f"the last reading is {late} hours old; at most {OLDEST_END} fit"
+        return f"the last reading is {late} hours old; a forecast needs one of the last {OLDEST_END} hours"
     if known < SHORTEST:
         return f"{known} hours of history; a forecast needs {SHORTEST}"
     if known < LEAST_KNOWN * len(values):
@@ -364,8 +364,10 @@ _EXACT: dict[str, tuple[Callable[[Values], Predicted], float]] = {
 
 
 def _errors(predicted: Predicted, deviations: Values, known: NDArray[np.bool_]) -> Values:
-    """Return the errors of the forecasts of each lead in _LEADS, made from each hour after ``burn_in``; NaN if
-    there is none."""
+    """Return the errors of the forecasts of each lead in _LEADS; NaN where the forecast hour is unknown.
+
+    Forecasts are made from each hour but those of the first third, or of the first two days of a short history.
+    """
     errors = np.full((len(_LEADS), len(deviations)), np.nan)
     for row, lead in enumerate(_LEADS):
         if lead < len(deviations):
@@ -375,7 +377,7 @@ def _errors(predicted: Predicted, deviations: Values, known: NDArray[np.bool_]) 
 
 
 def _independent(errors: Values) -> float:
-    """Return the number of independent errors that say as much as these, of consecutive hours, say of their size."""
+    """Return how many independent errors would show their size as exactly as these, which are of consecutive hours."""
     before, after = errors[:-1], errors[1:]
     square = float(np.mean(errors**2))
     if square <= 0:

@@ -15,8 +15,8 @@ DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 def common_hours(now: Span, before: Span) -> tuple[list[datetime], list[datetime]]:
     """Return the whole UTC hours of each period that are compared, ascending.
 
-    An hour of the week, such as Monday 9:00, counts equally often in both: of the period that has more of them, the
-    last ones. Both lists are empty if the periods have no whole hour of the week in common.
+    An hour of the week, such as Monday 9:00, counts equally often in both: the period that has it more often
+    contributes the last ones. Both lists are empty if the periods have no whole hour of the week in common.
     """
     mine, other = _by_hour_of_week(now), _by_hour_of_week(before)
     found: tuple[list[datetime], list[datetime]] = ([], [])

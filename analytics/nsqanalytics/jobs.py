@@ -206,8 +206,7 @@ def run_dead(spark: SparkSession, place: Locations, args: DeadParameters, now: d
 
     def rows_of(of: Span) -> DataFrame:
         hours = activity_of(spark, place, args, rollups, of, HOUR, progress)
-        began = span.since if of is span else span.since - (args.shift(HOUR) or timedelta(0))
-        return dead(as_one_window(hours, began)).withColumn("window_start", F.lit(began))
+        return dead(as_one_window(hours, of.since)).withColumn("window_start", F.lit(of.since))
 
     rows, before = _compared(rows_of, rollups, args, span, HOUR, tables.DEAD_EARLIER, whole=True)
     order = ["-died_count", "-dropped_count", "topic", "channel"]

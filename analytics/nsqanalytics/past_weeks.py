@@ -2,9 +2,10 @@
 
 An hour is compared with the same hour of the week in up to ``weeks`` weeks before it. A week's own level, the median of
 the 168 hours before the hour in question, is subtracted first, so that growth from week to week is not unusual. The
-expected value is the level of the hour plus the median of these differences. Its scale is 1.4826 times the median
-absolute deviation of the past hours from what the other weeks would have led to expect, over all hours at the same time
-of the day and an hour before and after it. The score is the deviation from the expected value in units of the scale.
+expected value is the level of the hour plus the median of these differences. To find the usual error, each past week
+is compared with the median of the others; the scale is 1.4826 times the median of these absolute errors, over all hours
+at the same time of the day, the hour before and the hour after. The score is the deviation from the expected value in
+units of the scale.
 
 Source of the scale: Rousseeuw and Croux, Alternatives to the Median Absolute Deviation (1993): 1.4826 makes it the
 standard deviation of a normal distribution. Nothing here knows of Spark.

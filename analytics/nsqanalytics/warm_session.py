@@ -62,7 +62,7 @@ def end_of_log(run_id: int) -> str:
 
 
 @dataclass(frozen=True)
-class Requested:
+class JobRequest:
     """A request to run a job."""
 
     run: int
@@ -71,7 +71,7 @@ class Requested:
     parameters: dict[str, str]
 
     @classmethod
-    def of(cls, line: dict[str, Any]) -> Requested:
+    def of(cls, line: dict[str, Any]) -> JobRequest:
         """Raises KeyError, TypeError or ValueError for a line that is no request."""
         place = Locations(str(line["archive"]), str(line["output"]))
         return cls(int(line["run"]), str(line["job"]), place, dict(line["parameters"]))
@@ -88,8 +88,8 @@ class WarmSession:
         self._jobs = 0
         self._ending = ""
         """A reason to end, found while a job ran."""
-        self._requests: queue.SimpleQueue[Requested | None] = queue.SimpleQueue()
-        self._running: tuple[Requested, Progress] | None = None
+        self._requests: queue.SimpleQueue[JobRequest | None] = queue.SimpleQueue()
+        self._running: tuple[JobRequest, Progress] | None = None
         self._cancelled: set[int] = set()
         self._lock = threading.Lock()
         self._open = ExitStack()
@@ -103,23 +103,26 @@ class WarmSession:
                 if "cancel" in given:
                     self._cancel(int(given["cancel"]))
                 else:
-                    self._requests.put(None if given.get("prepare") else Requested.of(given))
+                    self._requests.put(None if given.get("prepare") else JobRequest.of(given))
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 print(f"analytics: not a request: {line.strip()[:200]!r} ({error!r})", file=sys.stderr)
 
     def serve(self) -> None:
         """Run the requested jobs, until there is a reason to end."""
         with self._open:
-            while not (reason := self._reason_to_end()):
+            reason = self._reason_to_end()
+            while not reason:
                 try:
                     request = self._requests.get(timeout=_CHECK_S)
                 except queue.Empty:
+                    reason = self._reason_to_end()
                     continue
                 if request is None:
                     self._prepare()
                 else:
                     self._run(request)
-                if not self._reason_to_end():
+                # One check for both answers: without "ready" the session must end, even if memory is free again.
+                if not (reason := self._reason_to_end()):
                     self._print({"event": "ready"})
             self._print({"event": "ended", "reason": reason})
 
@@ -132,7 +135,7 @@ class WarmSession:
         self._spark = self._open.enter_context(spark_session("nsq reports", size=0, is_warm=True))
         return self._spark
 
-    def _run(self, request: Requested) -> None:
+    def _run(self, request: JobRequest) -> None:
         progress = Progress(self._out)
         with self._lock:
             self._running = request, progress

@@ -111,7 +111,7 @@ def test_rare_bursts_are_forecast_without_an_error_of_the_arithmetic():
     [
         (np.zeros(0), 0, "no readings"),
         (np.ones(119), 0, "119 hours of history; a forecast needs 120"),
-        (np.ones(200), 49, "the last reading is 49 hours old; at most 48 fit"),
+        (np.ones(200), 49, "the last reading is 49 hours old; a forecast needs one of the last 48 hours"),
         (np.where(np.arange(400) % 3, np.nan, 1.0), 0, "134 of 400 hours have readings; a forecast needs 60%"),
         (np.ones(120), 48, None),
     ],

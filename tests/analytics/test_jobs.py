@@ -267,7 +267,8 @@ def test_capacity_finds_growth_the_busiest_hour_and_the_consumers_for_it(
     assert row["busiest_hour"].timestamp() == (midnight + 71 * HOURS).timestamp()
     assert row["service_rate"] == pytest.approx(164 / 2, rel=0.01)  # one hour in ten is above it
     assert row["consumers_needed"] == 5
-    assert (row["method"], row["reason"]) == ("straight line", "the last reading is 648 hours old; at most 48 fit")
+    reason = "the last reading is 648 hours old; a forecast needs one of the last 48 hours"
+    assert (row["method"], row["reason"]) == ("straight line", reason)
     assert row["growth_percent_per_day"] == pytest.approx(100 * 24 / row["in_rate"], rel=0.03)
     assert row["in_rate_at_horizon"] == pytest.approx(row["in_rate"] + 240, rel=0.03)
     assert row["consumers_mean"] == pytest.approx(2)

@@ -172,9 +172,7 @@ def test_a_query_that_cannot_be_answered_says_why(session: SparkSession, start_b
 
     assert reason() == f"there is no topic orders on {broker.http_address}"
     assert reason(topics="orders") == f"option topics: is unknown; the options are {', '.join(NAMES)}"
-    assert (
-        reason(max_messages="5") == "option max_messages: bounds each batch of a stream, and a batch has no such bound"
-    )
+    assert reason(max_messages="5") == "option max_messages: is for streams only: it limits each of their batches"
 
 
 # -- streams ----------------------------------------------------------------------------------------------------------
@@ -414,7 +412,7 @@ def test_limited_batches_together_are_the_whole(start: Offsets, end: Offsets, mo
     target: Offsets = {**start, **end}
     at = start
     while True:
-        following = limited(at, target, most)
+        following = limited(at, target, most, {})
         assert json.loads(json.dumps(following)) == following
         batch = messages(parts(at, following))
         assert len(batch) <= most
@@ -424,3 +422,16 @@ def test_limited_batches_together_are_the_whole(start: Offsets, end: Offsets, mo
         at = following
     assert sorted(seen) == sorted(wanted)
     assert len(seen) == len(set(seen))
+
+
+@given(st.integers(0, 60), st.integers(0, 60), st.integers(1, 20))
+def test_limited_batches_of_a_node_that_came_later_begin_with_its_first_message(
+    earliest: int, end: int, most: int
+) -> None:
+    """A later batch does not ask for messages that were removed before the stream came to the node."""
+    target: Offsets = {"a:1": NodeOffset(topic_number=0, position=end)}
+    at: Offsets = {}
+    while (following := limited(at, target, most, {"a:1": earliest})) != at:
+        assert all(part.start >= earliest for part in parts(at, following) if part.has_begun)
+        at = following
+    assert at == (target if end > 0 else {})

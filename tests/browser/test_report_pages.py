@@ -10,6 +10,8 @@ from playwright.sync_api import Page, expect
 from tests.browser.widths import WIDTHS, pixels_beyond
 from tests.harness.waiting import wait_until
 
+PRINTED_WITHIN_MS = 120_000
+"""The platform gives its browser 90 s for a PDF."""
 COMPARED = """
 from datetime import timedelta
 from django.conf import settings
@@ -135,7 +137,7 @@ def test_a_report_is_downloaded_as_one_page_and_as_pdf(compared, live, tmp_path)
     """The page is complete without the platform: its charts are in the file."""
     page = live(compared)
     for name, ending in (("Download page", "html"), ("Download PDF", "pdf")):
-        with page.expect_download() as download:
+        with page.expect_download(timeout=PRINTED_WITHIN_MS) as download:
             page.get_by_role("link", name=name).click()
         download.value.save_as(tmp_path / f"report.{ending}")
         assert download.value.suggested_filename.endswith(f".{ending}")

@@ -218,11 +218,13 @@ def run_report(archive: str, output: Path, **parameters: Any) -> list[dict[str, 
     command = [sys.executable, "-m", "nsqanalytics", "run", "objectives", "--archive", archive, "--output", str(output)]
     for name, value in parameters.items():
         command += ["--parameter", f"{name}={value}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=dict(os.environ))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False, env=dict(os.environ))
     assert done.returncode == 0, done.stdout + done.stderr
     return list(pq.read_table(output).to_pylist())
 
 
+@pytest.mark.spark
+@pytest.mark.timeout(900)
 def test_alerts_follow_the_arithmetic_and_page_and_report_agree(admin, create, collector, settings, tmp_path):
     """Each alert fires and ends within a minute of the moment at which the burn rates of its pair cross the limit, and
     no other fires. The page's messages are those of the script, and so are the report's, from the archive."""

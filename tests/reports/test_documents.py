@@ -8,11 +8,14 @@ import zlib
 from html.parser import HTMLParser
 from typing import Any
 
+import psutil
 import pytest
 
 from nsqanalytics.results import ResultColumn
+from nsqplatform.reports.document import pdf
 from nsqplatform.reports.document.chart import GREEN, ORANGE, PAPER, Chart, Line
 from nsqplatform.reports.document.texts import cell_text, duration, heading
+from tests.harness.waiting import wait_until
 from tests.platform.receivers import MailServer
 from tests.reports.seeded import HOSTILE, HOURS, latency_run
 
@@ -104,6 +107,26 @@ def test_without_a_browser_the_pdf_is_refused_with_the_reason(caller, settings, 
     assert (status, answer["message"]) == (503, f"the PDF cannot be made: {broken} ended with 3: no space left")
 
 
+def test_a_browser_that_takes_too_long_is_killed_with_its_processes(caller, settings, monkeypatch, tmp_path):
+    run = latency_run(settings.NSQ_REPORTS)
+    slow = tmp_path / "chromium"
+    slow.write_text('#!/bin/sh\n/bin/sleep 1000 &\necho $! > "$0.pid"\nwait\n')
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(pdf, "TIMEOUT_S", 3.0)
+    status, answer = caller("viewer")("GET", f"reports/runs/{run.pk}/result.pdf")
+    assert (status, answer["message"]) == (503, f"the PDF cannot be made: {slow}: took longer than 3 s")
+    other = int((tmp_path / "chromium.pid").read_text())
+    wait_until(lambda: is_gone(other), "its other process has ended")
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 def test_a_scheduled_report_is_mailed_with_its_picture_and_its_page(caller, settings):
     """Over SMTP: the HTML shows a PNG of the mail itself, of the worst channel, and the worst rows; names are text."""
     from nsqplatform.reports.notifications import send
@@ -136,6 +159,22 @@ def test_a_scheduled_report_is_mailed_with_its_picture_and_its_page(caller, sett
     assert "<svg" in attached.get_content()
     colours = set(pixels(parts["image/png"].get_content()))
     assert {bytes(colour) for colour in (GREEN, ORANGE, PAPER)} <= colours
+
+
+def test_a_mail_is_sent_without_a_report_that_cannot_be_drawn(caller, settings, monkeypatch, mailoutbox):
+    """Its recipients still read that the run has ended."""
+    from nsqplatform.reports import notifications
+
+    def mail_of(*arguments: Any) -> None:
+        raise ValueError("a result of another version")
+
+    monkeypatch.setattr(notifications, "mail_of", mail_of)
+    schedule = {"name": "daily", "job": "latency", "cron": "@daily", "notify_on": "completion"}
+    made = caller("admin")("POST", "reports/schedules", schedule | {"notify_email": "ann@example.org"})[1]
+    run = latency_run(settings.NSQ_REPORTS, report_id=made["id"])
+    notifications.send(run.report, run, "email")
+    [mail] = mailoutbox
+    assert (mail.subject, mail.alternatives, mail.attachments) == ("Report daily succeeded", [], [])
 
 
 def pixels(png: bytes) -> list[bytes]:
@@ -175,6 +214,7 @@ def test_a_duration_is_written_in_the_unit_that_fits(ms: float, text: str):
         (("count", "integer", "messages"), 12_345, "12,345", "Count, messages"),
         (("window_start", "timestamp", ""), 1_773_446_400_000, "14 Mar 2026, 00:00", "Window start"),
         (("now", "number", ""), 2.0, "2 messages/s", "Now"),
+        (("low_95", "number", ""), 2.0, "2 messages/s", "Low 95"),
         (("topic", "string", ""), "<b>", "<b>", "Topic"),
         (("p99_ms", "number", "ms"), None, "–", "P99"),
     ],

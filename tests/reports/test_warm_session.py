@@ -21,6 +21,13 @@ pytestmark = [pytest.mark.spark, pytest.mark.database, pytest.mark.timeout(900)]
 __all__ = ["worker"]
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine takes any time to remove what a report left. A session is replaced only if it does not end."""
+    monkeypatch.setattr(warm_session, "READY_WITHIN_S", PATIENCE_S)
+    monkeypatch.setattr(warm_session, "LOG_WITHIN_S", PATIENCE_S)
+
+
 @pytest.fixture
 def run(caller) -> Callable[..., Any]:
     """Requests a report and executes it in this process, as a worker does; returns the run at its end."""

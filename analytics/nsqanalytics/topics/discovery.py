@@ -49,7 +49,9 @@ def _addresses(options: Options) -> tuple[Address, ...]:
         raise NodeUnreadable("; ".join(map(str, failures)))
     if not found:
         names = ", ".join(registry.name for registry in options.registries)
-        raise TopicNotFound(f"no node has registered the topic {options.topic} with {names}")
+        raise TopicNotFound(
+            "; ".join([f"no node has registered the topic {options.topic} with {names}", *map(str, failures)])
+        )
     return tuple(found)
 
 

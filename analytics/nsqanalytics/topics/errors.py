@@ -8,7 +8,7 @@ class TopicUnreadable(Exception):
 
 
 class TopicNotFound(TopicUnreadable):
-    """No node has the topic, or a certain one has not."""
+    """The topic does not exist: on any node, or on one that had it."""
 
 
 class NodeUnreadable(TopicUnreadable):

@@ -51,8 +51,8 @@ class Node:
     def pages(self, start: int, stop: int, topic_number: int, *, has_begun: bool) -> Iterator[Page]:
         """Yield the pages of the messages with the numbers ``[start, stop)``.
 
-        Raises TopicUnreadable; MessagesRemoved also if messages that are still to be read are no longer there, unless
-        the options allow it. ``has_begun`` is false if earlier ones than the node's earliest one are not missed.
+        Raises TopicUnreadable; it is MessagesRemoved if messages that are still to be read are no longer there, unless
+        the options allow that. With ``has_begun`` false, messages before the node's earliest one do not count as lost.
         """
         position: int | None = start
         try:

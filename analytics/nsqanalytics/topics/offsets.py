@@ -9,7 +9,7 @@ from nsqanalytics.topics.node import Page
 
 
 class NodeOffset(TypedDict):
-    """Messages of the topic with this number were read up to, and without, ``position``."""
+    """The messages before ``position`` were read, of the topic with this number."""
 
     topic_number: int
     position: int
@@ -64,15 +64,26 @@ def latest(start: Mapping[str, NodeOffset], pages: Mapping[str, Page]) -> Offset
     return {**start, **ends}
 
 
-def limited(start: Mapping[str, NodeOffset], end: Mapping[str, NodeOffset], most: int) -> Offsets:
+def limited(
+    start: Mapping[str, NodeOffset], end: Mapping[str, NodeOffset], most: int, earliest: Mapping[str, int]
+) -> Offsets:
     """Return offsets between the two, with at most ``most`` messages after ``start``: the same number of each node, as
-    far as it has that many."""
-    waiting = sorted(parts(start, end), key=lambda part: part.stop - part.start)
+    far as it has that many.
+
+    ``earliest`` has the first message that each node still has. On a node that the stream has not read, messages before
+    it were removed before the stream began, so the offset is not below it: the next batch would report them as lost.
+    """
+    begins = {
+        part: part.start if part.has_begun else min(max(part.start, earliest.get(part.node, 0)), part.stop)
+        for part in parts(start, end)
+    }
+    waiting = sorted(begins, key=lambda part: part.stop - begins[part])
     found = dict(start)
     left = most
     for number, part in enumerate(waiting):
-        taken = min(part.stop - part.start, left // (len(waiting) - number))
+        taken = min(part.stop - begins[part], left // (len(waiting) - number))
         left -= taken
-        if taken or part.is_reset:
-            found[part.node] = NodeOffset(topic_number=part.topic_number, position=part.start + taken)
+        position = begins[part] + taken
+        if position > part.start or part.is_reset:
+            found[part.node] = NodeOffset(topic_number=part.topic_number, position=position)
     return found

@@ -36,14 +36,14 @@ class TopicSource(DataSource):
         """The reader of a batch."""
         options = Options.parse(self.options)
         if options.max_messages is not None:
-            raise BadOption("max_messages", "bounds each batch of a stream, and a batch has no such bound")
+            raise BadOption("max_messages", "is for streams only: it limits each of their batches")
         return TopicReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """The reader of a stream."""
         options = Options.parse(self.options)
         if options.end is not None:
-            raise BadOption("end", "is of batch reads: a stream has no end")
+            raise BadOption("end", "is for tables only: a stream has no end")
         return TopicStreamReader(options)
 
 
@@ -77,6 +77,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Options) -> None:
         self._options = options
         self._target: Offsets | None = None
+        self._earliest: dict[str, int] = {}
+        """The first message that each node had when its end was read."""
 
     def initialOffset(self) -> dict[str, Any]:
         """The first messages, or those since the option ``start``. Raises TopicUnreadable."""
@@ -90,7 +92,9 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The ends of the logs, or less as the limit requires. Raises TopicUnreadable."""
         begin = cast(Offsets, start)
         end = self._ends(begin) if self._target is None else {**begin, **self._target}
-        return cast(dict[str, Any], limited(begin, end, limit.max_rows) if isinstance(limit, ReadMaxRows) else end)
+        if isinstance(limit, ReadMaxRows):
+            end = limited(begin, end, limit.max_rows, self._earliest)
+        return cast(dict[str, Any], end)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """The option ``max_messages``."""
@@ -118,7 +122,9 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _read(partition, self._options)
 
     def _ends(self, start: Offsets) -> Offsets:
-        return latest(start, positions(self._options))
+        found = positions(self._options)
+        self._earliest = {name: page["earliest"] for name, page in found.items()}
+        return latest(start, found)
 
 
 def _pieces(whole: list[Part], options: Options) -> list[PartOfTopic]:

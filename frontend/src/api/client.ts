@@ -381,9 +381,9 @@ export const nextRuns = async (when: Pick<ScheduleRequest, 'cron' | 'every_secon
   (await answered(api.GET('/api/v1/reports/schedules/preview', { params: { query: when } }))).next_runs;
 
 const ofRun = (run_id: number) => ({ run_id });
-/** Runs older than `before` (a run's id), newest first. */
 /** The columns of the archive and of each report's result. */
 export const reportColumns = async (): Promise<ReportTable[]> => (await answered(api.GET('/api/v1/reports/columns'))).tables;
+/** Runs older than `before` (a run's id), newest first. */
 export const runs = async (before: number | null, limit: number): Promise<Run[]> =>
   (await answered(api.GET('/api/v1/reports/runs', { params: { query: { limit, before } } }))).runs;
 export const run = (id: number): Promise<Run> => answered(api.GET('/api/v1/reports/runs/{run_id}', { params: { path: ofRun(id) } }));

@@ -1,4 +1,4 @@
-/** Objectives: their form and its request, and what they say, in words. */
+/** Objectives: their form and its request, their states, and their descriptions. */
 import { parseNumber } from '../alerts/rule';
 import type { Burn, Objective, ObjectiveRequest } from '../api/types';
 import { count, DASH, plural, short } from '../format/format';
@@ -85,7 +85,7 @@ export const isBurning = ({ long_rate, short_rate, limit }: Burn): boolean => is
 
 export type State = { text: string; tone: 'ok' | 'warn' | 'bad' | 'quiet' };
 
-/** The objective's state. `burning`: above the limits of a pair; at that of the slowest, the budget lasts for weeks. */
+/** The objective's state. `burning`: a pair's rates are above its limit; for the slowest pair, at which the budget lasts for weeks, a warning. */
 export function stateOf(objective: Objective): State {
   if (objective.counted_since === null) return { text: 'not counted yet', tone: 'quiet' };
   const burning = objective.burns.findIndex(isBurning);
@@ -99,21 +99,21 @@ export const SPANS: Readonly<Record<string, string>> = { '5m': '5 min', '30m': '
 /** `0.2 ×`, `14.4 ×`. */
 export const rateText = (rate: number | null): string => (rate === null ? DASH : `${short(rate)} ×`);
 
-/** `87.5 %`, `−120 %`; with a sign of the typographic kind. */
+/** `87.5 %`, `−120 %`, with the typographic minus sign. */
 export function leftText(percent: number | null): string {
   if (percent === null) return DASH;
   const text = Math.abs(percent) >= 999.5 ? count(Math.round(Math.abs(percent))) : short(Math.abs(percent));
   return `${percent < 0 && text !== '0' ? '−' : ''}${text} %`;
 }
 
-/** `12 of 120 bad messages are left`; the numbers are rounded down, in favour of caution. */
+/** `12 of 120 bad messages are left`; the numbers are rounded down, which never overstates the budget. */
 export function leftWords({ allowed, left }: Pick<Objective, 'allowed' | 'left'>): string {
   const whole = Math.floor(left);
   const of = count(Math.floor(allowed));
   return whole >= 0 ? `${count(whole)} of ${of} bad messages left` : `${count(-whole)} more bad messages than the ${of} allowed`;
 }
 
-/** How long the budget lasts at a burn rate, from now; null if it is not used up within the window. */
+/** How long the budget lasts from now at a burn rate; null if it is spent already, or not used up within the window. */
 export function lastsMs({ left, allowed, window_days }: Pick<Objective, 'left' | 'allowed' | 'window_days'>, rate: number | null): number | null {
   if (rate === null || rate <= 0 || left <= 0 || allowed <= 0) return null;
   const ms = ((left / allowed) * window_days * 86_400_000) / rate;

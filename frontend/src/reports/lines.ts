@@ -13,7 +13,7 @@ const HOUR_MS = 3_600_000;
 /** The platform's maximum. */
 const MAX_POINTS = 10_000;
 
-/** Figures of one topic and channel over all of a result, or over a part of it; of the rows of `figure`, if rows are of one figure each. */
+/** Figures of one topic and channel over all of a result, or over a part of it. `figure` chooses the rows of a result with a row per figure. */
 export async function lineOf(id: number, group: Group, figures: readonly string[], points = 1000, part: Part = {}, figure?: string): Promise<Line> {
   const rows = { topic: group.topic, channel: group.channel ?? '', ...part, ...(figure === undefined ? {} : { figure }) };
   const series = await resultSeries(id, figures, { ...rows, points });

@@ -11,7 +11,7 @@ from nsqplatform.cluster import store
 from nsqplatform.clusters.current import Key
 from nsqplatform.objectives.burn import PAIRS, SPANS_S, Counted, burn_rate, smaller
 from nsqplatform.objectives.models import Objective
-from nsqplatform.objectives.persistence import counted_since
+from nsqplatform.objectives.persistence import messages_since
 from nsqwire.units import Seconds
 
 BURNS = Key("objectives")
@@ -31,7 +31,7 @@ class Burns(TypedDict):
 def rates_of(objectives: Sequence[Objective], at: Seconds) -> dict[int, dict[str, float]]:
     """The burn rates over each of SPANS_S that ends ``at``, by objective and span, from the stored counts."""
     since = {each.pk: each.counted_since for each in objectives if each.counted_since is not None}
-    counted = counted_since(since, {name: at - span_s for name, span_s in SPANS_S.items()}, at)
+    counted = messages_since(since, {name: at - span_s for name, span_s in SPANS_S.items()}, at)
     return {
         each.pk: {
             name: burn_rate(

@@ -33,10 +33,10 @@ from nsqwire.units import Seconds
 logger = logging.getLogger(__name__)
 
 KEPT_BATCHES = 30
-"""Batches kept while the database cannot be written to. Without an older one, no message is lost, but it is counted in
-a later minute."""
+"""Batches kept while the database cannot be written to. The messages of older batches are not lost, but counted in a
+later minute."""
 LOOK_BACK = timedelta(minutes=2)
-"""The last readings of nodes are looked for in the archive up to this time before the last stored count."""
+"""How long before the last stored count the archive may have the last reading of a node."""
 
 T = TypeVar("T")
 

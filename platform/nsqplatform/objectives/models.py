@@ -45,7 +45,7 @@ class Objective(ClusterRow):
     @property
     def limit_ns(self) -> int | None:
         """The latency up to which a message is good: the upper bound of the histogram's bucket that contains the
-        threshold. Null for the kind ``success``."""
+        threshold. None for the kind ``success``."""
         return None if self.threshold_ms is None else bound_of(round(self.threshold_ms * 1e6))
 
 

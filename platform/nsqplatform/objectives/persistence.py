@@ -29,18 +29,19 @@ def save(counts: Mapping[Step, Counted], watched: Iterable[Watched], *, until: S
     Objectives that were deleted, or whose counts a person has reset, since they were read are left out: their rows are
     locked, so that neither can happen meanwhile.
     """
-    since = {each.objective.pk: each for each in watched}
+    counting = {each.objective.pk: each for each in watched}
     with transaction.atomic():
         there = [
             each
-            for each in Objective.objects.select_for_update().filter(pk__in=since).order_by("pk")
-            if each.revision == since[each.pk].objective.revision
+            for each in Objective.objects.select_for_update().filter(pk__in=counting).order_by("pk")
+            if each.revision == counting[each.pk].objective.revision
         ]
-        kept = {step: counted for step, counted in counts.items() if step.objective in {each.pk for each in there}}
+        known = {each.pk for each in there}
+        kept = {step: counted for step, counted in counts.items() if step.objective in known}
         _add(kept)
         for each in there:
             if each.counted_since is None:
-                each.counted_since = since[each.pk].since
+                each.counted_since = counting[each.pk].since
             each.counted_until = max(until, each.counted_until or each.counted_since)
         Objective.objects.bulk_update(there, ["counted_since", "counted_until"])
         return there
@@ -90,7 +91,7 @@ def sweep(now: Seconds) -> None:
             Count.objects.filter(objective=objective, at__lt=min(first, until)).delete()
 
 
-def counted_since(
+def messages_since(
     objectives: Iterable[int], since: Mapping[str, Seconds], until: Seconds
 ) -> dict[int, dict[str, Counted]]:
     """The messages of each objective in the steps that begin between each of the times ``since`` and ``until``, in unix

@@ -11,7 +11,7 @@ from nsqplatform.accounts.schemas import ms
 from nsqplatform.objectives.burn import DAY_S, HOUR_S, PAIRS, Counted, budget
 from nsqplatform.objectives.burns import rates_of
 from nsqplatform.objectives.models import Count, Objective
-from nsqplatform.objectives.persistence import counted_since
+from nsqplatform.objectives.persistence import messages_since
 from nsqplatform.objectives.schemas import BudgetHistoryOut, BurnOut, ObjectiveDetailOut, ObjectiveOut
 from nsqplatform.objectives.status import status
 from nsqwire.units import Milliseconds, Seconds
@@ -50,7 +50,7 @@ def detail(objective: Objective) -> ObjectiveDetailOut:
 
 def _values(objective: Objective, uncounted: list[str]) -> dict[str, object]:
     since, until = window_of(objective)
-    counted = counted_since([objective.pk], {"window": since}, until).get(objective.pk, {}).get("window", Counted())
+    counted = messages_since([objective.pk], {"window": since}, until).get(objective.pk, {}).get("window", Counted())
     own = budget(counted, objective.target_percent)
     rates = rates_of([objective], until).get(objective.pk, {})
     limit_ns = objective.limit_ns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Literal
 
 from nsqplatform import outbound
@@ -11,6 +12,8 @@ from nsqplatform.reports.document.mail import mail_of
 from nsqplatform.reports.models import Report, ReportRun
 from nsqplatform.reports.schedule import recipients
 from nsqplatform.reports.schemas import unix_ms
+
+logger = logging.getLogger(__name__)
 
 Way = Literal["webhook", "email"]
 
@@ -32,10 +35,14 @@ def send(report: Report, run: ReportRun, way: Way) -> None:
 
 
 def _rich(run: ReportRun) -> outbound.Rich | None:
-    """The report itself, for a mail; None for a run without a result."""
+    """The report itself, for a mail; None for a run without a result, and for a result that cannot be drawn."""
     try:
         return mail_of(run, selectors.result(run.pk), outbound.address_of(path_of(run)))
     except selectors.NoResult:
+        return None
+    except Exception:
+        # The recipients still have to know that the run has ended.
+        logger.exception("a mail is sent without its report", extra={"run": run.pk})
         return None
 
 

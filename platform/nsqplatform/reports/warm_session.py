@@ -54,6 +54,7 @@ class SessionProcess:
         """Whether it has announced its end, or ended."""
         self.has_started_spark = False
         self._is_ready = threading.Event()
+        """Also set when it ends, so that no report waits for it."""
         self._is_ready.set()  # a request waits in its standard input until it can run
         self.folder = sessions_folder() / f"{_this_worker()}-{next(self._numbers)}"
         self._process = AnalyticsProcess(
@@ -70,9 +71,10 @@ class SessionProcess:
 
     def is_free(self, within_s: float) -> bool:
         """Wait up to ``within_s`` until it can take a job; return whether it can."""
+        if not self._is_ready.wait(within_s) or self.has_ended:
+            return False
         logged = self._logged
-        is_ready = self._is_ready.wait(within_s) and (logged is None or logged.log_is_complete.wait(LOG_WITHIN_S))
-        return is_ready and not self.has_ended and self.is_alive
+        return (logged is None or logged.log_is_complete.wait(LOG_WITHIN_S)) and self.is_alive
 
     def submit(self, job: SessionJob) -> None:
         """Request a job. If the process has ended, the job finds that out."""
@@ -90,6 +92,7 @@ class SessionProcess:
     def kill(self) -> None:
         """Kill its whole process group, and remove its files."""
         self.has_ended = True
+        self._is_ready.set()
         self._process.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -110,6 +113,7 @@ class SessionProcess:
             self._is_ready.set()
         elif kind == "ended":
             self.has_ended = True
+            self._is_ready.set()
             logger.info("the warm Spark session ends", extra={"reason": event["reason"]})
         elif self._job is not None:
             self._job.take(event)

@@ -20,8 +20,8 @@ from nsqplatform.reports.models import ReportRun
 from nsqplatform.reports.schemas import unix_ms
 
 COVERAGE = ("covered_since", "covered_until", "before_since", "before_until")
-_SHOWN = ("compared_with", "until", "before", "before_until", "hours")
-"""Parameters that the bounds of the periods replace."""
+_REPLACED = ("compared_with", "until", "before", "before_until", "hours")
+"""Parameters that the page does not list, because it has the bounds of both periods."""
 MAX_GROUPS = 12
 """Number of topics and channels that have charts, the worst ones."""
 MAX_ROWS = 500
@@ -81,7 +81,7 @@ def about(run: ReportRun, result: Result) -> list[tuple[str, str]]:
         compared = f"{moment(covered['before_since'])} to {moment(covered['before_until'])} UTC"
     elif run.parameters.get("compared_with") not in (None, "", "none"):
         compared = "no data before"
-    given = [(n, v) for n, v in run.parameters.items() if n not in _SHOWN and v not in (None, "")]
+    given = [(n, v) for n, v in run.parameters.items() if n not in _REPLACED and v not in (None, "")]
     labelled = [
         ("Cluster", current.name()),
         ("Run", f"#{run.pk}, {run.requested_by}, {moment(unix_ms(run.created_at))} UTC"),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 
@@ -31,8 +33,8 @@ def pdf(page: str) -> bytes:
     if not _one_at_a_time.acquire(timeout=TIMEOUT_S):
         raise NoPdf("other reports are being printed")
     try:
-        # Its profile is in the folder too, so that nothing of it is left.
-        with tempfile.TemporaryDirectory(prefix="nsq-pdf-") as folder:
+        # Its profile is in the folder too, so that nothing of it is left. A killed process may end after the removal.
+        with tempfile.TemporaryDirectory(prefix="nsq-pdf-", ignore_cleanup_errors=True) as folder:
             return _printed(program, page, Path(folder))
     finally:
         _one_at_a_time.release()
@@ -46,13 +48,32 @@ def _printed(program: str, page: str, folder: Path) -> bytes:
     if os.geteuid() == 0:  # as root, as in containers, Chromium does not start with its sandbox
         command.append("--no-sandbox")
     command += [f"--print-to-pdf={target}", source.as_uri()]
-    environment = {**os.environ, "HOME": str(folder)}
     try:
-        done = subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, check=False, env=environment, cwd=folder)
+        status, errors = _ended(command, folder)
     except (OSError, subprocess.TimeoutExpired) as error:
         reason = f"took longer than {TIMEOUT_S:g} s" if isinstance(error, subprocess.TimeoutExpired) else str(error)
         raise NoPdf(f"{program}: {reason}") from None
     if not target.is_file():
-        last = (done.stderr.decode(errors="replace").strip().splitlines() or ["no reason was given"])[-1]
-        raise NoPdf(f"{program} ended with {done.returncode}: {last}")
+        last = (errors.decode(errors="replace").strip().splitlines() or ["no reason was given"])[-1]
+        raise NoPdf(f"{program} ended with {status}: {last}")
     return target.read_bytes()
+
+
+def _ended(command: list[str], folder: Path) -> tuple[int, bytes]:
+    """Run the browser, and return its status and standard error. Raises OSError or subprocess.TimeoutExpired."""
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "HOME": str(folder)},
+        cwd=folder,
+        start_new_session=True,
+    ) as process:
+        try:
+            errors = process.communicate(timeout=TIMEOUT_S)[1]
+        finally:
+            # A browser has many processes, which would outlive the one that was started.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    return process.returncode, errors

@@ -10,7 +10,12 @@ from nsqwire.units import Milliseconds
 
 DASH = "–"
 _MS_PER_UNIT = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1000.0}
-_OF_ROW = frozenset({"target", "worst_value", "now", "before", "difference"})
+_OF_ROW = frozenset(
+    {
+        *("target", "worst_value", "now", "before", "difference"),
+        *("actual", "forecast", "low_95", "low_80", "high_80", "high_95", "mae", "expected", "low", "high"),
+    }
+)
 """Columns whose figures are in the unit of the row's column ``unit``."""
 
 
