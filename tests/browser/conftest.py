@@ -169,6 +169,21 @@ class Stack:
         (collector,) = [child for child in children if "collector" in child.cmdline()]
         collector.terminate()
 
+    @contextlib.contextmanager
+    def held_java(self) -> Iterator[None]:
+        """Stop the Java processes of the platform's reports, if there are any, until the block ends."""
+        children = psutil.Process(self._process.process.pid).children(recursive=True)
+        held = [child for child in children if child.name() == "java"]
+        for java in held:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                java.suspend()
+        try:
+            yield
+        finally:
+            for java in held:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    java.resume()
+
     def publish(self, topic: str, count: int = 1) -> None:
         body = b"\n".join(b"message %d" % n for n in range(count))
         self._nsqd.post("/mpub", params={"topic": topic}, content=body).raise_for_status()
