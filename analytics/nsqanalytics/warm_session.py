@@ -128,7 +128,10 @@ class WarmSession:
 
     def _prepare(self) -> None:
         if self._spark is None:
-            self._start()
+            try:
+                self._start()
+            except Exception as error:
+                self._ending = f"Spark cannot be started: {failures.explained(error)[1]}"
         self._last_used = time.monotonic()
 
     def _start(self) -> SparkSession:

@@ -13,13 +13,14 @@ from pyspark.sql import functions as F
 def is_one_of(column: str, names: str) -> Column:
     """Return whether the column is one of ``names``: ``orders``, or ``orders.*, invoices``; ``*`` is any characters.
 
-    Names are compared as a whole and with their case. Parquet skips row groups only for names without a pattern.
+    Names are compared as a whole and with their case. An empty text is any name; commas alone are none. Parquet skips
+    row groups only for names without a pattern.
     """
     given = [name.strip() for name in names.split(",") if name.strip()]
     exact = [name for name in given if "*" not in name]
     conditions = [F.col(column).isin(exact)] if exact else []
     conditions += [F.col(column).rlike(_expression(name)) for name in given if "*" in name]
-    return reduce(or_, conditions, F.lit(False)) if conditions else F.lit(True)
+    return reduce(or_, conditions, F.lit(False)) if conditions else F.lit(not names.strip())
 
 
 def _expression(pattern: str) -> str:

@@ -55,5 +55,8 @@ def _listen() -> None:
         while True:
             asked = subscription.get_message(timeout=_POLL_S)
             if asked is not None and time.monotonic() - last >= AT_MOST_EVERY_S:
-                WARM_SESSION.prepare()
+                try:
+                    WARM_SESSION.prepare()
+                except Exception:  # whatever it is, later requests are to be read
+                    logger.exception("cannot start a Spark session")
                 last = time.monotonic()
