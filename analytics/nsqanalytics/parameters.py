@@ -148,7 +148,7 @@ def _value(name: str, parameter: Parameter, text: str) -> Any:
             case "time":
                 return _moment(text) if text else None
             case "integer":
-                return _integer(text, parameter.minimum)
+                return _integer(text, parameter)
             case "number":
                 return _number(text, parameter) if text else None
             case "text":
@@ -215,13 +215,15 @@ def _number(text: str, parameter: Parameter) -> float:
     return number
 
 
-def _integer(text: str, minimum: float | None) -> int:
+def _integer(text: str, parameter: Parameter) -> int:
     try:
         number = int(text)
     except ValueError:
         raise ValueError(f"{text!r} is not a whole number") from None
-    if minimum is not None and number < minimum:
-        raise ValueError(f"{number} is less than {minimum:g}")
+    if parameter.minimum is not None and number < parameter.minimum:
+        raise ValueError(f"{number} is less than {parameter.minimum:g}")
+    if parameter.maximum is not None and number > parameter.maximum:
+        raise ValueError(f"{number} is more than {parameter.maximum:g}")
     if number >= 2**63:
         raise ValueError(f"{number} is too large")
     return number

@@ -256,6 +256,8 @@ class Segment:
         assert self.path is not None, "in memory, the map is all there is"
         fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         try:
+            if os.fstat(fd).st_size < self.capacity:
+                raise OSError(errno.EIO, "the segment's file was truncated", str(self.path))
             self._map = mmap.mmap(fd, self.capacity)
         finally:
             os.close(fd)

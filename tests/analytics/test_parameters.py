@@ -56,6 +56,14 @@ def test_a_parameter_that_does_not_fit_is_named_with_the_reason(given: dict[str,
         LATENCY.checked(given)
 
 
+def test_a_number_above_its_maximum_is_refused():
+    """Whole or not."""
+    with pytest.raises(BadParameter, match="weeks: 27 is more than 26"):
+        JOBS["anomalies"].checked({"weeks": "27"})
+    with pytest.raises(BadParameter, match="threshold: 101 is more than 100"):
+        JOBS["anomalies"].checked({"threshold": "101"})
+
+
 def test_an_unknown_job_is_answered_with_those_there_are():
     with pytest.raises(BadParameter, match="there is no job 'latencies'; there are latency"):
         find_job("latencies")

@@ -306,6 +306,8 @@ def test_a_node_that_cannot_be_read_is_named(start_broker: StartBroker) -> None:
         positions(Options.parse(options_of(broker, without, topic="none")))
     with pytest.raises(NodeUnreadable, match=r"127\.0\.0\.1:1 cannot be reached: .*refused"):
         positions(Options.parse(options_of(broker) | {"nsqd_http_addresses": f"{broker.http_address},127.0.0.1:1"}))
+    with pytest.raises(NodeUnreadable, match=f"{broker.tcp_address} does not speak HTTP; is it the port for TCP"):
+        positions(Options.parse(options_of(broker) | {"nsqd_http_addresses": broker.tcp_address}))
     with Registry() as other:  # as Go's nsqd, it answers 404 NOT_FOUND
         other.wait_until_ready()
         with pytest.raises(NodeUnreadable, match=f"{other.http_address} has no /topic/scan: it is Go's nsqd"):

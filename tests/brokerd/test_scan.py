@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import tempfile
 import threading
@@ -22,6 +23,7 @@ from brokerd.file_header import HEADER_BYTES
 from brokerd.log import log as log_module
 from brokerd.publisher_actions import cancel
 from brokerd.topic_scan import CLOCK_MARGIN_NS, PAGE, LogPage, Span, scan_log
+from nsqwire.errors import PublishFailed
 from nsqwire.headers import encode_headers
 from tests.brokerd.clockwork import Delivery, Node
 from tests.brokerd.conftest import create_channel, publish
@@ -298,6 +300,21 @@ def test_damaged_batches_are_counted_and_their_bodies_are_not_returned(small_seg
     files[2].with_suffix(".idx").unlink()
     node.open()
     check({2, *range(2 * per_file, 3 * per_file)})
+
+
+def test_a_segment_that_was_truncated_is_a_storage_failure(small_segments: None, tmp_path: Path) -> None:
+    """Of a scan as of a publish, when the file is mapped again."""
+    node = Node(tmp_path)
+    topic = node.broker.topic("t")
+    topic.channel("c")
+    topic.publish([b"x"])
+    topic.log.unmap()
+    [path] = tmp_path.glob("topics/t.*/*.log")
+    os.truncate(path, 100)
+    with pytest.raises(OSError, match="truncated"):
+        list(walk(node))
+    with pytest.raises(PublishFailed, match="truncated"):
+        topic.publish([b"y"])
 
 
 def test_a_scan_of_many_segments_keeps_no_file_open(small_segments: None, tmp_path: Path) -> None:

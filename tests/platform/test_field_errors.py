@@ -38,6 +38,8 @@ def admin(browser, account) -> Any:
         ("POST", "reports/schedules", SCHEDULE | {"notify_email": "bob"}, ["notify_email"]),
         ("POST", "reports/schedules", SCHEDULE | {"parameters": {"window": "7m"}}, ["parameters.window"]),
         ("POST", "reports/runs", {"job": "latency", "parameters": {"window": "7m"}}, ["parameters.window"]),
+        ("POST", "reports/runs", {"job": "latency", "parameters": {"topic": "x" * 501}}, ["parameters.topic"]),
+        ("POST", "reports/runs", {"job": "latency", "parameters": {"topic": ["x"]}}, ["parameters.topic"]),
         ("POST", "reports/runs", {"job": "latencies"}, ["job"]),
         ("GET", "reports/schedules/preview?cron=61+*+*+*+*", None, ["cron"]),
         ("GET", "clients?limit=0", None, ["limit"]),

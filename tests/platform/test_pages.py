@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +13,7 @@ from django.test import Client
 
 from nsqplatform.console.environment import Environment, kept_secret
 from nsqplatform.console.mail import MailServer
+from nsqplatform.console.pages import PAGES
 from tests.harness.waiting import DEADLINE_S, wait_until
 
 pytestmark = pytest.mark.database
@@ -210,3 +212,11 @@ def test_sqlite_is_in_wal_mode(django_command):
     code = "from django.db import connection as c; print('mode', c.cursor().execute('PRAGMA journal_mode').fetchone())"
     shown = django_command("shell", "-c", code, DATABASE_URL="")
     assert "mode ('wal',)" in shown.stdout, shown.stderr
+
+
+def test_every_page_of_the_web_app_is_one_of_the_servers():
+    """Otherwise it is shown with a 404, and a script gets NOT_FOUND."""
+    routes = (ROOT / "frontend/src/navigation/routes.ts").read_text()
+    named = re.findall(r"'(\w+)'", routes.split("const NAMED = [")[1].split("]")[0])
+    assert len(named) > 10
+    assert [name for name in named if PAGES.fullmatch(f"/{name}") is None] == []

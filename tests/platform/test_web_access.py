@@ -36,6 +36,9 @@ PAGES = [
     "/account",
     "/masks",
     "/policies",
+    "/dead",
+    "/objectives",
+    "/objectives/7",
 ]
 CHANGING = ("POST", "PUT", "PATCH", "DELETE")
 SIGN_IN_FIRST = 4401

@@ -55,6 +55,9 @@ class Connection:
             self.close()
             if is_reused:  # the other end may have closed it because it was idle
                 return self._answer(target)
+            if isinstance(error, http.client.HTTPException) and not isinstance(error, OSError):
+                # Not the error's text, which may have the bytes of the answer.
+                raise NodeUnreadable(f"{self.address.name} does not speak HTTP; is it the port for TCP?") from None
             raise NodeUnreadable(f"{self.address.name} cannot be reached: {error or type(error).__name__}") from None
         try:
             return answer.status, json.loads(body)

@@ -7,14 +7,28 @@ from typing import Annotated, Literal, overload
 from urllib.parse import urlsplit
 
 from ninja import Schema
-from pydantic import ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from nsqplatform.accounts.schemas import Line
 from nsqplatform.reports.models import Report, ReportRun
 from nsqplatform.reports.schedule import next_runs
 from nsqwire.units import Milliseconds
 
-ParameterValue = Annotated[str, Field(max_length=500)] | int | float | None
+LONGEST_VALUE = 500
+
+
+def _simple(value: object) -> object:
+    """Refuse with one message what the union would refuse with one for each of its types."""
+    if not isinstance(value, str | int | float | None):
+        raise ValueError("it is neither a text nor a number")
+    if isinstance(value, str) and len(value) > LONGEST_VALUE:
+        raise ValueError(f"it has {len(value):,} characters; at most {LONGEST_VALUE} are possible")
+    return value
+
+
+ParameterValue = Annotated[
+    Annotated[str, Field(max_length=LONGEST_VALUE)] | int | float | None, BeforeValidator(_simple)
+]
 Parameters = dict[str, ParameterValue]
 RunState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 Overlap = Literal["skip", "queue", "cancel"]
