@@ -33,11 +33,11 @@ def test_maintenance_on_schedule_keeps_a_week_of_rollups_fresh_and_reports_right
     made: list[list[object]] = []
     first_missing = BEGAN
 
-    def run(name: str, now: datetime, **parameters: str) -> list[list[object]]:
+    def run(name: str, now: datetime, **parameters: str) -> Result:
         job, output = JOBS[name], tmp_path / "result"
         given = job.checked({"until": now.isoformat()} | KEPT.get(name, {}) | parameters)
         job.run(spark, Locations(str(archive), str(output)), given, now, Progress(io.StringIO()))
-        return Result(output).page(0, 100_000)
+        return Result(output)
 
     def kept_up(name: str, now: datetime) -> None:
         nonlocal first_missing
@@ -45,7 +45,7 @@ def test_maintenance_on_schedule_keeps_a_week_of_rollups_fresh_and_reports_right
         if name != "rollup":
             run(name, now)
         elif is_rolled_up(now):
-            made.extend(run(name, now))
+            made.extend(run(name, now).page(0, 100_000))
             first_missing = over
         hours = (over - first_missing) // HOUR
         assert stale(archive, now) == [first_missing + n * HOUR for n in range(hours)], now
@@ -61,8 +61,7 @@ def test_maintenance_on_schedule_keeps_a_week_of_rollups_fresh_and_reports_right
     assert len(hours) == len(set(hours))
 
     report = run("latency", until, period="8d", window="1h")
-    names = [figure.name for figure in JOBS["latency"].figures]
-    rows = [dict(zip(names, row, strict=True)) for row in report]
+    rows = [dict(zip(report.names, row, strict=True)) for row in report.page(0, 100_000)]
     found = {
         (datetime.fromtimestamp(row["window_start"] / 1000, UTC), row["topic"], row["channel"]): row for row in rows
     }

@@ -273,9 +273,8 @@ def main() -> None:
 def check_report(runner: Runner, collector: Collector, hours: int) -> None:
     """Compare a latency report of all hours with the latencies that were recorded. Raises SystemExit."""
     runner.run("latency", BEGAN + hours * HOUR, period=f"{hours}h", window="1h")
-    names = [figure.name for figure in JOBS["latency"].figures]
-    report = Result(runner.root.parent / "result").page(0, 1_000_000)
-    rows = [dict(zip(names, row, strict=True)) for row in report]
+    report = Result(runner.root.parent / "result")
+    rows = [dict(zip(report.names, row, strict=True)) for row in report.page(0, 1_000_000)]
     found = {
         (datetime.fromtimestamp(row["window_start"] / 1000, UTC), row["topic"], row["channel"]): row
         for row in rows
