@@ -12,7 +12,7 @@ from tests.browser.widths import WIDTHS, pixels_beyond
 from tests.harness.v2 import V2Client
 from tests.harness.waiting import wait_until
 
-AIM = {"name": "Parcels", "kind": "success", "target_percent": 99.0, "topic_pattern": "parcels"}
+AIM = {"name": "Parcels", "kind": "success", "target_percent": 99.0, "topic_pattern": "postbags"}
 
 COUNTED_S = 180.0
 """Counts are stored by the minute, and a collector that was killed while it stopped counts the minute again."""
@@ -34,8 +34,8 @@ def ada(visit: Any) -> Iterator[Any]:
 def test_an_objective_is_created_counted_changed_and_deleted(ada, stack, axe):
     """From the empty page, which says what an objective is, to a budget that a failed delivery has used up."""
     page = ada.page
-    stack.command("/topic/create", topic="parcels")
-    stack.command("/channel/create", topic="parcels", channel="sorting")
+    stack.command("/topic/create", topic="postbags")
+    stack.command("/channel/create", topic="postbags", channel="sorting")
     page.get_by_role("main").get_by_role("link", name="Objectives").click()
     expect(page.get_by_role("main")).to_contain_text("is its error budget")
     page.get_by_role("button", name="New objective").click()
@@ -51,10 +51,10 @@ def test_an_objective_is_created_counted_changed_and_deleted(ada, stack, axe):
     dialog.get_by_label("Name").fill("Parcels")
     dialog.get_by_label("Good are").select_option("deliveries that are finished")
     dialog.get_by_label("Target, %").fill("75")
-    dialog.get_by_label("Topics").fill("par cels")
+    dialog.get_by_label("Topics").fill("post bags")
     dialog.get_by_role("button", name="Create objective").click()
-    expect(dialog.get_by_role("alert")).to_contain_text("'par cels' is not a glob")
-    dialog.get_by_label("Topics").fill("parcels")
+    expect(dialog.get_by_role("alert")).to_contain_text("'post bags' is not a glob")
+    dialog.get_by_label("Topics").fill("postbags")
     dialog.get_by_role("button", name="Create objective").click()
     row = page.get_by_role("row").filter(has_text="Parcels")
     expect(row).to_contain_text("75 % of deliveries succeed over 30 days")
@@ -75,9 +75,9 @@ def test_an_objective_is_created_counted_changed_and_deleted(ada, stack, axe):
 
     wait_until(lambda: counted()["counted_since"], "the collector counts it", within_s=COUNTED_S)
     with V2Client(address_of(stack)) as client:
-        client.sub("parcels", "sorting", 1)
+        client.sub("postbags", "sorting", 1)
         client.send(b"RDY 1\n")
-        stack.publish("parcels", 3)
+        stack.publish("postbags", 3)
         client.send(b"REQ %s 0\n" % client.message()[0])
         for _ in range(3):
             client.send(b"FIN %s\n" % client.message()[0])
@@ -120,7 +120,7 @@ def address_of(stack: Any) -> tuple[str, int]:
 def has_finished(visitor: Any, count: int) -> bool:
     channels = visitor.call("GET", "snapshot")[1]["channels"]
     return [
-        (row["message_count"], row["depth"], row["in_flight_count"]) for row in channels if row["topic"] == "parcels"
+        (row["message_count"], row["depth"], row["in_flight_count"]) for row in channels if row["topic"] == "postbags"
     ] == [(count, 0, 0)]
 
 
@@ -136,7 +136,7 @@ def test_a_viewer_sees_objectives_and_changes_none(ada, visit):
         expect(main.get_by_role("button", name=name)).to_have_count(0)
     main.get_by_role("link", name="Parcels").click()
     expect(page.get_by_role("heading", name="Parcels", level=1)).to_be_visible()
-    expect(main).to_contain_text("99 % of deliveries succeed over 30 days, of channels parcels / *.")
+    expect(main).to_contain_text("99 % of deliveries succeed over 30 days, of channels postbags / *.")
     for name in ("Edit", "Delete"):
         expect(main.get_by_role("button", name=name)).to_have_count(0)
 

@@ -18,7 +18,8 @@ LIMITED = Limits(max_header_size=1024, max_body_size=1_000_000)
 
 
 def understood(stream: bytes, sizes: list[int], plain_head: PlainHead) -> tuple[list[object], bytes, bool]:
-    """The requests parsed from a stream that arrives in pieces, and the rest of the conversation."""
+    """The requests parsed from a stream that arrives in pieces, and the rest of the conversation without its dates: a
+    second may begin between two of them."""
     connection, requests, at = Connection(LIMITS, plain_head=plain_head), [], 0
     for size in [*sizes, len(stream)]:
         connection.received(stream[at : at + size])
@@ -28,7 +29,7 @@ def understood(stream: bytes, sizes: list[int], plain_head: PlainHead) -> tuple[
             requests.append((request.method, request.target, request.path, request.query, fields, request.body))
             requests.append((request.oversized, request.closes, request.wants_keep_alive_header))
             connection.respond(text_response(b"OK"))
-    return requests, connection.take_output(), connection.closed
+    return requests, re.sub(rb"Date: [^\r]+", b"Date:", connection.take_output()), connection.closed
 
 
 LINES = [
