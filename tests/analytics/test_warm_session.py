@@ -21,6 +21,7 @@ import pytest
 from nsqanalytics.progress import Progress
 from nsqanalytics.run import Declined
 from nsqanalytics.warm_session import WarmSession, end_of_log
+from tests.harness.processes import descendants, is_gone
 from tests.harness.waiting import wait_until
 
 # A JVM starts in seconds, or in minutes on a busy machine. The deadlines only end tests that fail.
@@ -75,7 +76,7 @@ class Serving:
                 return found
 
     def java(self) -> psutil.Process:
-        [java] = [each for each in psutil.Process(self.process.pid).children() if each.name() == "java"]
+        [java] = descendants(self.process.pid, name="java")
         return java
 
 
@@ -117,14 +118,6 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     yield only
     only.process.kill()
     only.process.wait()
-
-
-def is_gone(process: psutil.Process) -> bool:
-    """A process whose parent has ended may be a zombie until init has asked for its status."""
-    try:
-        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 def test_reports_share_one_java_and_have_the_events_of_a_run(serving: Serving, filled: Path):
@@ -200,7 +193,7 @@ def test_a_session_whose_java_was_killed_says_so_and_ends(serve: Callable[..., S
     serving.run(1, filled)
     serving.until("progress")
     wait_until(
-        lambda: [each for each in psutil.Process(serving.process.pid).children() if each.name() == "java"],
+        lambda: descendants(serving.process.pid, name="java"),
         "Java has started",
         within_s=PATIENCE_S,
     )

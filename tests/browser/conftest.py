@@ -24,6 +24,7 @@ from bench.ports import free_port
 from tests.harness import web
 from tests.harness.daemon import Broker
 from tests.harness.process import ROOT, Process
+from tests.harness.processes import descendants
 from tests.harness.waiting import DEADLINE_S, wait_until
 
 PASSWORD = "correct horse battery staple"
@@ -165,15 +166,14 @@ class Stack:
 
     def restart_collector(self) -> None:
         """End the collector, which ``nsq up`` starts again."""
-        children = psutil.Process(self._process.process.pid).children(recursive=True)
-        (collector,) = [child for child in children if "collector" in child.cmdline()]
+        pid = self._process.process.pid
+        (collector,) = wait_until(lambda: descendants(pid, word="collector"), "the collector runs")
         collector.terminate()
 
     @contextlib.contextmanager
     def held_java(self) -> Iterator[None]:
         """Stop the Java processes of the platform's reports, if there are any, until the block ends."""
-        children = psutil.Process(self._process.process.pid).children(recursive=True)
-        held = [child for child in children if child.name() == "java"]
+        held = descendants(self._process.process.pid, name="java")
         for java in held:
             with contextlib.suppress(psutil.NoSuchProcess):
                 java.suspend()

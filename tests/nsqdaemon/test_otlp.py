@@ -19,6 +19,7 @@ from nsqdaemon.otlp.conversion import metrics_of
 from tests.harness import web
 from tests.harness.daemon import BROKER, REGISTRY, Daemon
 from tests.harness.otlp import FLOOD_BYTES, Pushed, Receiver
+from tests.harness.processes import descendants
 from tests.harness.v2 import V2Client
 from tests.harness.waiting import DEADLINE_S, wait_until
 
@@ -44,7 +45,7 @@ def families_of(daemon: Daemon) -> dict:
 
 
 def children_of(daemon: Daemon) -> list[psutil.Process]:
-    return psutil.Process(daemon.process.pid).children()
+    return descendants(daemon.process.pid)
 
 
 def values(points) -> dict:

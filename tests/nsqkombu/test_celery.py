@@ -16,6 +16,7 @@ from celery.exceptions import TaskRevokedError
 
 from tests.harness.daemon import Broker
 from tests.harness.process import Process
+from tests.harness.processes import descendants
 from tests.harness.waiting import DEADLINE_S, wait_until
 from tests.nsqkombu.conftest import Workers
 
@@ -45,7 +46,7 @@ def signature(workers: Workers, task: str, *arguments: Any, **options: Any) -> A
 
 def kill(worker: Process) -> None:
     """Kill a worker and the processes of its pool, as the end of its machine would."""
-    children = psutil.Process(worker.process.pid).children(recursive=True)
+    children = descendants(worker.process.pid)
     worker.kill()
     for child in children:
         try:

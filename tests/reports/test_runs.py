@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.database import url_of
+from tests.harness.processes import descendants, is_gone
 from tests.harness.waiting import wait_until
 from tests.platform.live_messages import messages_sent
 
@@ -66,10 +67,10 @@ class Worker:
 
     def jobs(self) -> list[psutil.Process]:
         """The processes of its current runs, JVMs included."""
-        try:
-            return psutil.Process(self.process.pid).children(recursive=True)
-        except psutil.NoSuchProcess:
-            return []
+        return descendants(self.process.pid)
+
+    def has_java(self) -> bool:
+        return descendants(self.process.pid, name="java") != []
 
     def end(self, sent: int) -> None:
         self.process.send_signal(sent)
@@ -188,14 +189,14 @@ def test_a_running_report_is_cancelled_with_all_its_processes(caller, worker, ar
     operator = caller("operator")
     run = operator("POST", "reports/runs", REQUEST)[1]
     at_work = worker(NSQ_SPARK_IDLE_S="0")
-    wait_until(lambda: any(job.name() == "java" for job in at_work.jobs()), "a JVM is up", within_s=PATIENCE_S)
+    wait_until(at_work.has_java, "a JVM is up", within_s=PATIENCE_S)
     jobs = at_work.jobs()
 
     status, cancelling = operator("POST", f"reports/runs/{run['id']}/cancel")
 
     assert (status, cancelling["stage"]) == (200, "cancelling")
     wait_until(lambda: operator("GET", f"reports/runs/{run['id']}")[1]["state"] == "cancelled", "it is cancelled")
-    wait_until(lambda: not any(job.is_running() and job.status() != "zombie" for job in jobs), "its processes are gone")
+    wait_until(lambda: all(map(is_gone, jobs)), "its processes are gone")
     assert list((tmp_path / "reports").iterdir()) == []
     status, answer = operator("POST", f"reports/runs/{run['id']}/cancel")
     assert (status, answer["message"]) == (409, f"run {run['id']} is cancelled and cannot be cancelled")
@@ -249,11 +250,11 @@ def test_a_worker_killed_in_the_middle_leaves_a_failed_run_and_nothing_else(call
     operator = caller("operator")
     run = operator("POST", "reports/runs", REQUEST)[1]
     killed = worker()
-    wait_until(lambda: any(job.name() == "java" for job in killed.jobs()), "a JVM is up", within_s=PATIENCE_S)
+    wait_until(killed.has_java, "a JVM is up", within_s=PATIENCE_S)
     jobs = killed.jobs()
 
     killed.end(signal.SIGKILL)
-    wait_until(lambda: not any(job.is_running() and job.status() != "zombie" for job in jobs), "its processes are gone")
+    wait_until(lambda: all(map(is_gone, jobs)), "its processes are gone")
     assert operator("GET", f"reports/runs/{run['id']}")[1]["state"] == "running"
     worker()
 

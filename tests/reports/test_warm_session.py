@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pytest
 
 from nsqplatform.reports import warm_session
 from nsqplatform.reports.warm_session import WARM_SESSION, SessionProcess
+from tests.harness.processes import descendants, is_gone
 from tests.harness.waiting import wait_until
 from tests.reports.test_runs import PATIENCE_S, REQUEST, worker
 
@@ -46,25 +48,7 @@ def run(caller) -> Callable[..., Any]:
 
 
 def javas() -> list[psutil.Process]:
-    return javas_of(psutil.Process())
-
-
-def javas_of(process: psutil.Process) -> list[psutil.Process]:
-    found = []
-    for each in process.children(recursive=True):
-        try:
-            if each.name() == "java" and each.status() != psutil.STATUS_ZOMBIE:
-                found.append(each)
-        except psutil.NoSuchProcess:
-            continue
-    return found
-
-
-def is_gone(process: psutil.Process) -> bool:
-    try:
-        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
+    return descendants(os.getpid(), name="java")
 
 
 def stages(run: Any) -> list[str]:
@@ -187,11 +171,10 @@ def test_an_opened_form_lets_the_worker_start_spark(caller, worker, archive):
     assert caller("viewer")("POST", "reports/session")[0] == 403
     assert operator("POST", "reports/session")[0] == 204
     at_work = worker()
-    process = psutil.Process(at_work.process.pid)
 
     def started() -> list[psutil.Process]:
         assert operator("POST", "reports/session")[0] == 204
-        return javas_of(process)
+        return descendants(at_work.process.pid, name="java")
 
     [java] = wait_until(started, "Spark has started", within_s=PATIENCE_S)
     at_work.end(signal.SIGTERM)
