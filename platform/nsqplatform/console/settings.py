@@ -40,6 +40,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "nsqplatform.console.policy.ContentSecurityPolicy",
+    "nsqplatform.console.refusals.OtherMethods",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "nsqplatform.accounts.audit.RefusalRecorder",
     "django.contrib.sessions.middleware.SessionMiddleware",
