@@ -40,7 +40,7 @@ class CannotRun(Exception):
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit status."""
-    options = parser().parse_args(argv)
+    options = (command := parser()).parse_args(argv)
     use_home(options)
     load_django()
     from django.core.exceptions import ValidationError
@@ -53,13 +53,15 @@ def main(argv: Sequence[str]) -> int:
 
     try:
         current.set_for_process(options.cluster)
-        return export(options) if options.verb == "export" else import_file(options)
+        return export(options, command) if options.verb == "export" else import_file(options)
+    except current.NoSuchCluster as error:
+        command.error(f"--cluster: {error}")
     except InvalidDefinitions as refused:
         for field, text in refused.faults:
             print(f"{PROG}: {options.file}: {f'{field}: ' if field else ''}{text}", file=sys.stderr)
     except ValidationError as error:
         print(f"{PROG}: {'; '.join(error.messages)}", file=sys.stderr)
-    except (CannotRun, NotAllKnown, current.NoSuchCluster, OSError) as error:
+    except (CannotRun, NotAllKnown, OSError) as error:
         print(f"{PROG}: {error}", file=sys.stderr)
     except DatabaseError as error:
         print(f"{PROG}: cannot use the database: {error}; nsq up creates it", file=sys.stderr)
@@ -99,11 +101,18 @@ def parser() -> CommandParser:
     return made
 
 
-def export(options: argparse.Namespace) -> int:
+def export(options: argparse.Namespace, command: CommandParser) -> int:
+    """Write the definitions. Section names are checked here, because the parser would need Django to know them."""
+    from django.core.exceptions import ValidationError
+
     from nsqplatform.definitions.document import to_toml
     from nsqplatform.definitions.services import export as exported
+    from nsqplatform.definitions.services import sections_in
 
-    only = [name.strip() for name in options.only.split(",") if name.strip()]
+    try:
+        only = sections_in(options.only)
+    except ValidationError as error:
+        command.error(f"--only: {'; '.join(error.messages)}")
     text = to_toml(exported(by=administrator(), secrets=options.secrets, only=only))
     if options.file == "-":
         sys.stdout.write(text)
