@@ -28,7 +28,7 @@ from nsqanalytics.job_parameters import (
     ThroughputParameters,
 )
 from nsqanalytics.locations import ArchiveMissing, Locations
-from nsqanalytics.parameters import BadParameter, FormField, Given, described, parse, spelt_out
+from nsqanalytics.parameters import BadParameter, FormField, Given, described, parse, refuse_future, spelt_out
 from nsqanalytics.progress import Progress
 from nsqanalytics.results import conforming, replace_result, replace_table
 from nsqanalytics.rollups import DAY, HOURS_BEFORE, Rollups, stale_days, stale_hours
@@ -61,9 +61,17 @@ class Job:
     without_spark: Callable[[Locations, Any, datetime, Progress], int | None] | None = None
     worst: str = ""
 
-    def checked(self, given: Given) -> Any:
-        """Return the parameters as an instance of ``parameters``. Raises BadParameter."""
-        return parse(self.parameters, given)
+    def checked(self, given: Given, now: datetime | None = None) -> Any:
+        """Return the parameters as an instance of ``parameters``. Raises BadParameter.
+
+        ``now`` is the current time by default. No period may end after it.
+        """
+        now = now or datetime.now(UTC)
+        parameters = parse(self.parameters, given)
+        refuse_future(parameters, now)
+        if isinstance(parameters, CompareParameters):
+            parameters.other(now)
+        return parameters
 
     def form(self) -> dict[str, FormField]:
         """Return a description of the parameters as JSON, for a form."""
