@@ -136,9 +136,9 @@ def test_what_happened_to_the_channel_is_marked_on_its_charts(compared, stack, v
 def test_a_report_is_downloaded_as_one_page_and_as_pdf(compared, live, tmp_path):
     """The page is complete without the platform: its charts are in the file."""
     page = live(compared)
-    for name, ending in (("Download page", "html"), ("Download PDF", "pdf")):
+    for role, name, ending in (("link", "Download page", "html"), ("button", "Download PDF", "pdf")):
         with page.expect_download(timeout=PRINTED_WITHIN_MS) as download:
-            page.get_by_role("link", name=name).click()
+            page.get_by_role(role, name=name).click()
         download.value.save_as(tmp_path / f"report.{ending}")
         assert download.value.suggested_filename.endswith(f".{ending}")
     assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF-")
