@@ -34,6 +34,7 @@ INSTALLED_APPS = [
     "nsqplatform.jobs",
     "nsqplatform.objectives",
     "nsqplatform.alerts",
+    "nsqplatform.marks",
     "nsqplatform.saved_views",
 ]
 

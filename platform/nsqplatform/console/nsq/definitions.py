@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import getpass
 import os
 import stat
 import sys
@@ -13,11 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 from nsqdaemon.command_line import CommandParser
 from nsqplatform.clusters.declaration import DEFAULT
+from nsqplatform.console.nsq.administrator import administrator
 from nsqplatform.console.nsq.options import add_home, use_home
 from nsqplatform.console.nsq.prepare import load_django
 
 if TYPE_CHECKING:
-    from nsqplatform.accounts.models import User
     from nsqplatform.definitions.changes import Change
     from nsqplatform.definitions.services import Review
 
@@ -154,20 +153,6 @@ def read(file: str) -> str:
         return sys.stdin.buffer.read().decode() if file == "-" else Path(file).read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise CannotRun(f"{file}: the file is not UTF-8") from None
-
-
-def administrator() -> User:
-    """Who runs the command, with an administrator's rights. No account: it is not stored."""
-    from nsqplatform.accounts.models import User
-    from nsqplatform.accounts.roles import Role
-
-    try:
-        name = getpass.getuser()
-    except (KeyError, OSError):  # a user id without a name, as in containers
-        name = "command line"
-    user = User(username=name, role=Role.ADMIN)
-    user.via = "command line"
-    return user
 
 
 def show(review: Review) -> None:
