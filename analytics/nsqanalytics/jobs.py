@@ -67,7 +67,7 @@ class Job:
         ``now`` is the current time by default. No period may end after it.
         """
         now = now or datetime.now(UTC)
-        parameters = parse(self.parameters, given)
+        parameters: Any = parse(self.parameters, given)
         refuse_future(parameters, now)
         if isinstance(parameters, CompareParameters):
             parameters.other(now)
