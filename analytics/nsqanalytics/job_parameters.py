@@ -89,6 +89,7 @@ class Scope:
     until: Until
     topic: Topic
     channel: Channel
+    node: Node
 
     def span(self, now: datetime) -> Span:
         """Return the exact period, which need not begin or end at a window's boundary."""
@@ -247,7 +248,6 @@ class ForecastParameters(Scope):
             description="How much history the forecast is made from: at least 5d; from 3 weeks on, it knows weekdays.",
         ),
     ]
-    node: Node
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,7 +280,6 @@ class AnomaliesParameters(Scope):
             description="Deviations from the expected value, in units of their usual size, that are unusual.",
         ),
     ]
-    node: Node
 
     def read(self, now: datetime) -> Span:
         """Return the span of the hours that are needed: the period, the past weeks, and a week for their levels."""

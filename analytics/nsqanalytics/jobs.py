@@ -173,7 +173,7 @@ def run_forecast(
     from nsqanalytics.transforms.windows import covered
 
     rollups, span = _listed(place, args.span(now), progress)
-    rows = _of_node(activity_of(spark, place, args, rollups, span, HOUR, progress), args.node)
+    rows = activity_of(spark, place, args, rollups, span, HOUR, progress)
     rows = covered(forecasts(hourly(rows, span), args.span(now).until, FORECAST_AHEAD), span)
     order = ["topic", "channel", "figure", "window_start"]
     return _written(spark, place, rows, tables.FORECAST, order, span, progress, stage="forecasting")
@@ -188,14 +188,10 @@ def run_anomalies(
 
     rollups, read = _listed(place, args.read(now), progress)
     span = rollups.countable(args.span(now))
-    hours = hourly(_of_node(activity_of(spark, place, args, rollups, read, HOUR, progress), args.node), read)
+    hours = hourly(activity_of(spark, place, args, rollups, read, HOUR, progress), read)
     rows = covered(anomalies(hours, span, weeks=args.weeks, threshold=args.threshold), span)
     order = ["-score", "topic", "channel", "figure", "window_start"]
     return _written(spark, place, rows, tables.ANOMALIES, order, span, progress, stage="comparing weeks")
-
-
-def _of_node(rows: DataFrame, node: str) -> DataFrame:
-    return rows.where(rows["node"] == node) if node else rows
 
 
 FORECAST_AHEAD = timedelta(weeks=1)
@@ -387,7 +383,8 @@ def activity_of(
     window: timedelta,
     progress: Progress,
 ) -> DataFrame:
-    """Return ACTIVITY of the span: from valid rollups if windows are whole hours, otherwise from samples.
+    """Return ACTIVITY of the span, of the scope's node, topics and channel: from valid rollups if windows are whole
+    hours, otherwise from samples.
 
     ``window_start`` is the start of the whole window. Of the first and the last window, only the part in the span is
     counted.
@@ -415,12 +412,16 @@ def activity_of(
                 are_few=rollups.has_few_samples(seen_since, span.until),
             )
             rows = rows.where((F.col("window_start") >= F.lit(span.since)) & F.col("window_start").isNotNull())
+            if scope.node:
+                rows = rows.where(F.col("node") == scope.node)
             return rows.withColumn("window_start", window_start("window_start", window)) if divided else rows
         rows = rollups.read(spark, span, daily=window == DAY)
     if scope.topic:
         rows = rows.where(is_one_of("topic", scope.topic))
     if scope.channel:
         rows = rows.where(F.col("channel") == scope.channel)
+    if scope.node:
+        rows = rows.where(F.col("node") == scope.node)
     if window > HOUR:
         return rolled_up(rows, window, span.since)
     return rows.withColumn("window_start", window_start("window_start", window)) if divided else rows

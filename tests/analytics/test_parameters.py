@@ -34,7 +34,7 @@ def test_values_are_read_as_people_write_them():
         ({"window": "7m"}, "window: '7m' is not one of 5m, 1h, 1d"),
         (
             {"windows": "5m"},
-            "there is no parameter 'windows'; there are period, until, topic, channel, compared_with",
+            "there is no parameter 'windows'; there are period, until, topic, channel, node, compared_with",
         ),
         ({"period": "soon"}, "period: 'soon' is not a duration"),
         ({"period": "6"}, "period: the duration '6' needs a unit, for example 6h or 6d"),
