@@ -3,7 +3,7 @@
 make pictures                                    those that README and guides show, into docs/images
 .venv/bin/python docs/pictures.py --all DIR      every page, from top to bottom, into DIR
 
-The reports' pictures show two days of readings that this script generates; everything else is real.
+The reports' pictures show nine days of readings that this script generates; everything else is real.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from nsqanalytics.schema import Sample  # noqa: E402
 from nsqwire.histogram import Histogram  # noqa: E402
 
 IMAGES = ROOT / "docs" / "images"
-SIZES = {"desktop": {"width": 1280, "height": 800}, "phone": {"width": 390, "height": 844}}
+SIZES = {"desktop": {"width": 1440, "height": 900}, "phone": {"width": 390, "height": 844}}
 SCHEMES = ("light", "dark")
 FLAGS = (
     "--nsqd-tcp-address",
@@ -67,6 +67,12 @@ class Shot:
 def press(name: str) -> Callable[[Page], None]:
     """Press the first button of this name."""
     return lambda page: page.get_by_role("button", name=name).first.click()
+
+
+def scroll_to(chart: str) -> Callable[[Page], None]:
+    """Scroll to the panel of the first chart whose title begins with ``chart``."""
+    script = "chart => chart.closest('.panel').scrollIntoView()"
+    return lambda page: page.get_by_role("img", name=re.compile(f"^{chart}")).first.evaluate(script)
 
 
 def choose_rows(page: Page) -> None:
@@ -149,6 +155,8 @@ SHOTS = (
     Shot("silence", "/alerts?tab=silences", press("New silence")),
     Shot("notifiers", "/alerts?tab=notifiers"),
     Shot("notifier", "/alerts?tab=notifiers", press("New notifier")),
+    Shot("objectives", "/objectives"),
+    Shot("objective", "/objectives/{objective}"),
     Shot("reports", "/reports"),
     Shot("schedule", "/reports", press("New schedule")),
     Shot("unknown-run", "/reports/runs/999999"),
@@ -170,10 +178,11 @@ SHOTS = (
 )
 RUNS = (
     Shot("run-latency", "/reports/runs/{latency}"),
+    Shot("run-latency-charts", "/reports/runs/{latency}", scroll_to("Latency percentiles")),
     Shot("run-throughput", "/reports/runs/{throughput}"),
     Shot("run-objectives", "/reports/runs/{objectives}"),
     Shot("run-capacity", "/reports/runs/{capacity}"),
-    Shot("run-forecast", "/reports/runs/{forecast}"),
+    Shot("run-forecast", "/reports/runs/{forecast}?of=orders+%2F+billing&figure=in_rate"),
     Shot("run-anomalies", "/reports/runs/{anomalies}"),
     Shot("run-dead", "/reports/runs/{dead}"),
     Shot("run-compare", "/reports/runs/{compare}"),
@@ -181,6 +190,21 @@ RUNS = (
 )
 SIGN_IN = (Shot("signin", "/signin"), Shot("signin-refused", "/signin", press("Sign in")))
 
+OBJECTIVES: tuple[dict[str, Any], ...] = (
+    {
+        "name": "Orders in time",
+        "kind": "latency",
+        "threshold_ms": 5000,
+        "target_percent": 99,
+        "topic_pattern": "orders",
+    },
+    {"name": "E-mails are sent", "kind": "success", "target_percent": 90, "topic_pattern": "emails", "window_days": 7},
+    {"name": "Deliveries succeed", "kind": "success", "target_percent": 98.5},
+)
+COUNTED_S = 300
+"""Longest wait for the first minutes of the objectives."""
+LOADED_MS = 120_000
+"""Longest wait for what a page loads. A busy machine may take long."""
 RULES: tuple[dict[str, Any], ...] = (
     {
         "name": "Old messages",
@@ -195,15 +219,24 @@ RULES: tuple[dict[str, Any], ...] = (
     {"name": "Requeues", "scope": "channel", "metric": "requeue_rate", "threshold": 0.5, "hold_s": 5},
     {"name": "Falls behind", "scope": "channel", "metric": "depth", "threshold": 100, "hold_s": 86_400},
     {"name": "Node missing", "severity": "critical", "scope": "node", "metric": "down", "hold_s": 30},
+    {
+        "name": "Error budget: fast burn",
+        "severity": "critical",
+        "scope": "objective",
+        "metric": "burn_1h",
+        "threshold": 14.4,
+    },
+    {"name": "Error budget: burn", "severity": "critical", "scope": "objective", "metric": "burn_6h", "threshold": 6},
+    {"name": "Error budget: slow burn", "scope": "objective", "metric": "burn_3d", "threshold": 1},
 )
 """Rules of which several fire with the traffic of the demo. One has a hold time of a day, so that it is pending."""
 REPORTS: dict[str, dict[str, Any]] = {
-    "latency": {"window": "1h", "period": "2d"},
-    "throughput": {"window": "1h", "period": "2d"},
+    "latency": {"window": "1h", "period": "2d", "compared_with": "period"},
+    "throughput": {"window": "1h", "period": "2d", "compared_with": "period"},
     "objectives": {"window": "1h", "period": "2d", "latency_ms": 2000, "backlog": 500},
     "capacity": {"period": "2d"},
-    "forecast": {"period": "2d"},  # too little history: the page says so
-    "anomalies": {"period": "2d"},
+    "forecast": {"period": "9d"},
+    "anomalies": {"period": "2d"},  # too little history: the page says so
     "dead": {"period": "2d"},
     "compare": {"period": "1d", "before": "1d"},
 }
@@ -254,11 +287,11 @@ def signin_link(log: Path) -> str:
 
 
 def write_example_history(archive: Path, node: str) -> None:
-    """Write an archive of two days with a reading a minute of each of the demo's channels: more messages at noon, and
-    higher latencies with more messages."""
+    """Write an archive of nine days of the demo's channels: more messages at noon, and higher latencies with more
+    messages. There is a reading a minute."""
     rng = random.Random(4)
     until = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=5)
-    began = until - timedelta(days=2)
+    began = until - timedelta(days=9)
     channels = {
         ("page_views", "analytics"): (40.0, 45),
         ("page_views", "archive"): (150.0, 45),
@@ -270,9 +303,12 @@ def write_example_history(archive: Path, node: str) -> None:
     finished = {of: Histogram() for of in channels}
     received = dict.fromkeys(channels, 0)
     writer, samples = ArchiveWriter(str(archive)), list[Sample]()
-    for minute in range(2 * 24 * 60):
+    demand = 1.0
+    for minute in range(9 * 24 * 60):
+        if minute % 60 == 0:
+            demand = 0.7 * demand + 0.3 * rng.lognormvariate(0, 0.4)  # hours differ, and resemble the one before
         at = began + timedelta(minutes=minute)
-        busy = 1 + 0.7 * math.sin((at.hour + at.minute / 60 - 6) / 12 * math.pi)
+        busy = demand * (1 + 0.7 * math.sin((at.hour + at.minute / 60 - 6) / 12 * math.pi))
         topics: dict[str, Sample] = {}
         for of, (median_ms, rate) in channels.items():
             count = round(rate * busy * rng.uniform(0.8, 1.2))
@@ -306,7 +342,8 @@ def write_example_history(archive: Path, node: str) -> None:
 
 
 def create_examples(call: Callable[..., Any]) -> None:
-    """Create accounts, a token, rules, a notifier that fails, a silence, and entries of the audit trail."""
+    """Create accounts, a token, objectives, rules, a notifier that fails, a silence, marks, and entries of the audit
+    trail."""
     for person in (
         {"username": "mara", "role": "operator", "topic_patterns": ["orders*", "emails"]},
         {"username": "viktor", "role": "viewer"},
@@ -314,8 +351,12 @@ def create_examples(call: Callable[..., Any]) -> None:
         call("POST", "people", person)
     call("POST", "account/tokens", {"name": "deploy script", "role": "operator"})
     call("POST", "alerts/notifiers", {"name": "on call", "kind": "webhook", "url": "http://127.0.0.1:9/hook"})
+    for objective in OBJECTIVES:
+        call("POST", "objectives", objective)
     for rule in RULES:
         call("POST", "alerts/rules", rule)
+    for text, minutes in (("deploy 1.2", 0), ("deploy 1.1", 26 * 60)):
+        call("POST", "marks", {"text": text, "at": int((time.time() - minutes * 60) * 1000)})
     until = int((time.time() + 7200) * 1000)
     call("POST", "alerts/silences", {"topic_pattern": "emails", "ends_at": until, "reason": "the mail server moves"})
     for action in ("pause", "unpause"):
@@ -329,6 +370,24 @@ def request_reports(call: Callable[..., Any]) -> dict[str, str]:
     bodies = {name: {"job": name, "parameters": parameters} for name, parameters in REPORTS.items()}
     bodies["failed"] = {"job": "capacity", "time_limit_s": 10}  # it takes longer, so the run fails
     return {name: str(call("POST", "reports/runs", body)["id"]) for name, body in bodies.items()}
+
+
+def wait_for_objectives(call: Callable[..., Any]) -> str:
+    """Wait until each objective has counted messages; return the id of the first. Raises TimeoutError."""
+    deadline = time.monotonic() + COUNTED_S
+    while True:
+        objectives = call("GET", "objectives")["objectives"]
+        if all(each["left_percent"] is not None for each in objectives):
+            return str(objectives[0]["id"])
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the objectives have counted nothing after {COUNTED_S} s: {objectives}")
+        time.sleep(1)
+
+
+def wait_until_loaded(page: Page) -> None:
+    """Wait until no part of the page says that it is loading, and then for the next poll of the collector."""
+    page.wait_for_function("() => !/\\bLoading\\b.*…/.test(document.body.innerText)", timeout=LOADED_MS)
+    page.wait_for_timeout(SETTLING_MS)
 
 
 def wait_for_reports(call: Callable[..., Any]) -> None:
@@ -379,6 +438,7 @@ class Camera:
         )
         page.mouse.move(0, 0)
         page.wait_for_timeout(SETTLING_MS)
+        wait_until_loaded(page)
         if shot.then is not None:
             try:
                 shot.then(page)
@@ -386,7 +446,7 @@ class Camera:
                 self.missed.append(file)
                 print(f"pictures: {file}: {error}", file=sys.stderr)
                 return
-            page.wait_for_timeout(SETTLING_MS)
+            wait_until_loaded(page)
         page.screenshot(path=self._into / file, full_page=self._whole)
         page.keyboard.press("Escape")
 
@@ -440,7 +500,8 @@ def main() -> int:
         names |= request_reports(call)
         time.sleep(max(0.0, began + options.warm_up - time.monotonic()))
         [alert, *_] = call("GET", "alerts")["alerts"]
-        camera.take(SHOTS, signed_in, names | {"alert": str(alert["id"])}, look_ms=HISTORY_MS)
+        names |= {"alert": str(alert["id"]), "objective": wait_for_objectives(call)}
+        camera.take(SHOTS, signed_in, names, look_ms=HISTORY_MS)
         if any(camera.due(RUNS)):
             wait_for_reports(call)
         camera.take(RUNS, signed_in, names)

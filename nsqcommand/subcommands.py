@@ -109,6 +109,10 @@ GROUPS: dict[str, dict[str, Subcommand]] = {
             "nsqplatform.console.nsq.manage:main",
             "run one of Django's commands, such as create_token",
         ),
+        "mark": Subcommand(
+            "nsqplatform.console.nsq.mark:main",
+            "mark a time on charts, such as that of a deployment; list and delete marks",
+        ),
         "definitions": Subcommand(
             "nsqplatform.console.nsq.definitions:main",
             "export, review and apply topics, alert rules, schedules and people as one file",

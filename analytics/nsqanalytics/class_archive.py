@@ -195,7 +195,8 @@ def _load_classes(options: str, folder: Path) -> None:
     with spark_session("nsq classes", size=0, class_options=options) as spark:
         java = own_java()
         for name in ("latency", "throughput"):
-            given = JOBS[name].checked({"until": (began + timedelta(hours=1)).isoformat(), "period": "1h"})
+            until = began + timedelta(hours=1)
+            given = JOBS[name].checked({"until": until.isoformat(), "period": "1h"}, until)
             JOBS[name].run(spark, place, given, began, Progress(io.StringIO()))
     if java is not None and java.stdin is not None:
         java.stdin.close()

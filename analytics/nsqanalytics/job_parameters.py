@@ -9,6 +9,8 @@ from typing import Annotated
 from nsqanalytics.parameters import BadParameter, Parameter, written
 
 WINDOWS = {"5m": timedelta(minutes=5), "1h": timedelta(hours=1), "1d": timedelta(days=1)}
+LARGEST = 1e12
+"""Bound of targets and sizes: more than any message takes or any disk holds, and few enough digits to be read."""
 PERCENTILES = ("p50", "p90", "p95", "p99", "p99.9")
 
 Period = Annotated[
@@ -87,6 +89,7 @@ class Scope:
     until: Until
     topic: Topic
     channel: Channel
+    node: Node
 
     def span(self, now: datetime) -> Span:
         """Return the exact period, which need not begin or end at a window's boundary."""
@@ -160,7 +163,12 @@ class ObjectivesParameters(Scope):
     latency_ms: Annotated[
         float | None,
         Parameter(
-            kind="number", title="Latency target, ms", default=1000, minimum=0, description="Met up to this latency."
+            kind="number",
+            title="Latency target, ms",
+            default=1000,
+            minimum=0,
+            maximum=LARGEST,
+            description="Met up to this latency.",
         ),
     ]
     backlog: Annotated[
@@ -170,6 +178,7 @@ class ObjectivesParameters(Scope):
             title="Backlog target, messages",
             default=10_000,
             minimum=0,
+            maximum=LARGEST,
             description="Met if the depth is never above this, by windows.",
         ),
     ]
@@ -220,6 +229,7 @@ class CapacityParameters(Scope):
             kind="number",
             title="Free disk space, GB",
             minimum=0,
+            maximum=LARGEST,
             description="What a channel's backlog may still grow by; without it, no disk is reported as full.",
         ),
     ]
@@ -238,7 +248,6 @@ class ForecastParameters(Scope):
             description="How much history the forecast is made from: at least 5d; from 3 weeks on, it knows weekdays.",
         ),
     ]
-    node: Node
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -271,7 +280,6 @@ class AnomaliesParameters(Scope):
             description="Deviations from the expected value, in units of their usual size, that are unusual.",
         ),
     ]
-    node: Node
 
     def read(self, now: datetime) -> Span:
         """Return the span of the hours that are needed: the period, the past weeks, and a week for their levels."""
@@ -302,7 +310,7 @@ class CompareParameters(Scope):
         Parameter(
             kind="time",
             title="End of the other period",
-            description="In place of how much earlier it is: any time; the other period is as long.",
+            description="In place of how much earlier it is: any past time; the other period is as long.",
         ),
     ]
     hours: Annotated[
@@ -332,11 +340,8 @@ class CompareParameters(Scope):
         return other
 
     def __post_init__(self) -> None:
-        """Raises BadParameter if the two periods would overlap."""
-        if self.before_until is not None:
-            if self.until is not None:
-                self.other(self.until)
-        elif self.before < self.period:
+        """Raises BadParameter if the two periods would overlap whatever the time is."""
+        if self.before_until is None and self.before < self.period:
             raise BadParameter(
                 f"{written(self.before)} is less than the period of {written(self.period)}, so that the two "
                 f"periods would overlap; at least {written(self.period)} fits",

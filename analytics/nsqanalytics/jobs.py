@@ -28,7 +28,7 @@ from nsqanalytics.job_parameters import (
     ThroughputParameters,
 )
 from nsqanalytics.locations import ArchiveMissing, Locations
-from nsqanalytics.parameters import BadParameter, FormField, Given, described, parse, spelt_out
+from nsqanalytics.parameters import BadParameter, FormField, Given, described, parse, refuse_future, spelt_out
 from nsqanalytics.progress import Progress
 from nsqanalytics.results import conforming, replace_result, replace_table
 from nsqanalytics.rollups import DAY, HOURS_BEFORE, Rollups, stale_days, stale_hours
@@ -61,9 +61,17 @@ class Job:
     without_spark: Callable[[Locations, Any, datetime, Progress], int | None] | None = None
     worst: str = ""
 
-    def checked(self, given: Given) -> Any:
-        """Return the parameters as an instance of ``parameters``. Raises BadParameter."""
-        return parse(self.parameters, given)
+    def checked(self, given: Given, now: datetime | None = None) -> Any:
+        """Return the parameters as an instance of ``parameters``. Raises BadParameter.
+
+        ``now`` is the current time by default. No period may end after it.
+        """
+        now = now or datetime.now(UTC)
+        parameters: Any = parse(self.parameters, given)
+        refuse_future(parameters, now)
+        if isinstance(parameters, CompareParameters):
+            parameters.other(now)
+        return parameters
 
     def form(self) -> dict[str, FormField]:
         """Return a description of the parameters as JSON, for a form."""
@@ -165,7 +173,7 @@ def run_forecast(
     from nsqanalytics.transforms.windows import covered
 
     rollups, span = _listed(place, args.span(now), progress)
-    rows = _of_node(activity_of(spark, place, args, rollups, span, HOUR, progress), args.node)
+    rows = activity_of(spark, place, args, rollups, span, HOUR, progress)
     rows = covered(forecasts(hourly(rows, span), args.span(now).until, FORECAST_AHEAD), span)
     order = ["topic", "channel", "figure", "window_start"]
     return _written(spark, place, rows, tables.FORECAST, order, span, progress, stage="forecasting")
@@ -180,14 +188,10 @@ def run_anomalies(
 
     rollups, read = _listed(place, args.read(now), progress)
     span = rollups.countable(args.span(now))
-    hours = hourly(_of_node(activity_of(spark, place, args, rollups, read, HOUR, progress), args.node), read)
+    hours = hourly(activity_of(spark, place, args, rollups, read, HOUR, progress), read)
     rows = covered(anomalies(hours, span, weeks=args.weeks, threshold=args.threshold), span)
     order = ["-score", "topic", "channel", "figure", "window_start"]
     return _written(spark, place, rows, tables.ANOMALIES, order, span, progress, stage="comparing weeks")
-
-
-def _of_node(rows: DataFrame, node: str) -> DataFrame:
-    return rows.where(rows["node"] == node) if node else rows
 
 
 FORECAST_AHEAD = timedelta(weeks=1)
@@ -379,7 +383,8 @@ def activity_of(
     window: timedelta,
     progress: Progress,
 ) -> DataFrame:
-    """Return ACTIVITY of the span: from valid rollups if windows are whole hours, otherwise from samples.
+    """Return ACTIVITY of the span, of the scope's node, topics and channel: from valid rollups if windows are whole
+    hours, otherwise from samples.
 
     ``window_start`` is the start of the whole window. Of the first and the last window, only the part in the span is
     counted.
@@ -407,12 +412,16 @@ def activity_of(
                 are_few=rollups.has_few_samples(seen_since, span.until),
             )
             rows = rows.where((F.col("window_start") >= F.lit(span.since)) & F.col("window_start").isNotNull())
+            if scope.node:
+                rows = rows.where(F.col("node") == scope.node)
             return rows.withColumn("window_start", window_start("window_start", window)) if divided else rows
         rows = rollups.read(spark, span, daily=window == DAY)
     if scope.topic:
         rows = rows.where(is_one_of("topic", scope.topic))
     if scope.channel:
         rows = rows.where(F.col("channel") == scope.channel)
+    if scope.node:
+        rows = rows.where(F.col("node") == scope.node)
     if window > HOUR:
         return rolled_up(rows, window, span.since)
     return rows.withColumn("window_start", window_start("window_start", window)) if divided else rows

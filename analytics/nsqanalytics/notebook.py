@@ -38,10 +38,12 @@ def load(
 
     ``spark`` is the session to use: by default the active one, or else a new one on SPARK_MASTER or this machine, which
     lasts as long as the process. It then has the format ``nsq``, which reads topics (nsqanalytics/topics). Raises
-    ValueError for an unknown view, ArchiveMissing, and the errors of ``spark_session``.
+    ValueError for an unknown view or a period that is not positive, ArchiveMissing, and what ``spark_session`` raises.
     """
     if view not in VIEWS:
         raise ValueError(f"there is no view {view!r}; there are {', '.join(VIEWS)}")
+    if period <= timedelta(0):
+        raise ValueError(f"the period {period} is not positive")
     rollups = Rollups(archive)
     if not rollups.hours:
         raise ArchiveMissing(f"there is no archive at {samples_path(archive)}: has the collector run?")

@@ -47,6 +47,8 @@ P = TypeVar("P")
 FIRST_TIME, LAST_TIME = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
 """The bounds of a time. Results store times as 64-bit nanoseconds, which also hold a period of a hundred years before
 the first one, and as long a comparison before that."""
+CLOCKS_DIFFER = timedelta(minutes=1)
+"""How much later than here a time may be: that of another machine that is ahead."""
 Given = Mapping[str, str | int | float | None]
 """Values of parameters by name, as given on a command line or in JSON."""
 
@@ -132,6 +134,16 @@ def parse(parameters: type[P], given: Given) -> P:
         text = "" if value is None else str(value).strip()
         values[name] = _value(name, parameter, text if text else str(parameter.default))
     return parameters(**values)
+
+
+def refuse_future(parameters: object, now: datetime) -> None:
+    """Raise BadParameter for the first time among the parameters that is after ``now``."""
+    for name, parameter in declared(type(parameters)).items():
+        at = getattr(parameters, name) if parameter.kind == "time" else None
+        if at is not None and at > now + CLOCKS_DIFFER:
+            raise BadParameter(
+                f"{at:%Y-%m-%dT%H:%MZ} is in the future; it is now {now.astimezone(UTC):%Y-%m-%dT%H:%MZ}", name
+            )
 
 
 def _value(name: str, parameter: Parameter, text: str) -> Any:

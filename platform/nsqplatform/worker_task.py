@@ -15,6 +15,14 @@ class WrongState(Exception):
     """The task's state does not permit the change; the message has the state."""
 
 
+_VERBS = {"queued": "is", "running": "is", "cancelled": "was", "stopped": "was"}
+
+
+def state_in_words(state: str) -> str:
+    """The state as a predicate: ``is queued``, ``has succeeded``, ``was cancelled``."""
+    return f"{_VERBS.get(state, 'has')} {state}"
+
+
 class WorkerTask(models.Model):
     """One task of a worker. A subclass has the field ``state``; callers lock and save the row."""
 
@@ -42,7 +50,7 @@ class WorkerTask(models.Model):
     def require(self, *states: str, to: str) -> None:
         """Raise WrongState unless it is in one of ``states``; ``to`` says what it cannot do otherwise."""
         if self.state not in states:
-            raise WrongState(f"{self.NAME} {self.pk} is {self.state} and cannot {to}")
+            raise WrongState(f"{self.NAME} {self.pk} {state_in_words(self.state)} and cannot {to}")
 
     def assign(self, *, at: datetime) -> None:
         """Make this process its worker."""

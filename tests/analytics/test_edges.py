@@ -127,6 +127,30 @@ def as_row(result: Result, cells: list[Any]) -> dict[str, Any]:
     return row | {name: datetime.fromtimestamp(row[name] / 1000, UTC) for name in times}
 
 
+@pytest.mark.parametrize("window", ["5m", "1h"])
+def test_a_report_of_one_node_has_that_nodes_part(run, tmp_path, window):
+    """The parts of two nodes add up to the report of both; the period before is that node's, too."""
+    ArchiveWriter(str(tmp_path)).write(two_days())
+    report = run(tmp_path)
+    given = {"until": "2026-03-15T12:00Z", "period": "6h", "window": window, "compared_with": "period"}
+    nodes = ("10.0.0.1:4151", "10.0.0.2:4151")
+    key = ("window_start", "topic", "channel")
+
+    def counted(rows: list[dict[str, Any]]) -> dict[tuple[Any, ...], int]:
+        return {tuple(row[part] for part in key): row["count"] for row in rows}
+
+    whole = counted(report("latency", **given)[1])
+    rows_of = [report("latency", **given, node=node)[1] for node in nodes]
+    parts_of = [counted(rows) for rows in rows_of]
+    assert sum(whole.values()) > 0
+    assert whole == {at: sum(part.get(at, 0) for part in parts_of) for at in whole}
+    assert all(sum(part.values()) > 0 for part in parts_of)
+    assert {row["node_count"] for rows in rows_of for row in rows} == {1}
+    before = [row["depth_max_before"] for row in report("throughput", **given, node=nodes[0])[1]]
+    both = [row["depth_max_before"] for row in report("throughput", **given)[1]]
+    assert sum(filter(None, before)) < sum(filter(None, both))
+
+
 # -- earlier defects
 
 

@@ -48,13 +48,19 @@ def test_only_whole_hours_are_compared():
             {"before_until": "2026-03-10T00:00Z"},
             "before_until: the period that ends at 2026-03-10T00:00",
         ),
+        ({"until": "", "before_until": "2026-03-10T12:00Z"}, "before_until: the period that ends at 2026-03-10T12:00"),
+        (
+            {"before_until": "2026-03-12T00:00Z"},
+            "before_until: 2026-03-12T00:00Z is in the future; it is now 2026-03-11",
+        ),
+        ({"until": "2026-03-11T12:00Z"}, "until: 2026-03-11T12:00Z is in the future; it is now 2026-03-11T01:00Z"),
         ({"hours": "some"}, "hours: 'some' is not one of all, week"),
         ({"before": "1d"}, "before: 1d is less than the period of 2d"),
     ],
 )
 def test_periods_that_cannot_be_compared_are_refused(given: dict[str, str], complaint: str):
     with pytest.raises(BadParameter, match=complaint):
-        JOBS["compare"].checked({"until": "2026-03-11T00:00Z", "period": "2d"} | given)
+        JOBS["compare"].checked({"until": "2026-03-11T00:00Z", "period": "2d"} | given, MONDAY + 9 * DAY + HOUR)
     later = {"until": "2026-03-11T00:00Z", "period": "2d", "before_until": "2026-03-13T00:00Z"}
     assert JOBS["compare"].checked(later).other(MONDAY).since == datetime(2026, 3, 11, tzinfo=UTC)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from nsqanalytics.jobs import JOBS, find_job
-from nsqanalytics.parameters import BadParameter, duration, written
+from nsqanalytics.notebook import load
+from nsqanalytics.parameters import BadParameter, declared, duration, written
 
 LATENCY = JOBS["latency"]
 
@@ -32,7 +34,7 @@ def test_values_are_read_as_people_write_them():
         ({"window": "7m"}, "window: '7m' is not one of 5m, 1h, 1d"),
         (
             {"windows": "5m"},
-            "there is no parameter 'windows'; there are period, until, topic, channel, compared_with",
+            "there is no parameter 'windows'; there are period, until, topic, channel, node, compared_with",
         ),
         ({"period": "soon"}, "period: 'soon' is not a duration"),
         ({"period": "6"}, "period: the duration '6' needs a unit, for example 6h or 6d"),
@@ -54,6 +56,39 @@ def test_values_are_read_as_people_write_them():
 def test_a_parameter_that_does_not_fit_is_named_with_the_reason(given: dict[str, str], complaint: str):
     with pytest.raises(BadParameter, match=complaint):
         LATENCY.checked(given)
+
+
+@pytest.mark.parametrize("job", sorted(JOBS))
+def test_no_period_ends_in_the_future(job: str):
+    """Of reports, and of maintenance, which would treat hours that are not over as old."""
+    now = datetime(2026, 3, 14, 15, tzinfo=UTC)
+    for name, parameter in declared(JOBS[job].parameters).items():
+        if parameter.kind == "time":
+            with pytest.raises(
+                BadParameter, match=rf"{name}: 2026-03-14T15:02Z is in the future; it is now 2026-03-14T15"
+            ):
+                JOBS[job].checked({name: "2026-03-14T16:02+01:00"}, now)
+            assert getattr(JOBS[job].checked({name: "2026-03-12T15:00Z"}, now), name) is not None
+            with pytest.raises(BadParameter, match=f"{name}: 2199-12-31T00:00Z is in the future"):
+                JOBS[job].checked({name: "2199-12-31T00:00Z"})
+
+
+def test_a_notebook_has_no_empty_or_reversed_period():
+    for period in (timedelta(0), timedelta(hours=-1)):
+        with pytest.raises(ValueError, match=re.escape(f"the period {period} is not positive")):
+            load("nowhere", period=period)
+
+
+def test_a_number_that_nobody_can_read_is_refused():
+    """Every number has bounds."""
+    refused = []
+    for job in JOBS.values():
+        for name, parameter in declared(job.parameters).items():
+            if parameter.kind == "number":
+                with pytest.raises(BadParameter, match=rf"{name}: 1e\+300 is more than"):
+                    job.checked({name: "1e300"})
+                refused.append(name)
+    assert "free_gb" in refused
 
 
 def test_a_number_above_its_maximum_is_refused():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -44,6 +45,26 @@ covered = {"covered_since": began, "covered_until": began + days, "before_since"
 parameters = {"window": "1h", "period": "2d", "compared_with": "period"}
 run = ReportRun.objects.create(
     job="latency", state="succeeded", rows=len(rows), finished_at=now(), requested_by="mara", parameters=parameters)
+replace_table(rows, LATENCY, f"{settings.NSQ_REPORTS}/{run.pk}", covered)
+print(f"run={run.pk}.")
+"""
+
+
+IDLE = """
+from datetime import datetime, timedelta, UTC
+from django.conf import settings
+from django.utils.timezone import now
+from nsqanalytics.results import replace_table
+from nsqanalytics.tables import LATENCY
+from nsqplatform.reports.models import ReportRun
+until = datetime(2026, 3, 14, 15, tzinfo=UTC)
+hour = {"window_start": until - timedelta(hours=1), "topic": "compared.idle", "channel": "billing"}
+hour |= {"covered_since": until - timedelta(hours=1), "covered_until": until}
+parameters = {"window": "1h", "period": "1h", "until": "2026-03-14T16:00:00+01:00", "minimum_count": 12500}
+run = ReportRun.objects.create(
+    job="latency", state="succeeded", rows=1, finished_at=now(), requested_by="mara", parameters=parameters)
+rows = [tuple(hour.get(each.name, 0 if each.type == "integer" else None) for each in LATENCY)]
+covered = {"covered_since": until - timedelta(hours=1), "covered_until": until}
 replace_table(rows, LATENCY, f"{settings.NSQ_REPORTS}/{run.pk}", covered)
 print(f"run={run.pk}.")
 """
@@ -136,9 +157,9 @@ def test_what_happened_to_the_channel_is_marked_on_its_charts(compared, stack, v
 def test_a_report_is_downloaded_as_one_page_and_as_pdf(compared, live, tmp_path):
     """The page is complete without the platform: its charts are in the file."""
     page = live(compared)
-    for name, ending in (("Download page", "html"), ("Download PDF", "pdf")):
+    for role, name, ending in (("link", "Download page", "html"), ("button", "Download PDF", "pdf")):
         with page.expect_download(timeout=PRINTED_WITHIN_MS) as download:
-            page.get_by_role("link", name=name).click()
+            page.get_by_role(role, name=name).click()
         download.value.save_as(tmp_path / f"report.{ending}")
         assert download.value.suggested_filename.endswith(f".{ending}")
     assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF-")
@@ -178,3 +199,31 @@ def test_the_page_of_a_report_fits_a_phone_and_is_accessible(compared, live, axe
         page.set_viewport_size(size)
         assert pixels_beyond(page) <= 0
         assert axe(page) == []
+
+
+def test_a_mark_is_on_the_charts_of_its_topics(compared, visit):
+    """Of a report, and live, with its text and who posted it."""
+    visitor = visit(compared, timezone_id="UTC")
+    mark = {"text": "deploy 1.2", "topic_pattern": "compared.*", "at": int(time.time() * 1000) - 3_600_000}
+    status, made = visitor.call("POST", "marks", mark)
+    assert status == 201, made
+    page = visitor.page
+    page.reload()
+    expect(page.get_by_role("list", name="Events")).to_contain_text("Mark: deploy 1.2 (compared.*) by mara")
+    expect(page.locator(".marker.note[title*='deploy 1.2']")).to_have_count(2)
+    page.goto("/?span=6h")
+    expect(page.get_by_role("list", name="Events")).to_contain_text("Mark: deploy 1.2 (compared.*) by mara")
+    assert visitor.call("DELETE", f"marks/{made['id']}")[0] == 204
+
+
+def test_facts_of_a_run_are_in_the_words_of_the_form(compared, stack, live):
+    """Titles, times and numbers that people read; a channel of which no message was finished has no empty chart."""
+    page = live(
+        f"/reports/runs/{re.search(r'run=([0-9]+)[.]', stack.manage('shell', '-c', IDLE))[1]}", timezone_id="UTC"
+    )
+    facts = page.get_by_role("main").locator("dl")
+    for label, text in (("Minimum for p99.9", "12,500"), ("Until", "14 Mar 2026, 15:00:00"), ("Window", "1h")):
+        expect(facts.locator("div", has=page.get_by_text(label, exact=True)).get_by_role("definition")).to_have_text(
+            text
+        )
+    expect(page.get_by_text("No latency was measured: no message was finished")).to_be_visible()

@@ -22,12 +22,13 @@ from tests.harness.waiting import DEADLINE_S
 SUBCOMMANDS = [
     *("up", "demo", "doctor", "brokerd", "lookup", "prepare", "web", "collector", "worker", "dispatcher", "beat"),
     *("pub", "tail", "to-file", "to-http", "to-nsq", "pubsub"),
-    *("stat", "topics", "channels", "policies", "messages", "nodes", "repair", "signin-link", "manage", "definitions"),
+    *("stat", "topics", "channels", "policies", "messages", "nodes", "repair", "signin-link", "manage"),
+    *("mark", "definitions"),
     *("completion", "man"),
 ]
-NEED_WORDS = {"manage", "repair", "definitions", "completion"}
+NEED_WORDS = {"manage", "repair", "mark", "definitions", "completion"}
 """Subcommands that report a missing argument before an unknown option."""
-TAKE_WORDS = {"pub", "repair", "man"}
+TAKE_WORDS = {"pub", "repair", "mark", "man"}
 """Subcommands whose first argument may be any word, or has a message of its own."""
 WRONG = [
     *(((name, "--no-such-option"), "required" if name in NEED_WORDS else "no-such-option") for name in SUBCOMMANDS),
@@ -44,6 +45,8 @@ WRONG = [
     (("nodes", "list", "--timeout", "1s"), "--timeout is for drain, not for list"),
     (("nodes", "drain", "n:1", "--timeout", "5"), "--timeout: the duration '5' needs a unit"),
     (("nodes", "drain", "n:1", "--publishes", "maybe"), "invalid choice: 'maybe'"),
+    (("mark", "--list", "--delete", "7"), "--delete: not allowed with argument --list"),
+    (("mark", "x", "--at", "2026-03-14"), "'2026-03-14' is not a time with a zone"),
     (("definitions", "check"), "the following arguments are required: FILE"),
     (("completion", "tcsh"), "tcsh"),
     (("help", "xyzzy"), "unknown subcommand 'xyzzy'"),

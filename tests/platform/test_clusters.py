@@ -32,6 +32,7 @@ from nsqplatform.clusters.rows import ClusterRow
 from nsqplatform.console.api import api
 from nsqplatform.jobs.models import Job
 from nsqplatform.jobs.tasks import KEPT, remove_old_jobs
+from nsqplatform.marks.models import Mark
 from nsqplatform.objectives.models import Objective
 from nsqplatform.reports.models import Report, ReportRun
 from nsqplatform.reports.schedule import schedule_maintenance
@@ -166,7 +167,8 @@ def rows_of_each() -> list[Any]:
     job = Job.objects.create(kind="pause", noun="topic", requested_by="ana", state="finished", finished_at=now)
     view = SavedView.objects.create(name="Mine", address="/topics", is_shared=True)
     objective = Objective.objects.create(name="In time", kind="success", target_percent=99, created_by="ana")
-    return [rule, alert, notifier, silence, mask, kind, report, run, job, view, objective]
+    mark = Mark.objects.create(at=now, text="deploy 1.2", created_by="ana")
+    return [rule, alert, notifier, silence, mask, kind, report, run, job, view, objective, mark]
 
 
 def test_rows_of_another_cluster_do_not_exist(berlin):
@@ -195,6 +197,7 @@ MODELS_BY_ID = {
     "job_id": Job,
     "view_id": SavedView,
     "objective_id": Objective,
+    "mark_id": Mark,
 }
 OF_ACCOUNTS = {"person_id", "token_id", "session_id"}
 """Ids of what belongs to no cluster."""
@@ -245,7 +248,7 @@ def test_an_id_of_another_cluster_is_not_found(name, berlin, callers, locked_api
 def test_tasks_work_for_the_cluster_of_their_row(berlin):
     """Old jobs are removed in every cluster; a due schedule creates its run in its own."""
     with current.entered(berlin):
-        *_, report, run, job, _, _ = rows_of_each()
+        *_, report, run, job, _, _, _ = rows_of_each()
     Job.everywhere.filter(pk=job.pk).update(finished_at=timezone.now() - KEPT - timedelta(hours=1))
     remove_old_jobs()
     assert not Job.everywhere.exists()

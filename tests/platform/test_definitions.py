@@ -328,6 +328,12 @@ def test_webhooks_keep_their_urls_though_the_file_has_only_the_hosts(ada: Caller
     assert vera.export("only=notifiers&secrets=true").status_code == 403
     assert "people" not in tomllib.loads(vera.export("only=rules,notifiers").content.decode())
     assert vera.export("only=people").status_code == 403
+    for only, fault in (("rules,nodes", "there is no section 'nodes'; "), (",", "',' names no section; ")):
+        answer = vera.export(f"only={only}")
+        assert (answer.status_code, answer.json()["message"].startswith(f"only: {fault}there are topics, ")) == (
+            422,
+            True,
+        )
 
 
 def test_an_operator_imports_only_what_the_role_allows(ada: Caller, signed_in: Any) -> None:

@@ -74,12 +74,6 @@ def test_the_command_checks_applies_and_exports_a_file(nsq: Any, tmp_path: Path)
     [
         (["check", "-"], "version = 2", "nsq definitions: -: version: this platform reads definitions of version 1\n"),
         (["apply", "/no/such"], None, "nsq definitions: [Errno 2] No such file or directory: '/no/such'\n"),
-        (
-            ["export", "--only", "nodes"],
-            None,
-            "nsq definitions: there is no section 'nodes'; there are topics, policies, notifiers, objectives, rules, "
-            "silences, schedules, masks, views, people\n",
-        ),
     ],
 )
 def test_the_command_fails_in_one_line(nsq: Any, words: list[str], text: str | None, error: str) -> None:
@@ -87,8 +81,25 @@ def test_the_command_fails_in_one_line(nsq: Any, words: list[str], text: str | N
     assert (answer.returncode, answer.stderr, answer.stdout) == (1, error, "")
 
 
-def test_an_invalid_command_line_is_no_difference(nsq: Any) -> None:
+SECTIONS = "topics, policies, notifiers, objectives, rules, silences, schedules, masks, views, people"
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["check"], "nsq definitions check: the following arguments are required: FILE\n"),
+        (
+            ["export", "--only", "rules,nodes"],
+            f"nsq definitions: --only: there is no section 'nodes'; there are {SECTIONS}\n",
+        ),
+        (["export", "--only", " ,"], f"nsq definitions: --only: ',' names no section; there are {SECTIONS}\n"),
+        (
+            ["--cluster", "nowhere", "export"],
+            "nsq definitions: --cluster: there is no cluster 'nowhere'; there are default\n",
+        ),
+    ],
+)
+def test_an_invalid_command_line_is_no_difference(nsq: Any, words: list[str], error: str) -> None:
     """Its status is 2, as everywhere; 3 says that something would change."""
-    answer = nsq("check")
-    assert answer.returncode == 2
-    assert answer.stderr == "nsq definitions check: the following arguments are required: FILE\n"
+    answer = nsq(*words)
+    assert (answer.returncode, answer.stderr, answer.stdout) == (2, error, "")

@@ -14,6 +14,7 @@ from nsqplatform.accounts.models import AuditEntry
 from nsqplatform.alerts.models import Alert
 from nsqplatform.cluster.models import NodeEvent
 from nsqplatform.console.events import Kind
+from nsqplatform.marks.models import Mark
 from nsqplatform.reports.models import ReportRun
 from tests.harness.waiting import wait_until
 
@@ -216,6 +217,7 @@ def test_every_kind_of_event_is_in_the_answer(happened):
     rule = {"rule_name": "Backlog", "severity": "warning", "scope": "channel", "metric": "depth", "threshold": 1.0}
     Alert.objects.create(**rule, hold_s=0, topic="orders", channel="billing", began_at=now, fired_at=now)
     ReportRun.objects.create(job="latency", state="done", requested_by="ana", started_at=now)
+    Mark.objects.create(text="deploy 1.2", at=now, created_by="ana")
     found = [event["kind"] for event in happened()]
     assert sorted(found) == sorted(get_args(Kind))
 

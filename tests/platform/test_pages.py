@@ -11,6 +11,7 @@ import httpx
 import pytest
 from django.test import Client
 
+from nsqplatform.console.api import api
 from nsqplatform.console.environment import Environment, kept_secret
 from nsqplatform.console.mail import MailServer
 from nsqplatform.console.pages import PAGES
@@ -85,6 +86,18 @@ def test_an_unknown_endpoint_is_not_a_page(path, viewer):
     for response in (viewer.get(path), Client(enforce_csrf_checks=True).post(path)):
         assert response.status_code == 404
         assert "/api/v1/docs" in response.json()["message"]
+
+
+def test_another_method_is_refused_as_json_on_every_path_of_the_api(viewer):
+    """With the methods that the path has, in the message and in ``Allow``."""
+    paths = api.get_openapi_schema(path_prefix="/api/v1/")["paths"]
+    for path, operations in paths.items():
+        there = re.sub(r"{\w+}", "1", path)
+        allowed = ", ".join(sorted(method.upper() for method in operations))
+        for method in {"get", "post", "put", "patch", "delete", "options"} - operations.keys():
+            answer = viewer.generic(method.upper(), there)
+            assert (answer.status_code, answer.headers.get("Allow")) == (405, allowed), (method, there)
+            assert answer.json() == {"message": f"{method.upper()} is not allowed for {there}; allowed: {allowed}"}
 
 
 def test_pages_are_not_posted_to(built, viewer):

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import struct
 import zlib
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from html.parser import HTMLParser
 from typing import Any
 
 import psutil
 import pytest
+from django.db import connections
 
-from nsqanalytics.results import ResultColumn
+from nsqanalytics.jobs import JOBS
+from nsqanalytics.parameters import declared
+from nsqanalytics.results import ResultColumn, replace_table
+from nsqanalytics.tables import LATENCY
 from nsqplatform.reports.document import pdf
 from nsqplatform.reports.document.chart import GREEN, ORANGE, PAPER, Chart, Line
-from nsqplatform.reports.document.texts import cell_text, duration, heading
+from nsqplatform.reports.document.mail import mail_of
+from nsqplatform.reports.document.page import about
+from nsqplatform.reports.document.texts import cell_text, duration, heading, parameter_text
+from nsqplatform.reports.selectors import result
 from tests.harness.waiting import wait_until
 from tests.platform.receivers import MailServer
-from tests.reports.seeded import HOSTILE, HOURS, latency_run
+from tests.reports.seeded import BEGAN, HOSTILE, HOURS, latency_run
 
 pytestmark = pytest.mark.database
 LOADING = ("src", "href", "action", "data", "poster", "background", "xlink:href", "srcset")
@@ -69,7 +79,6 @@ def test_a_report_is_one_page_with_its_charts_and_worst_rows(caller, settings):
 
 def test_a_report_without_rows_or_charts_is_a_page_too(caller, settings):
     """Of maintenance there is the table only; of a run without a result, the reason."""
-    from nsqanalytics.results import replace_table
     from nsqanalytics.tables import MAINTENANCE
     from nsqplatform.reports.models import ReportRun
 
@@ -82,6 +91,34 @@ def test_a_report_without_rows_or_charts_is_a_page_too(caller, settings):
     waiting = ReportRun.objects.create(job="latency")
     status, answer = viewer("GET", f"reports/runs/{waiting.pk}/result.html")
     assert (status, answer["message"]) == (404, f"run {waiting.pk} has no result: it is queued")
+
+
+def test_a_report_in_which_nothing_was_measured_says_so_in_place_of_a_chart(caller, settings):
+    """On the page and in the mail, which has no picture then."""
+    run = latency_run(settings.NSQ_REPORTS)
+    row = {"window_start": BEGAN, "topic": "orders", "channel": "idle", "covered_since": BEGAN, "covered_until": BEGAN}
+    cells = tuple(row.get(each.name, 0 if each.type == "integer" else None) for each in LATENCY)
+    covered = {"covered_since": BEGAN, "covered_until": BEGAN + timedelta(days=1)}
+    replace_table([cells], LATENCY, f"{settings.NSQ_REPORTS}/{run.pk}", covered)
+    page = caller("viewer").raw("GET", f"reports/runs/{run.pk}/result.html").content.decode()
+    assert "There is nothing to draw: no latency was measured in the period." in page
+    assert "<svg" not in page
+    assert mail_of(run, result(run.pk), "https://nsq.example.org").pictures == {}
+
+
+def test_parameters_have_the_titles_of_the_form_and_values_that_people_read(caller, settings):
+    """Times are in UTC; a number of an earlier version, which had no bounds, stays as it is."""
+    given = {"until": "2026-03-15T01:00:00+01:00", "minimum_count": 12_500, "horizon": "7d", "free_gb": 0.5}
+    texts = {"Free disk space, GB": "0.5", "Horizon": "7d"}
+    for parameters, facts in ((given, texts), (given | {"free_gb": 1e300, "kept": "x"}, {"Kept": "x"})):
+        run = latency_run(settings.NSQ_REPORTS, job="capacity", parameters=parameters)
+        shown = dict(about(run, result(run.pk)))
+        assert facts.items() <= shown.items()
+    assert shown["Free disk space, GB"] == "1e+300"
+    run = latency_run(settings.NSQ_REPORTS, job="rollup", parameters=given)
+    assert dict(about(run, result(run.pk)))["Minimum count"] == "12500"
+    assert parameter_text(declared(JOBS["latency"].parameters)["until"], given["until"]) == "15 Mar 2026, 00:00 UTC"
+    assert parameter_text(declared(JOBS["latency"].parameters)["minimum_count"], 12_500) == "12,500"
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium on PATH: make chromium")
@@ -118,6 +155,38 @@ def test_a_browser_that_takes_too_long_is_killed_with_its_processes(caller, sett
     assert (status, answer["message"]) == (503, f"the PDF cannot be made: {slow}: took longer than 3 s")
     other = int((tmp_path / "chromium.pid").read_text())
     wait_until(lambda: is_gone(other), "its other process has ended")
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium on PATH: make chromium")
+def test_one_report_is_printed_at_a_time_and_others_are_asked_to_come_back(caller, settings, monkeypatch, tmp_path):
+    """None of them keeps a thread of the web process waiting. Chromium is held until they have been answered."""
+    path = f"reports/runs/{latency_run(settings.NSQ_REPORTS).pk}/result.pdf"
+    held = tmp_path / "chromium"
+    wait = ': > "$0.started"\nwhile [ ! -e "$0.go" ]; do sleep 0.05; done'
+    held.write_text(f'#!/bin/sh\n{wait}\nexec {shutil.which("chromium")} "$@"\n')
+    held.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    viewer, operator = caller("viewer"), caller("operator")
+
+    def printed() -> Any:
+        try:
+            return operator.raw("GET", path)
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(printed)
+        try:
+            wait_until((tmp_path / "chromium.started").exists, "the first report is being printed")
+            for _ in range(3):
+                answer = viewer.raw("GET", path)
+                assert (answer.status_code, answer["Retry-After"]) == (503, "10")
+                assert answer.json() == {"message": "another report is being printed; try again in 10 seconds"}
+            assert not first.done()
+        finally:
+            (tmp_path / "chromium.go").touch()
+        assert first.result().content.startswith(b"%PDF-")
+    assert viewer.raw("GET", path).content.startswith(b"%PDF-")
 
 
 def is_gone(pid: int) -> bool:
@@ -165,10 +234,10 @@ def test_a_mail_is_sent_without_a_report_that_cannot_be_drawn(caller, settings, 
     """Its recipients still read that the run has ended."""
     from nsqplatform.reports import notifications
 
-    def mail_of(*arguments: Any) -> None:
+    def fails(*arguments: Any) -> None:
         raise ValueError("a result of another version")
 
-    monkeypatch.setattr(notifications, "mail_of", mail_of)
+    monkeypatch.setattr(notifications, "mail_of", fails)
     schedule = {"name": "daily", "job": "latency", "cron": "@daily", "notify_on": "completion"}
     made = caller("admin")("POST", "reports/schedules", schedule | {"notify_email": "ann@example.org"})[1]
     run = latency_run(settings.NSQ_REPORTS, report_id=made["id"])

@@ -199,7 +199,7 @@ def test_a_running_report_is_cancelled_with_all_its_processes(caller, worker, ar
     wait_until(lambda: all(map(is_gone, jobs)), "its processes are gone")
     assert list((tmp_path / "reports").iterdir()) == []
     status, answer = operator("POST", f"reports/runs/{run['id']}/cancel")
-    assert (status, answer["message"]) == (409, f"run {run['id']} is cancelled and cannot be cancelled")
+    assert (status, answer["message"]) == (409, f"run {run['id']} was cancelled and cannot be cancelled")
 
 
 def test_a_queued_report_is_cancelled_at_once_and_never_runs(caller, redis):

@@ -412,8 +412,18 @@ export const resultParquet = (id: number): string =>
 /** The report as one page. */
 export const resultHtml = (id: number): string =>
   based(('/api/v1/reports/runs/{run_id}/result.html' satisfies keyof paths).replace('{run_id}', String(id)));
-export const resultPdf = (id: number): string =>
-  based(('/api/v1/reports/runs/{run_id}/result.pdf' satisfies keyof paths).replace('{run_id}', String(id)));
+/** The same page as PDF. While another report is printed, it is requested again after the time that the answer names. */
+export async function resultPdf(id: number): Promise<Blob> {
+  const path = based(('/api/v1/reports/runs/{run_id}/result.pdf' satisfies keyof paths).replace('{run_id}', String(id)));
+  for (;;) {
+    const response = await fetch(path, { credentials: 'same-origin' }).catch(() => null);
+    if (response === null) throw new ApiError(0, 'The platform does not answer. Is its web process running?');
+    if (response.ok) return response.blob();
+    const seconds = Number(response.headers.get('Retry-After'));
+    if (response.status !== 503 || !(seconds > 0)) throw new ApiError(response.status, refusal(response.status, response.statusText, await response.json().catch(() => null)));
+    await new Promise((resume) => setTimeout(resume, seconds * 1000));
+  }
+}
 export const resultCsv = (id: number): string =>
   based(('/api/v1/reports/runs/{run_id}/result.csv' satisfies keyof paths).replace('{run_id}', String(id)));
 

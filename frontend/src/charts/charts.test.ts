@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { decades, isolated, linePath, linePoints, timeRange, zeroBased } from './scale';
+import { decades, hasNumbers, isDecade, isolated, linePath, linePoints, timeRange, zeroBased } from './scale';
 
 test('a sparkline begins at zero, so that a constant value has a height', () => {
   expect(linePoints([10, 10], { width: 10, height: 10 })).toEqual([
@@ -48,4 +48,15 @@ test('a known value between two gaps is a point, because a line would not show i
   expect(isolated([0])).toEqual([0]);
   expect(isolated([3, null, null, 0])).toEqual([0, 3]);
   expect(isolated([1, 2, 3])).toEqual([]);
+});
+
+test('a chart without a value says so, also if it has times', () => {
+  expect(hasNumbers([[], []])).toBe(false);
+  expect(hasNumbers([[1, 2], [null, NaN], [null, null]])).toBe(false);
+  expect(hasNumbers([[1, 2], [null, null], [null, 0]])).toBe(true);
+});
+
+test('powers of ten are told from what is between them', () => {
+  expect([0.001, 0.1, 1, 10, 1000].map(isDecade)).toEqual([true, true, true, true, true]);
+  expect([0.2, 2, 5, 99, 0].map(isDecade)).toEqual([false, false, false, false, false]);
 });

@@ -8,6 +8,8 @@ export type Panel = {
   title: string;
   lines: readonly (Line & { metric: Metric })[];
   axisFormat: (value: number) => string;
+  /** Said in place of the lines if none has a value. */
+  empty?: string;
   /** Smallest maximum of the axis, so that its labels are whole numbers. */
   least?: number;
   /** Shown only with a value above 0: what it draws rarely happens. */
@@ -32,11 +34,13 @@ const RATES: Panel = {
 };
 const OLDEST: Panel = {
   title: 'Age of the oldest unfinished message',
+  empty: 'No message was unfinished, or its nodes report no ages.',
   lines: [{ metric: 'oldest_age_ms', label: 'Oldest age', token: '--depth', format: duration, fill: true }],
   axisFormat: duration,
 };
 const LATENCY: Panel = {
   title: 'Latency from publishing to finishing',
+  empty: 'No message was finished.',
   lines: [
     { metric: 'p50_ms', label: 'p50', token: '--series-2', format: duration },
     { metric: 'p99_ms', label: 'p99', token: '--series-4', format: duration, dash: [5, 3] },

@@ -88,3 +88,10 @@ export function isolated(values: ArrayLike<number | null | undefined>): number[]
     if (values[place] != null && values[place - 1] == null && values[place + 1] == null) places.push(place);
   return places;
 }
+
+/** Whether a line has a value: `columns` are the times, then one column for each line. */
+export const hasNumbers = ([, ...lines]: readonly (readonly (number | null)[])[]): boolean =>
+  lines.some((line) => line.some((value) => value !== null && !Number.isNaN(value)));
+
+/** Whether a value is a power of ten: 0.1, 1, 10. */
+export const isDecade = (value: number): boolean => Number.isInteger(Math.round(Math.log10(value) * 1e9) / 1e9);

@@ -29,6 +29,7 @@ const DRAWN: Record<ClusterEvent['kind'], [text: string, tone: Marker['tone']]> 
   node_restarted: ['Node restarted: n:4151 (orders)', 'warn'],
   alert_fired: ['Alert fired: orders by ana', 'bad'],
   report_run: ['Report run: orders by ana', 'quiet'],
+  marked: ['Mark: orders by ana', 'note'],
 };
 
 test.each(Object.entries(DRAWN))('%s has a mark on a chart', (kind, [text, tone]) => {

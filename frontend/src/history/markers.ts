@@ -3,7 +3,7 @@ import type { ClusterEvent } from '../api/types';
 
 /** `at` is in unix seconds. */
 export type Marker = { at: number; text: string; tone: Tone };
-export type Tone = 'bad' | 'warn' | 'quiet';
+export type Tone = 'bad' | 'warn' | 'note' | 'quiet';
 /** Markers that would overlap, as one; `x` is in pixels. */
 export type Spot = { x: number; text: string; tone: Tone };
 
@@ -21,8 +21,9 @@ const KINDS: Readonly<Record<ClusterEvent['kind'], [title: string, tone: Tone]>>
   node_restarted: ['Node restarted', 'warn'],
   alert_fired: ['Alert fired', 'bad'],
   report_run: ['Report run', 'quiet'],
+  marked: ['Mark', 'note'],
 };
-const TONES: readonly Tone[] = ['bad', 'warn', 'quiet'];
+const TONES: readonly Tone[] = ['bad', 'warn', 'note', 'quiet'];
 /** Distance up to which two markers are drawn as one. */
 const APART_PX = 9;
 
@@ -30,7 +31,7 @@ const APART_PX = 9;
 export function textOf({ kind, node, detail, by }: ClusterEvent): string {
   const [title] = KINDS[kind];
   if (kind.startsWith('node_')) return `${title}: ${node}${detail ? ` (${detail})` : ''}`;
-  const about = kind === 'alert_fired' || kind === 'report_run' ? `: ${detail}` : ` ${detail}`;
+  const about = kind === 'alert_fired' || kind === 'report_run' || kind === 'marked' ? `: ${detail}` : ` ${detail}`;
   return `${title}${about}${by ? ` by ${by}` : ''}`;
 }
 

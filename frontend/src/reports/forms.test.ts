@@ -1,7 +1,8 @@
 import { expect, test } from 'vitest';
 import type { ParameterSpec } from '../api/types';
 import { ApiError } from '../api/client';
-import { describe, formHref, parametersIn, parseTexts, requestFaults, textsOf } from './parameters';
+import { DASH, dateTime } from '../format/format';
+import { describe, factsOf, formHref, parametersIn, parseTexts, requestFaults, textsOf } from './parameters';
 import { percentileName } from './percentiles';
 import { cronWords, formOf, requestOf, whenWords } from './schedule';
 
@@ -9,7 +10,7 @@ const SPECS: Record<string, ParameterSpec> = {
   window: { type: 'string', title: 'Window', default: '1h', choices: ['5m', '1h'], description: '' },
   until: { type: 'datetime', title: 'Until', default: null, description: '' },
   topic: { type: 'string', title: 'Topic', default: null, description: '' },
-  minimum_count: { type: 'integer', title: 'Minimum count', default: 1000, minimum: 1, description: '' },
+  minimum_count: { type: 'integer', title: 'Minimum count', default: 1000, minimum: 1, maximum: 1e6, description: '' },
 };
 
 test('a form left as it is sends the defaults and leaves empty parameters out', () => {
@@ -29,6 +30,7 @@ test.each([
   ['minimum_count', 'many'],
   ['minimum_count', '1.5'],
   ['minimum_count', '0'],
+  ['minimum_count', '1000001'],
   ['until', 'yesterday'],
 ])('%s “%s” is refused beside its field', (name, text) => {
   const { faults } = parseTexts(SPECS, { ...textsOf(SPECS), [name]: text });
@@ -36,8 +38,22 @@ test.each([
 });
 
 test('parameters are named on one line', () => {
-  expect(describe({ minimum_count: 10, topic: '' })).toBe('minimum count 10');
+  expect(describe({ minimum_count: 10_000, topic: '' }, SPECS)).toBe(`${SPECS['minimum_count']?.title}: 10,000`);
+  expect(describe({ minimum_count: 10, topic: '' })).toBe('Minimum count: 10');
   expect(describe({})).toBe('defaults');
+});
+
+test('parameters have the titles of the form, and times and numbers that people read', () => {
+  const free: ParameterSpec = { type: 'number', title: 'Free disk space, GB', description: '', default: null };
+  const until: ParameterSpec = { type: 'datetime', title: 'Until', description: '', default: null };
+  const facts = factsOf({ free_gb: free, until }, { free_gb: 1250.5, until: '2026-03-14T15:00:00Z', topic: null, kept: 'x' });
+  expect(facts.map(({ label, text }) => [label, text])).toEqual([
+    ['Free disk space, GB', '1,250.5'],
+    ['Until', dateTime(Date.UTC(2026, 2, 14, 15))],
+    ['Topic', DASH],
+    ['Kept', 'x'],
+  ]);
+  expect(factsOf({ free_gb: free }, { free_gb: 1e300 })[0]?.text).toBe('1e+300'); // of a version without a maximum
 });
 
 test('a schedule says in words when it runs', () => {

@@ -1,5 +1,6 @@
 /** A job's form: from the declarations of its parameters to texts in fields, and back to values. */
-import type { Parameters, ParameterSpec } from '../api/types';
+import type { Parameters, ParameterSpec, ParameterValue } from '../api/types';
+import { DASH, dateTime } from '../format/format';
 import { faultsOf, type Faults } from '../forms/faults';
 
 export type Texts = Record<string, string>;
@@ -27,6 +28,7 @@ function valueOf(spec: ParameterSpec, text: string): string | number | { fault: 
     case 'integer':
       if (!/^[+-]?\d+$/.test(text)) return { fault: `A whole number is needed, not “${text}”.` };
       if (spec.minimum != null && Number(text) < spec.minimum) return { fault: `At least ${spec.minimum}.` };
+      if (spec.maximum != null && Number(text) > spec.maximum) return { fault: `At most ${spec.maximum}.` };
       return Number(text);
     case 'number': {
       const number = Number(text);
@@ -87,8 +89,31 @@ export function parametersIn(search: URLSearchParams): Parameters {
   return Object.fromEntries([...search].flatMap(([name, value]) => (name.startsWith('p.') ? [[name.slice(2), value]] : [])));
 }
 
+const DIGITS = new Intl.NumberFormat('en-US', { maximumSignificantDigits: 15 });
+/** Beyond it, all digits are more than anybody reads; a parameter of an earlier version may be as large. */
+const MOST = 1e15;
+
+function valueText(spec: ParameterSpec | undefined, value: ParameterValue): string {
+  if (value === null || value === '') return DASH;
+  if (spec?.type === 'datetime') {
+    const at = Date.parse(String(value));
+    return Number.isNaN(at) ? String(value) : dateTime(at);
+  }
+  if (spec?.type !== 'integer' && spec?.type !== 'number') return String(value);
+  const number = Number(value);
+  return Number.isFinite(number) && Math.abs(number) < MOST ? DIGITS.format(number) : String(value);
+}
+
+/** Parameters as people read them: titles as in the form, times in the viewer's zone, numbers with separators. */
+export function factsOf(specs: Record<string, ParameterSpec>, parameters: Parameters): { name: string; label: string; text: string }[] {
+  return Object.entries(parameters).map(([name, value]) => {
+    const words = name.replaceAll('_', ' ');
+    return { name, label: specs[name]?.title ?? words.charAt(0).toUpperCase() + words.slice(1), text: valueText(specs[name], value) };
+  });
+}
+
 /** Parameters on one line, without those that are not given. */
-export function describe(parameters: Parameters): string {
-  const given = Object.entries(parameters).filter(([, value]) => value !== '' && value !== null);
-  return given.length === 0 ? 'defaults' : given.map(([name, value]) => `${name.replaceAll('_', ' ')} ${value}`).join(', ');
+export function describe(parameters: Parameters, specs: Record<string, ParameterSpec> = {}): string {
+  const given = factsOf(specs, parameters).filter(({ text }) => text !== DASH);
+  return given.length === 0 ? 'defaults' : given.map(({ label, text }) => `${label}: ${text}`).join('; ');
 }

@@ -39,6 +39,7 @@ class Permission(Enum):
     ATTEND = "acknowledge, close or silence alerts"
     ALERT = "define alert rules, notifiers and objectives"
     SHARE = "share saved views"
+    MARK = "post or delete marks"
     MASK = "define masks"
     DESCRIBE = "define message types"
     ADMINISTER = "manage accounts"
@@ -54,6 +55,7 @@ _LEAST_ROLE: dict[Permission, Role] = {
     Permission.ATTEND: Role.OPERATOR,
     Permission.ALERT: Role.ADMIN,
     Permission.SHARE: Role.OPERATOR,
+    Permission.MARK: Role.OPERATOR,
     Permission.MASK: Role.ADMIN,
     Permission.DESCRIBE: Role.OPERATOR,
     Permission.ADMINISTER: Role.ADMIN,

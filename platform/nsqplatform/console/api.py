@@ -41,6 +41,7 @@ from nsqplatform.console.socket_messages import message_schemas
 from nsqplatform.definitions.api import router as definitions_router
 from nsqplatform.definitions.errors import InvalidDefinitions, NotAllKnown
 from nsqplatform.jobs.api import router as jobs_router
+from nsqplatform.marks.api import router as marks_router
 from nsqplatform.nsqadmin.graphs_api import router as graphs_router
 from nsqplatform.objectives.api import router as objectives_router
 from nsqplatform.redis_errors import redis_failure
@@ -91,6 +92,7 @@ api.add_router("alerts", alerts_router)
 api.add_router("objectives", objectives_router)
 api.add_router("", definitions_router)
 api.add_router("views", views_router)
+api.add_router("marks", marks_router)
 
 
 def refuse(request: HttpRequest, status: int, message: str) -> HttpResponse:

@@ -13,6 +13,8 @@ from nsqplatform.accounts.models import AuditEntry
 from nsqplatform.alerts.models import Alert
 from nsqplatform.cluster import selectors
 from nsqplatform.cluster.models import NodeEvent
+from nsqplatform.marks.models import EVERYTHING
+from nsqplatform.marks.services import marks
 from nsqplatform.reports.models import ReportRun
 from nsqwire.units import Milliseconds
 
@@ -30,6 +32,7 @@ Kind = Literal[
     "node_restarted",
     "alert_fired",
     "report_run",
+    "marked",
 ]
 ACTIONS: dict[str, Kind] = {
     "pause": "paused",
@@ -65,7 +68,7 @@ class Event(NamedTuple):
     channel: str = ""
     node: str = ""
     id: int | None = None
-    """Of the alert or of the run."""
+    """Of the alert, the run or the mark."""
 
 
 def events(subject: Subject, since: datetime, until: datetime) -> list[Event]:
@@ -75,6 +78,7 @@ def events(subject: Subject, since: datetime, until: datetime) -> list[Event]:
         *islice(_alerts(subject, since, until), MAX_EVENTS),
         *islice(_runs(subject, since, until), MAX_EVENTS),
         *islice(_nodes(subject, since, until), MAX_EVENTS),
+        *islice(_marks(subject, since, until), MAX_EVENTS),
     ]
     # Each source gives its newest first; times are rounded, so those of one millisecond must not stay in that order.
     found.reverse()
@@ -155,6 +159,12 @@ def _runs(subject: Subject, since: datetime, until: datetime) -> Iterator[Event]
             channel=channel,
             id=run.pk,
         )
+
+
+def _marks(subject: Subject, since: datetime, until: datetime) -> Iterator[Event]:
+    for mark in marks(since, until, topic=subject.topic, everything=bool(subject.node)):
+        of = "" if mark.topic_pattern == EVERYTHING else f" ({mark.topic_pattern})"
+        yield Event(at=_ms(mark.at), kind="marked", detail=f"{mark.text}{of}", by=mark.created_by, id=mark.pk)
 
 
 def _nodes(subject: Subject, since: datetime, until: datetime) -> Iterator[Event]:

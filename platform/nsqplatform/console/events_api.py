@@ -26,12 +26,14 @@ HOUR_MS = 3_600_000
 class EventOut(Schema):
     at: Milliseconds = Field(description="unix milliseconds")
     kind: Kind
-    detail: str = Field(description="the topic and channel of an action, the rule of an alert, the error of a node")
-    by: str = Field(description="who did it; empty for alerts and nodes")
+    detail: str = Field(
+        description="the topic and channel of an action, the rule of an alert, the error of a node, the text of a mark"
+    )
+    by: str = Field(description="who did it, or posted the mark; empty for alerts and nodes")
     topic: str
     channel: str
     node: str
-    id: int | None = Field(description="of the alert or run")
+    id: int | None = Field(description="of the alert, run or mark")
 
 
 class EventsOut(Schema):
@@ -56,7 +58,7 @@ def events_of(
         None, ge=0, le=LATEST_MS, description="unix milliseconds, not included; default: now"
     ),
 ) -> EventsOut:
-    """Actions of users (paused, emptied, rewound, deleted, …), alerts that fired, report runs and changes of nodes."""
+    """Actions of users (paused, emptied, rewound, deleted, …), alerts that fired, report runs, nodes, marks."""
     needed = {"topic": (topic,), "channel": (topic, channel), "node": (node,), "cluster": ()}[scope]
     if not all(needed):
         raise HttpError(422, f"events of scope {scope} need {'topic and channel' if scope == 'channel' else scope}")

@@ -1,4 +1,4 @@
-"""Requests that the whole platform refuses: those for an unknown host name, and those that need a Redis that fails."""
+"""Requests that the whole platform refuses: for an unknown host name, with another method, or while Redis fails."""
 
 from __future__ import annotations
 
@@ -37,6 +37,24 @@ class RedisFailures:
         if wants_page(request):
             return render(request, "console/no_redis.html", {"message": message}, status=503)
         return JsonResponse({"message": message}, status=503)
+
+
+class OtherMethods:
+    """Django middleware that gives the API's 405 responses the body of its other errors.
+
+    The router answers a method that a path does not have with plain text, outside of the API's error handlers.
+    """
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self.get_response(request)
+        if response.status_code != 405 or not request.path_info.startswith("/api/"):
+            return response
+        allowed = ", ".join(sorted(name.strip() for name in response.headers["Allow"].split(",")))
+        message = f"{request.method} is not allowed for {request.path}; allowed: {allowed}"
+        return JsonResponse({"message": message}, status=405, headers={"Allow": allowed})
 
 
 def bad_request(request: HttpRequest, exception: Exception, *args: Any, **kwargs: Any) -> HttpResponse:

@@ -34,12 +34,14 @@ INSTALLED_APPS = [
     "nsqplatform.jobs",
     "nsqplatform.objectives",
     "nsqplatform.alerts",
+    "nsqplatform.marks",
     "nsqplatform.saved_views",
 ]
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "nsqplatform.console.policy.ContentSecurityPolicy",
+    "nsqplatform.console.refusals.OtherMethods",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "nsqplatform.accounts.audit.RefusalRecorder",
     "django.contrib.sessions.middleware.SessionMiddleware",

@@ -16,7 +16,7 @@ from nsqplatform.cluster.actions.notification import notify_all, origin_of
 from nsqplatform.definitions.changes import Change, Outcome, Verb
 from nsqplatform.definitions.document import to_toml
 from nsqplatform.definitions.errors import FieldFault, InvalidDefinitions
-from nsqplatform.definitions.services import export, import_definitions
+from nsqplatform.definitions.services import export, import_definitions, sections_in
 
 router = Router(tags=["definitions"])
 TOML = "application/toml"
@@ -72,8 +72,7 @@ def export_definitions(
     secrets: bool = Query(False, description="webhook URLs in full, for administrators"),
 ) -> HttpResponse:
     """All definitions that the caller may see, as TOML in a stable order."""
-    sections = [name.strip() for name in only.split(",") if name.strip()]
-    document = export(by=caller(request), secrets=secrets, only=sections)
+    document = export(by=caller(request), secrets=secrets, only=sections_in(only))
     answer = HttpResponse(to_toml(document), content_type=f"{TOML}; charset=utf-8")
     answer["Content-Disposition"] = 'attachment; filename="nsq-definitions.toml"'
     return answer

@@ -68,16 +68,25 @@ class Review:
         return ", ".join(f"{counts[kind]:,} {kind}" for kind in kinds if counts[kind])
 
 
+def sections_in(text: str) -> list[str]:
+    """The sections that ``text`` names, separated by commas; none if it is empty. Raises ValidationError for commas
+    alone, and for an unknown section."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if text.strip() and not names:
+        raise ValidationError({"only": f"{text.strip()!r} names no section; there are {', '.join(SECTIONS)}"})
+    if unknown := set(names) - set(SECTIONS):
+        raise ValidationError({"only": f"there is no section {min(unknown)!r}; there are {', '.join(SECTIONS)}"})
+    return names
+
+
 def export(*, by: User, secrets: bool = False, only: Collection[str] = ()) -> Document:
     """The definitions that ``by`` may see, of the sections ``only``, or of all. ``secrets``: webhook URLs in full.
 
-    Raises PermissionDenied, ValidationError naming an unknown section, and NotAllKnown.
+    Raises PermissionDenied and NotAllKnown.
     """
     require(by, Permission.VIEW)
     if secrets:
         require(by, Permission.ALERT)
-    if unknown := set(only) - set(SECTIONS):
-        raise ValidationError({"only": f"there is no section {min(unknown)!r}; there are {', '.join(SECTIONS)}"})
     document = Document.model_validate({"version": VERSION, "cluster": current.name()})
     if not only or "topics" in only:
         document.topics = Topics(by).exported()

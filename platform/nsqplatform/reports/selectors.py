@@ -10,6 +10,7 @@ from django.http import Http404
 from nsqanalytics.results import Result
 from nsqplatform.reports.job_process import result_folder
 from nsqplatform.reports.models import Report, ReportRun
+from nsqplatform.worker_task import state_in_words
 
 
 class NoResult(Exception):
@@ -63,7 +64,7 @@ def result(run_id: int) -> Result:
     """The result of a run. Raises Http404 or NoResult."""
     found = run(run_id)
     if found.state != ReportRun.State.SUCCEEDED:
-        raise NoResult(f"run {run_id} has no result: it is {found.state}")
+        raise NoResult(f"run {run_id} has no result: it {state_in_words(found.state)}")
     if found.result_dropped_at is not None:
         raise NoResult(f"the result of run {run_id} was removed: its results are kept for {found.keep_days} days")
     try:

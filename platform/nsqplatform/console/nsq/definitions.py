@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import getpass
 import os
 import stat
 import sys
@@ -13,11 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 from nsqdaemon.command_line import CommandParser
 from nsqplatform.clusters.declaration import DEFAULT
+from nsqplatform.console.nsq.administrator import administrator
 from nsqplatform.console.nsq.options import add_home, use_home
 from nsqplatform.console.nsq.prepare import load_django
 
 if TYPE_CHECKING:
-    from nsqplatform.accounts.models import User
     from nsqplatform.definitions.changes import Change
     from nsqplatform.definitions.services import Review
 
@@ -40,7 +39,7 @@ class CannotRun(Exception):
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit status."""
-    options = parser().parse_args(argv)
+    options = (command := parser()).parse_args(argv)
     use_home(options)
     load_django()
     from django.core.exceptions import ValidationError
@@ -53,13 +52,15 @@ def main(argv: Sequence[str]) -> int:
 
     try:
         current.set_for_process(options.cluster)
-        return export(options) if options.verb == "export" else import_file(options)
+        return export(options, command) if options.verb == "export" else import_file(options)
+    except current.NoSuchCluster as error:
+        command.error(f"--cluster: {error}")
     except InvalidDefinitions as refused:
         for field, text in refused.faults:
             print(f"{PROG}: {options.file}: {f'{field}: ' if field else ''}{text}", file=sys.stderr)
     except ValidationError as error:
         print(f"{PROG}: {'; '.join(error.messages)}", file=sys.stderr)
-    except (CannotRun, NotAllKnown, current.NoSuchCluster, OSError) as error:
+    except (CannotRun, NotAllKnown, OSError) as error:
         print(f"{PROG}: {error}", file=sys.stderr)
     except DatabaseError as error:
         print(f"{PROG}: cannot use the database: {error}; nsq up creates it", file=sys.stderr)
@@ -99,11 +100,18 @@ def parser() -> CommandParser:
     return made
 
 
-def export(options: argparse.Namespace) -> int:
+def export(options: argparse.Namespace, command: CommandParser) -> int:
+    """Write the definitions. Section names are checked here, because the parser would need Django to know them."""
+    from django.core.exceptions import ValidationError
+
     from nsqplatform.definitions.document import to_toml
     from nsqplatform.definitions.services import export as exported
+    from nsqplatform.definitions.services import sections_in
 
-    only = [name.strip() for name in options.only.split(",") if name.strip()]
+    try:
+        only = sections_in(options.only)
+    except ValidationError as error:
+        command.error(f"--only: {'; '.join(error.messages)}")
     text = to_toml(exported(by=administrator(), secrets=options.secrets, only=only))
     if options.file == "-":
         sys.stdout.write(text)
@@ -145,20 +153,6 @@ def read(file: str) -> str:
         return sys.stdin.buffer.read().decode() if file == "-" else Path(file).read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise CannotRun(f"{file}: the file is not UTF-8") from None
-
-
-def administrator() -> User:
-    """Who runs the command, with an administrator's rights. No account: it is not stored."""
-    from nsqplatform.accounts.models import User
-    from nsqplatform.accounts.roles import Role
-
-    try:
-        name = getpass.getuser()
-    except (KeyError, OSError):  # a user id without a name, as in containers
-        name = "command line"
-    user = User(username=name, role=Role.ADMIN)
-    user.via = "command line"
-    return user
 
 
 def show(review: Review) -> None:

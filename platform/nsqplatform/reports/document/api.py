@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from ninja import Router
 from ninja.errors import HttpError
 
@@ -12,9 +12,11 @@ from nsqplatform.accounts.schemas import Message
 from nsqplatform.reports import selectors
 from nsqplatform.reports.api import REFUSALS
 from nsqplatform.reports.document.page import page
-from nsqplatform.reports.document.pdf import NoPdf, pdf
+from nsqplatform.reports.document.pdf import NoPdf, Printing, pdf
 
 router = Router(tags=["reports"])
+RETRY_AFTER_S = 10
+"""When to ask again for a PDF while another one is printed, which takes some seconds."""
 
 
 @router.get("runs/{int:run_id}/result.html", auth=needs(Permission.VIEW), response={200: None, **REFUSALS})
@@ -25,9 +27,13 @@ def result_html(request: HttpRequest, run_id: int) -> HttpResponse:
 
 @router.get("runs/{int:run_id}/result.pdf", auth=needs(Permission.VIEW), response={200: None, 503: Message, **REFUSALS})
 def result_pdf(request: HttpRequest, run_id: int) -> HttpResponse:
-    """The same page as PDF, if the platform's machine has a browser that prints it."""
+    """The same page as PDF, if the platform's machine has a browser that prints it. One is printed at a time: while
+    another one is, the answer is 503 with ``Retry-After``."""
     try:
         return _attached(pdf(_page(run_id)), "application/pdf", run_id, "pdf")
+    except Printing as error:
+        message = f"{error}; try again in {RETRY_AFTER_S} seconds"
+        return JsonResponse({"message": message}, status=503, headers={"Retry-After": str(RETRY_AFTER_S)})
     except NoPdf as error:
         raise HttpError(503, f"the PDF cannot be made: {error}") from None
 

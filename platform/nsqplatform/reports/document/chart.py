@@ -52,6 +52,10 @@ class Chart:
     log: bool = False
     band: tuple[int, int] | None = None
 
+    @property
+    def has_values(self) -> bool:
+        return any(value is not None for line in self.lines for value in line.values)
+
     @cached_property
     def bounds(self) -> tuple[float, float]:
         """The lowest and the highest value of the vertical axis."""

@@ -40,9 +40,11 @@ def mail_of(run: ReportRun, result: Result, link: str) -> outbound.Rich:
 
 
 def _picture(run: ReportRun, result: Result) -> tuple[str, bytes, list[tuple[str, str]]] | None:
-    """Return title, PNG, and the labels of the lines with their colours, of the worst group; None without a chart."""
+    """Return title, PNG, and the labels of the lines with their colours, of the worst group; None without values."""
     found = worst_groups(run, result) if has_charts(run, result) else []
     if not found:
         return None
     chart = charts(run, result, found[0])[-1 if run.job == "throughput" else 0].chart
+    if not chart.has_values:
+        return None
     return chart.title, png(chart), [(line.label, line.colour.css) for line in chart.lines]

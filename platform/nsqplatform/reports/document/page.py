@@ -10,12 +10,13 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from nsqanalytics.jobs import JOBS
+from nsqanalytics.parameters import Parameter, declared
 from nsqanalytics.results import Result, ResultColumn
 from nsqanalytics.series import Group
 from nsqplatform.clusters import current
 from nsqplatform.reports.document.charts import charts, has_charts, window_ms, worst_groups
 from nsqplatform.reports.document.svg import svg
-from nsqplatform.reports.document.texts import cell_text, heading, moment
+from nsqplatform.reports.document.texts import cell_text, heading, moment, parameter_text
 from nsqplatform.reports.models import ReportRun
 from nsqplatform.reports.schemas import unix_ms
 
@@ -44,11 +45,14 @@ def page(run: ReportRun, result: Result) -> str:
     total = result.total
     found = worst_groups(run, result) if has_charts(run, result) else []
     drawn = [group for group in found if run.job != "latency" or group.worst is not None][:MAX_GROUPS]
+    pictures = [picture for group in drawn for picture in _pictures(run, result, group)]
     context = {
+        "job": run.job,
         "title": title_of(run),
         "period": period_of(result),
         "about": about(run, result),
-        "pictures": [picture for group in drawn for picture in _pictures(run, result, group)],
+        "pictures": pictures,
+        "lacks_values": bool(found) and not pictures,
         "left_out_groups": len(found) - len(drawn),
         "headings": headings_of(columns),
         "rows": list(table(run, result, columns, MAX_ROWS)),
@@ -82,15 +86,21 @@ def about(run: ReportRun, result: Result) -> list[tuple[str, str]]:
     elif run.parameters.get("compared_with") not in (None, "", "none"):
         compared = "no data before"
     given = [(n, v) for n, v in run.parameters.items() if n not in _REPLACED and v not in (None, "")]
+    job = JOBS.get(run.job)
+    known = declared(job.parameters) if job else {}
     labelled = [
         ("Cluster", current.name()),
         ("Run", f"#{run.pk}, {run.requested_by}, {moment(unix_ms(run.created_at))} UTC"),
         ("Compared with", compared),
         ("Hours of the week (UTC)", result.hours),
-        *((name.replace("_", " ").capitalize(), str(value)) for name, value in given),
+        *((_label(name, known.get(name)), parameter_text(known.get(name), value)) for name, value in given),
         ("Rows", f"{result.total:,}"),
     ]
     return [(label, text) for label, text in labelled if text]
+
+
+def _label(name: str, parameter: Parameter | None) -> str:
+    return parameter.title if parameter else name.replace("_", " ").capitalize()
 
 
 def columns_of(run: ReportRun, result: Result) -> list[ResultColumn]:
@@ -127,6 +137,9 @@ def is_number(column: ResultColumn) -> bool:
 
 
 def _pictures(run: ReportRun, result: Result, group: Group) -> Iterator[Picture]:
+    """Yield the charts of a group that have something to draw."""
     for chart, heat in charts(run, result, group):
+        if not chart.has_values:
+            continue
         lines = [(line.label, line.colour.css) for line in chart.lines]
         yield Picture(chart.title, svg(chart, heat, window_ms(run)), lines)

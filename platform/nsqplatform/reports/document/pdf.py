@@ -20,18 +20,26 @@ class NoPdf(Exception):
     """The PDF cannot be made; the message has the reason, in one line."""
 
 
+class Printing(NoPdf):
+    """Another page is being printed."""
+
+
 def browser() -> str | None:
     """Return the path of a browser that prints PDF; None if there is none on PATH."""
     return next((found for name in BROWSERS if (found := shutil.which(name))), None)
 
 
 def pdf(page: str) -> bytes:
-    """Print a page. A browser takes some hundred MB, so pages are printed one at a time. Raises NoPdf."""
+    """Print a page. Raises NoPdf; Printing if another page is being printed in this process.
+
+    A browser takes some hundred MB, and the caller's thread waits for it for up to TIMEOUT_S. Requests that waited for
+    their turn would each take a thread as well, so they are refused instead.
+    """
     program = browser()
     if program is None:
         raise NoPdf(f"no browser is on PATH: {', '.join(BROWSERS)}")
-    if not _one_at_a_time.acquire(timeout=TIMEOUT_S):
-        raise NoPdf("other reports are being printed")
+    if not _one_at_a_time.acquire(blocking=False):
+        raise Printing("another report is being printed")
     try:
         # Its profile is in the folder too, so that nothing of it is left. A killed process may end after the removal.
         with tempfile.TemporaryDirectory(prefix="nsq-pdf-", ignore_cleanup_errors=True) as folder:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from nsqanalytics.parameters import Parameter
 from nsqanalytics.results import ResultColumn
 from nsqplatform.number_format import number
+from nsqplatform.reports.schemas import unix_ms
 from nsqwire.units import Milliseconds
 
 DASH = "–"
 _MS_PER_UNIT = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1000.0}
+_MOST = 1e15
+"""Beyond it, all digits are more than anybody reads; a parameter of an earlier version may be as large."""
 _OF_ROW = frozenset(
     {
         *("target", "worst_value", "now", "before", "difference"),
@@ -64,6 +68,18 @@ def short_moment(at: Milliseconds) -> str:
 def plain_moment(at: Milliseconds) -> str:
     """Return a time in UTC in digits: ``03-14 15:00``."""
     return f"{datetime.fromtimestamp(at / 1000, UTC):%m-%d %H:%M}"
+
+
+def parameter_text(parameter: Parameter | None, value: str | int | float) -> str:
+    """Return a run's parameter as text: a time in UTC, a number with separators."""
+    try:
+        if parameter is not None and parameter.kind == "time":
+            return f"{moment(unix_ms(datetime.fromisoformat(str(value))))} UTC"
+        if parameter is not None and parameter.kind in ("integer", "number") and abs(float(value)) < _MOST:
+            return f"{float(value):,.15g}"
+    except ValueError:  # of a version that had another kind
+        pass
+    return str(value)
 
 
 def duration(ms: float) -> str:

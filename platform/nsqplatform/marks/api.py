@@ -1,0 +1,58 @@
+"""``/api/v1/marks``: marks on charts, posted by people and their CI."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import islice
+
+from django.http import HttpRequest
+from ninja import Query, Router, Status
+
+from nsqplatform.accounts.auth import caller, needs
+from nsqplatform.accounts.ranges import check_range
+from nsqplatform.accounts.roles import Permission
+from nsqplatform.accounts.schemas import InvalidRequest, Message
+from nsqplatform.marks import services
+from nsqplatform.marks.schemas import LATEST_MS, MarkIn, MarkOut, MarksOut, mark_detail
+from nsqwire.units import Milliseconds
+
+router = Router(tags=["marks"])
+REFUSALS = {401: Message, 403: Message, 422: InvalidRequest}
+
+
+@router.get("", auth=needs(Permission.VIEW), response={200: MarksOut, **REFUSALS})
+def marks(
+    request: HttpRequest,
+    since: Milliseconds = Query(0, ge=0, le=LATEST_MS, description="unix milliseconds"),
+    until: Milliseconds = Query(LATEST_MS, ge=0, le=LATEST_MS, description="unix milliseconds, not included"),
+    topic: str = Query("", max_length=300, description="only marks of this topic"),
+    limit: int = Query(100, ge=1, le=500),
+) -> MarksOut:
+    """Marks, the newest first."""
+    check_range(since, until)
+    found = services.marks(_moment(since), _moment(until), topic=topic)
+    return MarksOut(marks=[mark_detail(mark) for mark in islice(found, limit)])
+
+
+@router.post("", auth=needs(Permission.MARK), response={201: MarkOut, **REFUSALS})
+def post_mark(request: HttpRequest, body: MarkIn) -> Status[MarkOut]:
+    """Mark a time on the charts of the cluster and of matching topics, such as that of a deployment."""
+    mark = services.post(
+        text=body.text,
+        at=None if body.at is None else _moment(body.at),
+        topic_pattern=body.topic_pattern,
+        by=caller(request),
+        remote_address=request.META.get("REMOTE_ADDR", ""),
+    )
+    return Status(201, mark_detail(mark))
+
+
+@router.delete("{int:mark_id}", auth=needs(Permission.MARK), response={204: None, 404: Message, **REFUSALS})
+def delete_mark(request: HttpRequest, mark_id: int) -> Status[None]:
+    """Delete a mark."""
+    services.delete(mark_id=mark_id, by=caller(request), remote_address=request.META.get("REMOTE_ADDR", ""))
+    return Status(204, None)
+
+
+def _moment(at: Milliseconds) -> datetime:
+    return datetime.fromtimestamp(at / 1000, UTC)

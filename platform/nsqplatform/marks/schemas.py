@@ -1,0 +1,45 @@
+"""Bodies of the marks' API. Times are unix milliseconds."""
+
+from __future__ import annotations
+
+from ninja import Schema
+from pydantic import ConfigDict, Field
+
+from nsqplatform.accounts.schemas import Line
+from nsqplatform.marks.models import EVERYTHING, Mark
+from nsqwire.units import Milliseconds
+
+LATEST_MS = 253_402_300_799_000
+"""The last second of the year 9999."""
+
+
+class MarkIn(Schema):
+    model_config = ConfigDict(extra="forbid")
+
+    text: Line = Field(min_length=1, max_length=200, description="what happened, such as deploy 1.2")
+    at: Milliseconds | None = Field(None, ge=0, le=LATEST_MS, description="unix milliseconds; default: now")
+    topic_pattern: Line = Field(
+        EVERYTHING, min_length=1, max_length=64, description="glob of the topics whose charts it is on; default: all"
+    )
+
+
+class MarkOut(Schema):
+    id: int
+    at: Milliseconds = Field(description="unix milliseconds")
+    text: str
+    topic_pattern: str
+    created_by: str
+
+
+class MarksOut(Schema):
+    marks: list[MarkOut] = Field(description="newest first")
+
+
+def mark_detail(mark: Mark) -> MarkOut:
+    return MarkOut(
+        id=mark.pk,
+        at=int(mark.at.timestamp() * 1000),
+        text=mark.text,
+        topic_pattern=mark.topic_pattern,
+        created_by=mark.created_by,
+    )
