@@ -8,10 +8,8 @@ was away, it is unknown when the messages were finished: they are spread evenly 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from fnmatch import translate
-from re import compile as regular_expression
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +19,7 @@ from nsqplatform.cluster.readings.matrix import Ints
 from nsqplatform.objectives.burn import DAY_S, HOUR_S, MINUTE_S, Counted
 from nsqplatform.objectives.counters import Counters, Key
 from nsqplatform.objectives.models import Objective
+from nsqplatform.patterns import matcher
 from nsqwire.units import Seconds
 
 GAP_S = 60.0
@@ -60,11 +59,6 @@ class Watched:
 
     def chosen(self, keys: Sequence[Key]) -> NDArray[np.bool_]:
         return np.fromiter(map(self.matches, keys), bool, len(keys))
-
-
-def matcher(pattern: str) -> Callable[[str], object]:
-    """Return a function that returns a true value if a name matches the glob."""
-    return regular_expression(translate(pattern)).match
 
 
 class Tally:
