@@ -3,11 +3,14 @@ them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias, TypedDict, cast
 
+import numpy as np
 import orjson
 
+from nsqanalytics.past_weeks import Values
 from nsqplatform.alerts.catalogue import Metric
 from nsqplatform.cluster import store
 from nsqplatform.clusters.current import Key
@@ -43,56 +46,73 @@ class Band(NamedTuple):
     scale: float
     weeks: int
 
-    def score(self, value: float) -> float:
-        """The deviation from the expected value in units of its scale; negative below it."""
-        return (value - self.expected) / self.scale
-
     def range(self, threshold: float) -> tuple[float, float]:
         """The lowest and highest value whose score is within the threshold. No value is negative."""
         margin = threshold * self.scale
         return max(0.0, self.expected - margin), max(0.0, self.expected + margin)
 
 
+@dataclass(frozen=True)
+class Columns:
+    """The bands of a metric's subjects at one time, in the order of ``places``; NaN where they are unknown."""
+
+    places: Mapping[str, int]
+    expected: Values
+    scale: Values
+    weeks: Values
+
+    def band(self, key: str) -> Band | None:
+        place = self.places.get(key)
+        if place is None or np.isnan(self.expected[place]):
+            return None
+        return Band(float(self.expected[place]), float(self.scale[place]), int(self.weeks[place]))
+
+
 class Bands:
-    """Stored bands, in a form in which they are looked up."""
+    """Stored bands, as columns."""
 
     def __init__(self, stored: Stored) -> None:
         self.at = stored["at"]
         self.error = stored["error"]
         self._first = stored["first"]
-        self._bands = stored["bands"]
+        self._stored = stored["bands"]
+        self._columns: dict[str, Columns] = {}
 
-    def of(self, metric: Metric) -> Mapping[str, Sequence[Hour]]:
-        """The bands of each subject that the rollups have."""
-        return self._bands.get(name_of(metric), {})
-
-    def between(self, metric: Metric, key: str, since: Seconds, until: Seconds) -> Band | None:
-        """The band of a time that lies in at most two hours: the mean of their bands, by time. None if one is unknown.
+    def between(self, metric: Metric, since: Seconds, until: Seconds) -> Columns:
+        """The bands of a time that lies in at most two hours: the means of those of both hours, by time.
 
         Times are unix seconds.
         """
-        hours = self.of(metric).get(key)
-        if hours is None:
-            return None
-        last = int(until // HOUR_S)
+        stored, last = self._of(name_of(metric)), int(until // HOUR_S)
         turn = last * HOUR_S
-        now = self._at(hours, last)
-        if now is None or since >= turn:
+        now = self._at(stored, last)
+        if since >= turn:
             return now
-        before = self._at(hours, last - 1)
-        if before is None:
-            return None
-        share = (until - turn) / (until - since)
-        return Band(
+        before, share = self._at(stored, last - 1), (until - turn) / (until - since)
+        return Columns(
+            places=stored.places,
             expected=share * now.expected + (1 - share) * before.expected,
             scale=share * now.scale + (1 - share) * before.scale,
-            weeks=min(now.weeks, before.weeks),
+            weeks=np.minimum(now.weeks, before.weeks),
         )
 
-    def _at(self, hours: Sequence[Hour], hour: int) -> Band | None:
+    def _of(self, name: str) -> Columns:
+        """All hours of a metric, as columns of a row for each subject."""
+        found = self._columns.get(name)
+        if found is None:
+            subjects = self._stored.get(name, {})
+            rows = [[hour or (np.nan, np.nan, 0) for hour in hours] for hours in subjects.values()]
+            table = np.array(rows, np.float64).reshape(len(rows), -1, 3)
+            places = {key: place for place, key in enumerate(subjects)}
+            found = self._columns[name] = Columns(places, *(table[:, :, part] for part in range(3)))
+        return found
+
+    def _at(self, stored: Columns, hour: int) -> Columns:
         place = hour - self._first
-        found = hours[place] if 0 <= place < len(hours) else None
-        return None if found is None else Band(*found)
+        if 0 <= place < stored.expected.shape[1]:
+            return Columns(stored.places, stored.expected[:, place], stored.scale[:, place], stored.weeks[:, place])
+        unknown = np.full(len(stored.places), np.nan)
+        return Columns(stored.places, unknown, unknown, np.zeros(len(stored.places)))
 
 
 def name_of(metric: Metric) -> str:

@@ -22,7 +22,7 @@ from nsqplatform.alerts.readings import (
     subject_of,
 )
 from nsqplatform.alerts.subject_state import Event, SubjectState, step
-from nsqplatform.alerts.unusual import RecentMeans, Unusual, is_unusual
+from nsqplatform.alerts.unusual import RecentMeans, Unusual, are_unusual
 from nsqplatform.cluster.snapshots.snapshot import Snapshot
 from nsqplatform.cluster.snapshots.table import Row, Table
 from nsqplatform.cluster.store import DamagedFiles
@@ -273,7 +273,7 @@ class Engine:
         never less than the sum of the shares of the nodes that answer."""
         values, rule = column[rule_state.places], rule_state.rule
         if rule.watched.is_anomaly:
-            beyond = np.array([is_unusual(rule.comparison, value, rule.threshold) for value in values.tolist()], bool)
+            beyond = are_unusual(rule.comparison, values, rule.threshold)
         else:
             beyond = values > rule.threshold if rule.comparison == Rule.Comparison.ABOVE else values < rule.threshold
         return [rule_state.keys[place] for place in np.nonzero(beyond)[0].tolist()]

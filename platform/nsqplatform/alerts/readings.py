@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from nsqplatform.alerts.catalogue import ARCHIVE, SPANS, Kind, Metric
-from nsqplatform.alerts.unusual import Unusual, is_unusual
+from nsqplatform.alerts.unusual import Unusual, are_unusual
 from nsqplatform.cluster.snapshots.rows import Columns
 from nsqplatform.cluster.snapshots.snapshot import Snapshot
 from nsqplatform.cluster.snapshots.table import Row, Table
@@ -106,9 +106,8 @@ class MetricReader:
         rows = self.rows(metric.scope)
         values: Sequence[float | None]
         if metric.is_anomaly:
-            latest = zip(rows, rows.columns.get(metric.field, ()), strict=True)
-            values = [self._score(metric, key, value) for key, value in latest]
-        elif metric.scope == "node":
+            return self._scores(metric, rows.names, rows.columns.get(metric.field, ()))
+        if metric.scope == "node":
             values = [self.read(metric, row).value for row in rows.rows]
         elif not rows:
             values = []
@@ -120,12 +119,12 @@ class MetricReader:
             values = [depth + self.backlogs.get(name, 0) for name, depth in columns]
         else:
             values = rows.columns[metric.field]
-        return np.array(values, dtype=np.float64)
+        return _array(values)
 
     def known_values(self, metric: Metric) -> np.ndarray:
         """The values of an anomaly's figure in each row; NaN where a node's share is unknown."""
         rows = self.rows(metric.scope)
-        values = np.array(rows.columns.get(metric.field, ()), dtype=np.float64)
+        values = _array(rows.columns.get(metric.field, ()))
         if self.silent or self.without_rates:
             values[[self._has_unknown(metric, row) for row in rows.rows]] = np.nan
         return values
@@ -133,7 +132,8 @@ class MetricReader:
     def value(self, metric: Metric, row: Row, reading: Reading) -> float | None:
         """The value of a reading that is shown: none of a flag, and of an anomaly that of its figure."""
         if metric.is_anomaly and self.unusual is not None:
-            return self.unusual.value(metric, key_of(metric.scope, row), row[metric.field])
+            value = float(self.unusual.values(metric, [key_of(metric.scope, row)], _array([row[metric.field]]))[0])
+            return None if np.isnan(value) else value
         return None if metric.is_flag else reading.value
 
     def detail(self, metric: Metric, row: Row, threshold: float) -> str:
@@ -142,8 +142,10 @@ class MetricReader:
             return "" if self.unusual is None else self.unusual.detail(metric, key_of(metric.scope, row), threshold)
         return detail_of(metric, row)
 
-    def _score(self, metric: Metric, key: str, latest: float | None) -> float | None:
-        return None if self.unusual is None or latest is None else self.unusual.score(metric, key, latest)
+    def _scores(self, metric: Metric, keys: Sequence[str], latest: Sequence[float | None]) -> np.ndarray:
+        if self.unusual is None:
+            return np.full(len(keys), np.nan)
+        return self.unusual.scores(metric, keys, _array(latest))
 
     def _has_unknown(self, metric: Metric, row: Row) -> bool:
         # Rates are unknown for a longer time than counts.
@@ -162,7 +164,8 @@ class MetricReader:
         if metric.is_anomaly:  # past weeks have all nodes
             if self._has_unknown(metric, row):
                 return UNKNOWN
-            return Reading(self._score(metric, key_of(metric.scope, row), row[metric.field]), is_score=True)
+            score = float(self._scores(metric, [key_of(metric.scope, row)], [row[metric.field]])[0])
+            return UNKNOWN if np.isnan(score) else Reading(score, is_score=True)
         unknown = self.without_rates if metric.kind is Kind.RATE else self.silent
         if unknown and any(share["node"] in unknown for share in shares):
             return self._without_silent(metric, row)
@@ -194,6 +197,11 @@ class MetricReader:
         return UNKNOWN
 
 
+def _array(values: Sequence[float | None]) -> np.ndarray:
+    """The values, NaN for None."""
+    return np.array(values, dtype=np.float64)
+
+
 def archive_table(damaged_files: DamagedFiles | None) -> Table:
     """The archive as a table of one row, which always exists: if the number of files is unknown, it is None. Like a
     node's row, it has no shares."""
@@ -221,7 +229,7 @@ def is_beyond(watch: Watch, reading: Reading) -> bool | None:
     if value is None:
         return None
     if is_score:
-        return is_unusual(watch.comparison, value, watch.threshold)
+        return bool(are_unusual(watch.comparison, np.array(value), watch.threshold))
     if watch.comparison == "above":
         return value > watch.threshold or (None if at_least else False)
     return False if value >= watch.threshold else (None if at_least else True)

@@ -7,13 +7,14 @@ that publishes once a minute would be unusual twice a minute.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nsqanalytics.past_weeks import Values
-from nsqplatform.alerts.bands import Band, Bands
+from nsqplatform.alerts.bands import Band, Bands, Columns
 from nsqplatform.alerts.catalogue import Metric
 from nsqplatform.number_format import number
 from nsqwire.units import Seconds
@@ -25,12 +26,12 @@ STEP_S = 10.0
 
 @dataclass
 class _Series:
-    """The values of one metric in the last SPAN_S: an array each for the same keys."""
+    """The values of one metric in the last SPAN_S: an array each for the same keys, in which ``places`` has each
+    key's index; and their means, NaN where all are unknown."""
 
-    keys: Sequence[str] = ()
+    places: dict[str, int] = field(default_factory=dict)
     values: deque[tuple[Seconds, Values]] = field(default_factory=deque)
-    means: dict[str, float] = field(default_factory=dict)
-    """Of the keys with a value."""
+    means: Values = field(default_factory=lambda: np.empty(0))
 
 
 class RecentMeans:
@@ -51,11 +52,10 @@ class RecentMeans:
     def add(self, metric: Metric, keys: Sequence[str], values: Values, now: Seconds) -> None:
         """Add the values of all rows, NaN where one is unknown. ``now`` is in unix seconds."""
         series = self._series.setdefault(metric, _Series())
-        if list(series.keys) != list(keys):
-            known = {key: place for place, key in enumerate(series.keys)}
-            old = np.array([known.get(key, len(known)) for key in keys], np.int64)
-            series.values = deque((at, np.append(each, np.nan)[old]) for at, each in series.values)
-            series.keys = list(keys)
+        if list(series.places) != list(keys):
+            old = indices(series.places, keys)
+            series.values = deque((at, at_indices(each, old)) for at, each in series.values)
+            series.places = {key: place for place, key in enumerate(keys)}
         series.values.append((now, values))
         while not now - SPAN_S < series.values[0][0] <= now:
             series.values.popleft()
@@ -63,34 +63,53 @@ class RecentMeans:
         is_known = np.isfinite(table)
         count = is_known.sum(axis=0)
         sums = np.where(is_known, table, 0.0).sum(axis=0)
-        places = np.flatnonzero(count).tolist()
-        series.means = {series.keys[place]: float(sums[place] / count[place]) for place in places}
+        series.means = np.divide(sums, count, out=np.full(len(keys), np.nan), where=count > 0)
 
-    def of(self, metric: Metric, key: str) -> float | None:
-        """The mean; None if no value is known."""
-        series = self._series.get(metric)
-        return None if series is None else series.means.get(key)
+    def of(self, metric: Metric, keys: Sequence[str]) -> Values:
+        """The means of these keys, NaN where no value is known."""
+        series = self._series.get(metric, _Series())
+        return at_indices(series.means, indices(series.places, keys))
 
 
-@dataclass(frozen=True)
+def indices(places: Mapping[str, int], keys: Sequence[str]) -> NDArray[np.int64]:
+    """The place of each key; one behind the last for a key without a place."""
+    return np.fromiter((places.get(key, len(places)) for key in keys), np.int64, len(keys))
+
+
+def at_indices(values: Values, places: NDArray[np.int64]) -> Values:
+    """The values at these places, NaN for the place behind the last one."""
+    return np.append(values, np.nan)[places]
+
+
 class Unusual:
     """What is usual at ``now`` (unix seconds). Without ``means``, single values are compared."""
 
-    bands: Bands
-    means: RecentMeans | None
-    now: Seconds
+    def __init__(self, bands: Bands, means: RecentMeans | None, now: Seconds) -> None:
+        self.bands = bands
+        self._means = means
+        self._now = now
+        self._columns: dict[Metric, Columns] = {}
 
-    def value(self, metric: Metric, key: str, latest: float) -> float | None:
-        """The value that is compared: the mean, or else the latest value."""
-        return latest if self.means is None else self.means.of(metric, key)
+    def columns(self, metric: Metric) -> Columns:
+        found = self._columns.get(metric)
+        if found is None:
+            since = self._now if self._means is None else self._now - SPAN_S
+            found = self._columns[metric] = self.bands.between(metric, since, self._now)
+        return found
+
+    def values(self, metric: Metric, keys: Sequence[str], latest: Values) -> Values:
+        """The values that are compared: the means, or else the latest values, which are in the order of ``keys``."""
+        return latest if self._means is None else self._means.of(metric, keys)
+
+    def scores(self, metric: Metric, keys: Sequence[str], latest: Values) -> Values:
+        """The deviation of each value from the expected one, in units of its scale; NaN where one is unknown."""
+        columns = self.columns(metric)
+        places = indices(columns.places, keys)
+        values = self.values(metric, keys, latest)
+        return (values - at_indices(columns.expected, places)) / at_indices(columns.scale, places)
 
     def band(self, metric: Metric, key: str) -> Band | None:
-        since = self.now if self.means is None else self.now - SPAN_S
-        return self.bands.between(metric, key, since, self.now)
-
-    def score(self, metric: Metric, key: str, latest: float) -> float | None:
-        value, band = self.value(metric, key, latest), self.band(metric, key)
-        return None if value is None or band is None else band.score(value)
+        return self.columns(metric).band(key)
 
     def detail(self, metric: Metric, key: str, threshold: float) -> str:
         """What is usual, such as ``usual 80 to 140, expected 110, from 4 past weeks``; empty if that is unknown."""
@@ -101,8 +120,10 @@ class Unusual:
         return f"usual {number(low)} to {number(high)}, expected {number(band.expected)}, from {band.weeks} past weeks"
 
 
-def is_unusual(comparison: str, score: float, threshold: float) -> bool:
-    """Whether a score is at least the threshold: above the expected value, below it, or on either side of it."""
-    if comparison == "outside":
-        return abs(score) >= threshold
-    return score >= threshold if comparison == "above" else score <= -threshold
+def are_unusual(comparison: str, scores: Values, threshold: float) -> NDArray[np.bool_]:
+    """Whether scores are at least the threshold: above the expected value, below it, or on either side of it.
+
+    NaN is not.
+    """
+    sides = {"outside": np.abs, "above": np.positive, "below": np.negative}
+    return np.asarray(sides[comparison](scores) >= threshold)
