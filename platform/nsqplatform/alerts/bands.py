@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias, TypedDict, cast
+from typing import NamedTuple, Protocol, TypeAlias, TypedDict, cast
 
 import numpy as np
 import orjson
@@ -31,12 +31,24 @@ Hour: TypeAlias = "tuple[float, float, int] | None"
 
 class Stored(TypedDict):
     """``at``: unix seconds. ``first``: the first hour, since the epoch. ``bands``: by metric (``scope:name``) and the
-    subject's key, one for each hour. ``error``: why the rollups could not be read; empty if they could."""
+    subject's key, one for each hour. ``rules``: those that they were found for, as ``watched_by``. ``error``: why the
+    rollups could not be read; empty if they could."""
 
     at: Seconds
     first: int
     bands: dict[str, dict[str, list[Hour]]]
+    rules: list[list[str]]
     error: str
+
+
+class Watching(Protocol):
+    """What a rule compares with past weeks; :class:`alerts.models.Rule` is one."""
+
+    topic_pattern: str
+    channel_pattern: str
+
+    @property
+    def watched(self) -> Metric: ...
 
 
 class Band(NamedTuple):
@@ -75,8 +87,13 @@ class Bands:
         self.at = stored["at"]
         self.error = stored["error"]
         self._first = stored["first"]
+        self._rules = stored["rules"]
         self._stored = stored["bands"]
         self._columns: dict[str, Columns] = {}
+
+    def has(self, rule: Watching) -> bool:
+        """Whether they were found for a rule of this metric and these patterns."""
+        return watched_by(rule) in self._rules
 
     def between(self, metric: Metric, since: Seconds, until: Seconds) -> Columns:
         """The bands of a time that lies in at most two hours: the means of those of both hours, by time.
@@ -113,6 +130,10 @@ class Bands:
             return Columns(stored.places, stored.expected[:, place], stored.scale[:, place], stored.weeks[:, place])
         unknown = np.full(len(stored.places), np.nan)
         return Columns(stored.places, unknown, unknown, np.zeros(len(stored.places)))
+
+
+def watched_by(rule: Watching) -> list[str]:
+    return [name_of(rule.watched), rule.topic_pattern, rule.channel_pattern]
 
 
 def name_of(metric: Metric) -> str:

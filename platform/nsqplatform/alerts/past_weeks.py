@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from nsqanalytics.usual_hours import Usual, Wanted, usual_hours
-from nsqplatform.alerts.bands import HOUR_S, HOURS_AHEAD, Hour, Stored, name_of
+from nsqplatform.alerts.bands import HOUR_S, HOURS_AHEAD, Hour, Stored, name_of, watched_by
 from nsqplatform.alerts.catalogue import METRICS
 from nsqplatform.alerts.models import Rule
 from nsqplatform.clusters import current
@@ -23,15 +23,16 @@ from nsqwire.units import Seconds
 logger = logging.getLogger(__name__)
 
 
-def found_bands(rules: Iterable[Rule], now: Seconds) -> Stored:
+def found_bands(rules: Sequence[Rule], now: Seconds) -> Stored:
     """Return the bands of the subjects that these rules match. ``now`` is in unix seconds."""
     hour = int(now // HOUR_S)
     first = hour - 1
+    stored: Stored = {"at": now, "first": first, "bands": {}, "rules": [*map(watched_by, rules)], "error": ""}
     try:
         usual = usual_hours(current.archive(), first, hour + HOURS_AHEAD, wanted_by(rules))
     except (OSError, pa.ArrowException) as error:
         logger.error("cannot read the rollups; unusual figures are unknown", extra={"error": str(error)})
-        return {"at": now, "first": first, "bands": {}, "error": f"the rollups cannot be read: {error}"}
+        return stored | {"error": f"the rollups cannot be read: {error}"}
     metrics: dict[tuple[str, str], str] = {
         (each.scope, each.figure): name_of(each) for each in METRICS.values() if each.is_anomaly
     }
@@ -39,7 +40,7 @@ def found_bands(rules: Iterable[Rule], now: Seconds) -> Stored:
     for (topic, channel, figure), found in usual.items():
         scope, key = ("channel", f"{topic}/{channel}") if channel else ("topic", topic)
         bands[metrics[scope, figure]][key] = hours_of(found)
-    return {"at": now, "first": first, "bands": bands, "error": ""}
+    return stored | {"bands": bands}
 
 
 def hours_of(usual: Usual) -> list[Hour]:

@@ -118,7 +118,7 @@ class HistoryOut(Schema):
     matched: int = Field(description="number of subjects that match the patterns")
     short: int = Field(description="number of these without a band: fewer past weeks than least_weeks have this hour")
     least_weeks: int
-    found_at: Milliseconds | None = Field(description="when the bands were found; null: they are not known yet")
+    found_at: Milliseconds | None = Field(description="when the bands were found; null: none are found for it yet")
     error: str = Field(description="why the archive's rollups cannot be read; empty if they can")
 
 

@@ -68,13 +68,15 @@ def described_rules(found: Iterable[Rule]) -> list[RuleOut]:
 def history(watch: Watch, reader: MetricReader) -> HistoryOut:
     keys = list(Matching(watch).subjects(reader.rows(watch.watched.scope)))
     unusual = reader.unusual
-    known = 0 if unusual is None else sum(unusual.band(watch.watched, key) is not None for key in keys)
+    if unusual is None or not unusual.bands.has(watch):
+        return HistoryOut(matched=len(keys), short=0, least_weeks=LEAST_WEEKS, found_at=None, error="")
+    known = sum(unusual.band(watch.watched, key) is not None for key in keys)
     return HistoryOut(
         matched=len(keys),
         short=len(keys) - known,
         least_weeks=LEAST_WEEKS,
-        found_at=None if unusual is None else int(unusual.bands.at * 1000),
-        error="" if unusual is None else unusual.bands.error,
+        found_at=int(unusual.bands.at * 1000),
+        error=unusual.bands.error,
     )
 
 

@@ -1,7 +1,7 @@
 /** Alerts and rules in words. */
 import type { Alert, AlertMetric, AlertRule, Pending, RulePreview, Silence, Severity } from '../../../api/types';
 import { bytes, clock, count, DASH, dateTime, duration, plural, rate, short } from '../../../format/format';
-import { metricOf } from '../../../alerts/rule';
+import { BAND_NAMES, metricOf } from '../../../alerts/rule';
 
 export const TONES: Record<Severity, 'bad' | 'warn'> = { critical: 'bad', warning: 'warn' };
 
@@ -49,9 +49,24 @@ export function previewOf({ matched, beyond, unknown, rows }: RulePreview, scope
   return { text: `Would ${lasting ? '' : 'not '}fire now: ${figure(value, unit)}`, lasting };
 }
 
+/** `the 95 % band`, `the band of score 6`: of a rule that compares a figure with past weeks. */
+export function bandOf(score: number): string {
+  return `the ${BAND_NAMES.find((each) => each.score === score)?.name ?? `band of score ${short(score)}`}`;
+}
+
+/** How many of a rule's subjects have too little history; empty if it compares none with past weeks, or all have enough. */
+export function historyOf({ history, scope, enabled }: Pick<AlertRule, 'history' | 'scope' | 'enabled'>): string {
+  if (!history || !enabled) return '';
+  if (history.error) return `Fires for none: ${history.error}`;
+  if (history.found_at === null) return 'Past weeks are being read';
+  if (history.short === 0) return '';
+  return `${count(history.short)} of ${plural(history.matched, scope)} ${history.short === 1 ? 'has' : 'have'} fewer than ${history.least_weeks} past weeks to compare with`;
+}
+
 /** `above 100,000 messages for 5 min`; for a flag, `for 30 s`. Without the unit if `title` is the unit. */
 export function conditionOf(of: Condition, unit: string, title = ''): string {
-  const beyond = unit === '' ? '' : `${of.comparison} ${unit === title.toLowerCase() ? count(of.threshold) : figure(of.threshold, unit)} `;
+  const isUnusual = of.metric.startsWith('unusual_');
+  const beyond = unit === '' ? '' : isUnusual ? `${of.comparison} ${bandOf(of.threshold)} ` : `${of.comparison} ${unit === title.toLowerCase() ? count(of.threshold) : figure(of.threshold, unit)} `;
   return of.hold_s === 0 ? beyond.trim() || 'at once' : `${beyond}for ${span(of.hold_s)}`;
 }
 
