@@ -189,7 +189,7 @@ def test_a_backlog_unlike_past_weeks_is_notified_and_a_new_channel_is_not(
 
     def history() -> dict[str, Any]:
         [rule] = admin.request("GET", "alerts/rules").json()["rules"]
-        return dict(rule["history"] or {})
+        return dict(rule["past_weeks"] or {})
 
     wait_until(lambda: history().get("matched") == 4, "the collector has polled")
     assert (history()["short"], history()["found_at"]) == (0, None)

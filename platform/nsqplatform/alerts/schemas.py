@@ -112,7 +112,7 @@ class RuleValues(Schema):
     notifiers: list[str]
 
 
-class HistoryOut(Schema):
+class PastWeeksOut(Schema):
     """What past weeks give for a rule that compares a figure with them, in the present hour."""
 
     matched: int = Field(description="number of subjects that match the patterns")
@@ -124,7 +124,7 @@ class HistoryOut(Schema):
 
 class RuleOut(RuleValues):
     id: int
-    history: HistoryOut | None = Field(description="null unless the metric is an anomaly, or without a snapshot")
+    past_weeks: PastWeeksOut | None = Field(description="null unless the metric is an anomaly, or without a snapshot")
     firing: int = Field(description="number of its firing alerts")
     created_by: str
     created_at: Milliseconds
@@ -379,11 +379,11 @@ _SILENCE = (
 )
 
 
-def rule_detail(rule: Rule, *, firing: int, history: HistoryOut | None) -> RuleOut:
+def rule_detail(rule: Rule, *, firing: int, past_weeks: PastWeeksOut | None) -> RuleOut:
     values = {name: getattr(rule, name) for name in _RULE} | {
         "notifiers": [notifier.name for notifier in rule.notifiers.all()],
         "firing": firing,
-        "history": history,
+        "past_weeks": past_weeks,
         "created_at": ms(rule.created_at),
     }
     return RuleOut.model_validate(values)

@@ -19,7 +19,7 @@ from nsqplatform.alerts.readings import Matching, MetricReader, Watch, is_beyond
 from nsqplatform.alerts.schemas import (
     AlertOut,
     CountsOut,
-    HistoryOut,
+    PastWeeksOut,
     PreviewOut,
     PreviewRow,
     RuleOut,
@@ -59,19 +59,19 @@ def described_rules(found: Iterable[Rule]) -> list[RuleOut]:
         rule_detail(
             each,
             firing=getattr(each, "firing_count", 0),
-            history=history(each, reader) if reader is not None and each.watched.is_anomaly else None,
+            past_weeks=past_weeks(each, reader) if reader is not None and each.watched.is_anomaly else None,
         )
         for each in those
     ]
 
 
-def history(watch: Watch, reader: MetricReader) -> HistoryOut:
+def past_weeks(watch: Watch, reader: MetricReader) -> PastWeeksOut:
     keys = list(Matching(watch).subjects(reader.rows(watch.watched.scope)))
     unusual = reader.unusual
     if unusual is None or not unusual.bands.has(watch):
-        return HistoryOut(matched=len(keys), short=0, least_weeks=LEAST_WEEKS, found_at=None, error="")
+        return PastWeeksOut(matched=len(keys), short=0, least_weeks=LEAST_WEEKS, found_at=None, error="")
     known = sum(unusual.band(watch.watched, key) is not None for key in keys)
-    return HistoryOut(
+    return PastWeeksOut(
         matched=len(keys),
         short=len(keys) - known,
         least_weeks=LEAST_WEEKS,

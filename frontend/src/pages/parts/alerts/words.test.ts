@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { AlertRule, RulePreview } from '../../../api/types';
-import { firesWhen, historyOf, previewOf, reachOf } from './words';
+import { firesWhen, pastWeeksOf, previewOf, reachOf } from './words';
 
 const seen = (value: number | null, beyond: boolean | null): RulePreview => ({
   ...{ taken_at: 0, matched: 1, beyond: beyond ? 1 : 0, unknown: beyond === null ? 1 : 0 },
@@ -33,7 +33,7 @@ test.each([
   [{ matched: 5, short: 0, found_at: 1 }, ''],
   [{ matched: 5, short: 0, found_at: null }, 'Past weeks are being read'],
 ])('a rule says how many subjects have too little history: %o', (known, text) => {
-  expect(historyOf({ scope: 'channel', enabled: true, history: { least_weeks: 3, error: '', ...known } })).toBe(text);
+  expect(pastWeeksOf({ scope: 'channel', enabled: true, past_weeks: { least_weeks: 3, error: '', ...known } })).toBe(text);
 });
 
 test('a rule of the archive has one subject, whatever its patterns', () => {

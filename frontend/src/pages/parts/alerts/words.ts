@@ -55,12 +55,12 @@ export function bandOf(score: number): string {
 }
 
 /** How many of a rule's subjects have too little history; empty if it compares none with past weeks, or all have enough. */
-export function historyOf({ history, scope, enabled }: Pick<AlertRule, 'history' | 'scope' | 'enabled'>): string {
-  if (!history || !enabled) return '';
-  if (history.error) return `Fires for none: ${history.error}`;
-  if (history.found_at === null) return 'Past weeks are being read';
-  if (history.short === 0) return '';
-  return `${count(history.short)} of ${plural(history.matched, scope)} ${history.short === 1 ? 'has' : 'have'} fewer than ${history.least_weeks} past weeks to compare with`;
+export function pastWeeksOf({ past_weeks: weeks, scope, enabled }: Pick<AlertRule, 'past_weeks' | 'scope' | 'enabled'>): string {
+  if (!weeks || !enabled) return '';
+  if (weeks.error) return `Fires for none: ${weeks.error}`;
+  if (weeks.found_at === null) return 'Past weeks are being read';
+  if (weeks.short === 0) return '';
+  return `${count(weeks.short)} of ${plural(weeks.matched, scope)} ${weeks.short === 1 ? 'has' : 'have'} fewer than ${weeks.least_weeks} past weeks to compare with`;
 }
 
 /** `above 100,000 messages for 5 min`; for a flag, `for 30 s`. Without the unit if `title` is the unit. */
