@@ -101,9 +101,10 @@ def _write_rollup(root: Path, hour: int, hours: int, burst: Callable[[int], int]
     pq.write_table(pa.Table.from_pylist(rows), folder / f"{hour:016x}.parquet")
 
 
-def write_past_weeks(root: Path, until: datetime, depths: Mapping[tuple[str, str], tuple[int, float]]) -> None:
-    """Write the rollups of the hours before ``until``: by topic and channel, for how many hours it exists, and its mean
-    depth, from which every other hour differs by a tenth."""
+def write_past_weeks(root: Path, until: datetime, depths: Mapping[tuple[str, str], tuple[int, float]]) -> list[Path]:
+    """Write the rollups of the hours before ``until``, and return their files: by topic and channel, for how many hours
+    it exists, and its mean depth, from which every other hour differs by a tenth."""
+    written = []
     last = until.replace(minute=0, second=0, microsecond=0)
     for back in range(1, 1 + max(hours for hours, _ in depths.values())):
         at = last - back * HOUR
@@ -117,7 +118,9 @@ def write_past_weeks(root: Path, until: datetime, depths: Mapping[tuple[str, str
                 rows.append(key | {"topic": topic, "channel": channel} | counts | areas)
         folder = root / "rollups" / "hourly" / f"date={at:%Y-%m-%d}" / f"hour={at:%H}"
         folder.mkdir(parents=True, exist_ok=True)
-        pq.write_table(pa.Table.from_pylist(rows), folder / f"{back:016x}.parquet")
+        written.append(folder / f"{back:016x}.parquet")
+        pq.write_table(pa.Table.from_pylist(rows), written[-1])
+    return written
 
 
 def _write_samples(root: Path, hour: int, hours: int, count: dict[str, int], boot: int, started_at: datetime) -> None:

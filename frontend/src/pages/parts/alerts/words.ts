@@ -49,6 +49,9 @@ export function previewOf({ matched, beyond, unknown, rows }: RulePreview, scope
   return { text: `Would ${lasting ? '' : 'not '}fire now: ${figure(value, unit)}`, lasting };
 }
 
+/** Whether it compares a figure with past weeks. */
+export const isUnusual = ({ metric }: Pick<Alert, 'metric'>): boolean => metric.startsWith('unusual_');
+
 /** `the 95 % band`, `the band of score 6`: of a rule that compares a figure with past weeks. */
 export function bandOf(score: number): string {
   return `the ${BAND_NAMES.find((each) => each.score === score)?.name ?? `band of score ${short(score)}`}`;
@@ -65,8 +68,7 @@ export function pastWeeksOf({ past_weeks: weeks, scope, enabled }: Pick<AlertRul
 
 /** `above 100,000 messages for 5 min`; for a flag, `for 30 s`. Without the unit if `title` is the unit. */
 export function conditionOf(of: Condition, unit: string, title = ''): string {
-  const isUnusual = of.metric.startsWith('unusual_');
-  const beyond = unit === '' ? '' : isUnusual ? `${of.comparison} ${bandOf(of.threshold)} ` : `${of.comparison} ${unit === title.toLowerCase() ? count(of.threshold) : figure(of.threshold, unit)} `;
+  const beyond = unit === '' ? '' : isUnusual(of) ? `${of.comparison} ${bandOf(of.threshold)} ` : `${of.comparison} ${unit === title.toLowerCase() ? count(of.threshold) : figure(of.threshold, unit)} `;
   return of.hold_s === 0 ? beyond.trim() || 'at once' : `${beyond}for ${span(of.hold_s)}`;
 }
 
