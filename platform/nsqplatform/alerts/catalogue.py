@@ -128,10 +128,8 @@ def _anomalies(scope: Literal["channel", "topic"]) -> Iterator[Metric]:
         if has_anomalies(scope if scope == "channel" else "", figure):
             field, title = _FIELDS[figure]
             description = (
-                f"The mean {title.removeprefix('Unusual ')} of the last ten minutes, compared with the same hour of "
-                "the past four weeks, as in the report anomalies. The threshold is the score from which it is unusual: "
-                "1.28 is a band with about 80 % of usual hours, 1.96 one with 95 %, and 4 that of the report. Unknown "
-                "where fewer than three past weeks have the hour."
+                f"The mean {title.removeprefix('Unusual ')} of the last ten minutes, compared with the same hour of the "
+                "past four weeks, as in the report anomalies. Unknown where fewer than three have it."
             )
             yield Metric(scope, f"unusual_{field}", title, unit, Kind.ANOMALY, description, field, figure)
 
