@@ -128,8 +128,8 @@ def _anomalies(scope: Literal["channel", "topic"]) -> Iterator[Metric]:
         if has_anomalies(scope if scope == "channel" else "", figure):
             field, title = _FIELDS[figure]
             description = (
-                f"The mean {title.removeprefix('Unusual ')} of the last ten minutes, compared with the same hour of the "
-                "past four weeks, as in the report anomalies. Unknown where fewer than three have it."
+                f"The mean {title.removeprefix('Unusual ')} of the last ten minutes, compared with the same hour of "
+                "four past weeks, as in the report anomalies. Unknown where fewer than three have it."
             )
             yield Metric(scope, f"unusual_{field}", title, unit, Kind.ANOMALY, description, field, figure)
 

@@ -74,6 +74,7 @@ def change(objective: Objective, values: dict[str, object]) -> None:
         objective.revision += 1
         objective.counted_since = objective.counted_until = None
         objective.counts.all().delete()
+        objective.lasts.all().delete()
     save(objective)
 
 
