@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from ninja import Schema
 from pydantic import ConfigDict, Field
 
-from nsqplatform.accounts.schemas import Line, ms
+from nsqplatform.accounts.schemas import Body, Line, ms
 from nsqplatform.alerts.models import Alert, Notifier, Rule, Silence
 from nsqwire.units import Milliseconds
 
@@ -37,7 +37,7 @@ class MetricsOut(Schema):
     metrics: list[MetricOut]
 
 
-class _Closed(Schema):
+class _Closed(Body):
     model_config = ConfigDict(extra="forbid")
 
 
