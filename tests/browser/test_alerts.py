@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from bench.ports import free_port
+from tests.analytics.hourly_archive import write_past_weeks
+from tests.browser.widths import WIDTHS, pixels_beyond
 
 
 @pytest.fixture
@@ -60,6 +64,57 @@ def test_a_pending_alert_is_listed_until_its_condition_ends(admin, stack, axe):
     assert axe(page) == []
     stack.command("/channel/empty", topic="alarm-p", channel="siren")
     expect(pending).to_have_count(0)
+
+
+@pytest.fixture
+def past_weeks(stack) -> Iterator[None]:
+    """In past weeks, the channel alarm-w/siren had a depth of 100. Its neighbour is two weeks old."""
+    weeks = {("alarm-w", "siren"): (6 * 168, 100.0), ("alarm-w", "young"): (2 * 168, 100.0)}
+    written = write_past_weeks(stack.archive, datetime.now(UTC), weeks)
+    yield
+    for path in written:
+        path.unlink(missing_ok=True)
+
+
+def test_a_rule_compares_channels_with_past_weeks(admin, stack, axe, past_weeks):
+    """The form names the band; the rule's row counts the channels with too little history; the alert says what is
+    usual."""
+    waits_for_nobody(stack, "alarm-w", ("siren", "young", "new"))
+    page = admin.page
+    page.get_by_role("button", name="Write a new rule").click()
+    form = page.get_by_role("dialog", name="New rule")
+    form.get_by_label("Name").fill("Unlike past weeks")
+    form.get_by_label("Topics").fill("alarm-w")
+    form.get_by_label("Watch").select_option("Unusual depth")
+    expect(form.get_by_label("Is", exact=True)).to_have_value("outside")
+    expect(form.get_by_label("Band, score")).to_have_value("4")
+    form.get_by_label("Band", exact=True).select_option("95 %")
+    expect(form.get_by_label("Band, score")).to_have_value("1.96")
+    expect(form.get_by_text("unknown for 3")).to_be_visible()
+    expect(form.get_by_text("Past weeks are read when the rule is saved")).to_be_visible()
+    assert axe(page) == []
+    form.get_by_label("For at least", exact=True).fill("0")
+    form.get_by_role("button", name="Save").click()
+    expect(form).to_have_count(0)
+    row = page.get_by_role("row").filter(has_text="Unlike past weeks")
+    expect(row).to_contain_text("Unusual depth outside the 95 % band")
+    expect(row).to_contain_text("2 of 3 channels have fewer than 3 past weeks to compare with")
+    for width in WIDTHS.values():
+        page.set_viewport_size(width)
+        assert pixels_beyond(page) <= 0
+        expect(row).to_contain_text("2 of 3 channels have fewer than 3 past weeks")
+    row.get_by_role("button", name="Edit Unlike past weeks").click()
+    form = page.get_by_role("dialog", name="Rule Unlike past weeks")
+    expect(form.get_by_label("Band", exact=True)).to_have_value("1.96")
+    expect(form.get_by_text(re.compile("alarm-w / siren.*20 messages.*usual .*, from 4 past weeks"))).to_be_visible()
+    form.get_by_role("button", name="Cancel").click()
+    page.set_viewport_size(WIDTHS["desk"])
+    page.get_by_role("tab", name=re.compile("^Firing")).click()
+    expect(firing(page, "alarm-w / siren")).to_contain_text("20 messages")
+    expect(firing(page, "alarm-w / young")).to_have_count(0)
+    firing(page, "alarm-w / siren").get_by_role("link", name="Unlike past weeks").click()
+    expect(page.get_by_role("dialog")).to_contain_text(", from 4 past weeks")
+    assert axe(page) == []
 
 
 def test_a_rule_fires_is_acknowledged_and_is_over(admin, live, stack, axe):

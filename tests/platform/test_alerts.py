@@ -120,7 +120,7 @@ def test_damaged_archive_files_are_an_alert(
         answer = admin.request("POST", "alerts/rules/preview", BACKLOG | rule)
         return dict(answer.json()) if answer.status_code == 200 else {}
 
-    none = [{"topic": "", "channel": "", "node": "", "objective": "", "value": 0, "beyond": False}]
+    none = [{"topic": "", "channel": "", "node": "", "objective": "", "value": 0, "beyond": False, "detail": ""}]
     wait_until(lambda: preview().get("rows") == none, "the collector has counted")
     aside = tmp_path / "archive/samples/_damaged/date=2026-03-14/hour=01"
     aside.mkdir(parents=True)

@@ -58,6 +58,7 @@ OF_NO_CLUSTER = {
     "accounts.ChangedNode": "found through its audit entry",
     "alerts.Notice": "found through its alert",
     "objectives.Count": "found through its objective",
+    "objectives.Last": "found through its objective",
     "jobs.JobSubject": "found through its job",
 }
 """Models without a cluster of their own, and why."""

@@ -33,7 +33,7 @@ from nsqplatform.cluster.snapshots.snapshot import EMPTY
 from nsqplatform.objectives import persistence
 from nsqplatform.objectives.burns import burns
 from nsqplatform.objectives.counting import Counting
-from nsqplatform.objectives.models import Count, Objective
+from nsqplatform.objectives.models import Count, Last, Objective
 from nsqwire.histogram import UPPER_BOUNDS, Histogram, bound_of
 from tests.harness.v2 import V2Client
 from tests.harness.waiting import wait_until
@@ -377,6 +377,36 @@ def test_a_restart_of_the_collector_loses_and_repeats_nothing(create, collector)
     assert counted(number) == (3 * sent, sent)
     minutes = [row.good + row.bad for row in Count.objects.filter(objective=number).order_by("at")]
     assert minutes[1:-1] == [12] * (len(minutes) - 2)
+
+
+def test_a_restart_while_the_archive_cannot_be_written_repeats_nothing(create, collector, tmp_path):
+    """The archive lacks the last readings that were counted. They are stored with the counts."""
+    number, node = create(LATENCY), ScriptedNode("a:4151")
+    samples, aside = tmp_path / "archive" / "samples", tmp_path / "archive" / "aside"
+    sent, at = 0, minute(0)
+
+    def poll(collecting: ScriptedCollector, times: int) -> None:
+        nonlocal sent, at
+        for _ in range(times):
+            collecting.poll(at, node)
+            node.finish("orders", "billing", fast=3, slow=1)
+            at, sent = at + 20, sent + 1
+
+    killed = collector()
+    poll(killed, 7)
+    samples.rename(aside)
+    samples.write_bytes(b"not a folder")
+    poll(killed, 10)
+    stored = counted(number)
+    assert sum(stored) > 4 * 10
+    samples.unlink()
+    aside.rename(samples)
+    last = collector()
+    poll(last, 4)
+    last.poll(at, node)
+    last.end()
+    assert counted(number) == (3 * sent, sent)
+    assert [each.node for each in Last.objects.filter(objective=number)] == ["a:4151"]
 
 
 def test_messages_of_a_gap_are_spread_over_it(create, collector, admin):

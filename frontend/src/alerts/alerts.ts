@@ -71,7 +71,7 @@ export function liveValue(alert: Pick<Alert, 'scope' | 'metric'> & Subject, snap
   if (row === undefined) return null;
   if (alert.metric === 'oldest_age_s') return 'oldest_age_ms' in row && row.oldest_age_ms !== null ? row.oldest_age_ms / 1000 : null;
   if (alert.scope === 'topic' && alert.metric === 'depth') return backlogOf(snapshot).get(alert.topic) ?? null;
-  const value = (row as Record<string, unknown>)[alert.metric];
+  const value = (row as Record<string, unknown>)[alert.metric.replace(/^unusual_/, '')];
   return typeof value === 'number' ? value : null;
 }
 

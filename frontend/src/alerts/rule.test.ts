@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest';
 import type { AlertMetric, AlertRuleRequest } from '../api/types';
-import { amountOf, parseNumber, ruleFormOf, ruleRequestOf, TIMES, unitsOf } from './rule';
+import { amountOf, comparisonOf, parseNumber, ruleFormOf, ruleRequestOf, TIMES, unitsOf } from './rule';
 
-const metric = (scope: AlertMetric['scope'], name: string, unit: string, is_flag = false): AlertMetric => ({ scope, name, title: name, unit, is_flag, description: '' });
-const METRICS = [metric('channel', 'depth', 'messages'), metric('channel', 'oldest_age_s', 's'), metric('topic', 'byte_rate', 'bytes/s'), metric('node', 'down', '', true), metric('archive', 'damaged_file_count', 'damaged files'), metric('objective', 'burn_1h', '×')];
+const metric = (scope: AlertMetric['scope'], name: string, unit: string, is_flag = false): AlertMetric => ({ scope, name, title: name, unit, is_flag, is_anomaly: name.startsWith('unusual_'), description: '' });
+const METRICS = [metric('channel', 'depth', 'messages'), metric('channel', 'oldest_age_s', 's'), metric('topic', 'byte_rate', 'bytes/s'), metric('node', 'down', '', true), metric('channel', 'unusual_depth', 'messages'), metric('archive', 'damaged_file_count', 'damaged files'), metric('objective', 'burn_1h', '×')];
 const RULE: AlertRuleRequest = {
   ...{ name: 'Backlog', description: 'add consumers', enabled: false, severity: 'critical', scope: 'channel', metric: 'depth' },
   ...{ comparison: 'above', threshold: 100_000, topic_pattern: 'orders.*', channel_pattern: '*', node_pattern: '*', objective_pattern: '*' },
@@ -15,10 +15,18 @@ test.each([
   { ...RULE, metric: 'oldest_age_s', threshold: 90, repeat_s: null },
   { ...RULE, scope: 'topic' as const, metric: 'byte_rate', threshold: 3 * 1024 ** 2, channel_pattern: '*' },
   { ...RULE, scope: 'node' as const, metric: 'down', threshold: 0, topic_pattern: '*', node_pattern: 'rack-*', hold_s: 0 },
+  { ...RULE, metric: 'unusual_depth', comparison: 'outside' as const, threshold: 1.96 },
   { ...RULE, scope: 'objective' as const, metric: 'burn_1h', threshold: 14.4, topic_pattern: '*', objective_pattern: 'Orders*' },
   { ...RULE, scope: 'archive' as const, metric: 'damaged_file_count', threshold: 0, topic_pattern: '*' },
 ])('a rule that is opened and saved again is unchanged: $metric', (rule) => {
   expect(ruleRequestOf(ruleFormOf(rule, METRICS), METRICS)).toEqual({ request: rule });
+});
+
+test('a metric that is compared with past weeks has a band to be outside of, and no other has', () => {
+  const [depth, , , , unusual] = METRICS;
+  expect(comparisonOf(unusual, 'above')).toBe('outside');
+  expect(comparisonOf(depth, 'outside')).toBe('above');
+  expect(comparisonOf(depth, 'below')).toBe('below');
 });
 
 test('a rule of the archive has no patterns', () => {

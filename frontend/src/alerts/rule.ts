@@ -16,6 +16,22 @@ const BYTE_RATES: readonly Unit[] = [
   { name: 'GiB/s', size: 1024 ** 3 },
 ];
 
+/** Names of bands by their scores, and short ones: the share of usual hours that they have, or the report that draws them. */
+export const BAND_NAMES: readonly { score: number; name: string; short: string }[] = [
+  { score: 1.28, name: '80 % band', short: '80 %' },
+  { score: 1.96, name: '95 % band', short: '95 %' },
+  { score: 4, name: 'band of the report', short: 'report' },
+];
+
+/** The unit of a metric's thresholds: a score for one that is compared with past weeks. */
+export const thresholdUnitOf = (metric: AlertMetric | undefined): string => (metric?.is_anomaly ? 'score' : (metric?.unit ?? ''));
+
+/** The comparison of a rule whose metric was changed: only past weeks give a band to be outside of. */
+export function comparisonOf(metric: AlertMetric | undefined, before: AlertRule['comparison']): AlertRule['comparison'] {
+  if (metric?.is_anomaly) return 'outside';
+  return before === 'outside' ? 'above' : before;
+}
+
 /** The units in which a threshold of this unit can be entered. */
 export function unitsOf(unit: string): readonly Unit[] {
   if (unit === 's') return TIMES;
@@ -23,7 +39,7 @@ export function unitsOf(unit: string): readonly Unit[] {
   return [{ name: unit, size: 1 }];
 }
 
-const USUAL: Readonly<Record<string, number>> = { messages: 10_000, s: 300, 'bytes/s': 1024 ** 2, 'damaged files': 0, '×': 14.4 };
+const USUAL: Readonly<Record<string, number>> = { messages: 10_000, s: 300, 'bytes/s': 1024 ** 2, 'damaged files': 0, '×': 14.4, score: 4 };
 /** The initial threshold. */
 export const usualOf = (unit: string): number => USUAL[unit] ?? 1;
 
@@ -91,7 +107,7 @@ export function ruleFormOf(rule: AlertRuleRequest | null, metrics: readonly Aler
     scope,
     metric,
     comparison: rule?.comparison ?? 'above',
-    threshold: amountOf(rule?.threshold ?? usualOf('messages'), unitsOf(metricOf(metrics, scope, metric)?.unit ?? '')),
+    threshold: amountOf(rule?.threshold ?? usualOf('messages'), unitsOf(thresholdUnitOf(metricOf(metrics, scope, metric)))),
     topic: rule?.topic_pattern ?? '*',
     channel: rule?.channel_pattern ?? '*',
     node: rule?.node_pattern ?? '*',
@@ -114,7 +130,7 @@ export function ruleRequestOf(
   if (form.name.trim() === '') faults['name'] = 'Give the rule a name.';
   let threshold: number | null = 0;
   if (!metric?.is_flag) {
-    threshold = valueOf(form.threshold, unitsOf(metric?.unit ?? ''));
+    threshold = valueOf(form.threshold, unitsOf(thresholdUnitOf(metric)));
     if (threshold === null) faults['threshold'] = 'A number is needed, such as 10000, 10k or 2.5.';
   }
   const seconds = (field: string, amount: Amount, least: number): number => {

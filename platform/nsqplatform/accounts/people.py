@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
@@ -18,6 +17,7 @@ from nsqplatform.accounts.schemas import ClusterRole
 from nsqplatform.accounts.services import INVITATION_LIFETIME, create_account, one_time_link
 from nsqplatform.accounts.sessions import end_sessions
 from nsqplatform.clusters import current
+from nsqplatform.patterns import is_pattern
 
 
 class StoredRole(TypedDict):
@@ -30,12 +30,6 @@ class StoredRole(TypedDict):
 ClusterRoles: TypeAlias = Mapping[str, StoredRole]
 """As User.cluster_roles."""
 MAX_PATTERNS = 50
-_pattern = re.compile(r"[.a-zA-Z0-9_\-#*?\[\]!]{1,64}")
-
-
-def is_pattern(text: str) -> bool:
-    """Whether this glob can match the name of a topic or channel."""
-    return _pattern.fullmatch(text) is not None
 
 
 def checked_patterns(patterns: Sequence[str]) -> list[str]:

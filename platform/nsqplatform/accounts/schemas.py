@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from ninja import Schema
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
 from nsqwire.units import Milliseconds
 
@@ -22,6 +23,25 @@ def _printable(text: str) -> str:
 Line = Annotated[str, AfterValidator(_printable)]
 """A line of text without control characters, which every database can store and every terminal show."""
 Patterns = Annotated[list[Annotated[Line, Field(max_length=64)]], Field(max_length=50)]
+
+
+class Body(Schema):
+    """The body of a request. ``true`` is not a number in it, though Python's bool is an int."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_boolean_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        values = value if isinstance(value, list) else [value]
+        if any(isinstance(each, bool) for each in values):
+            annotation = cls.model_fields[info.field_name or ""].annotation
+            if _takes(annotation, int, float) and not _takes(annotation, bool, Any):
+                raise PydanticCustomError("number_type", "Input should be a number, not true or false")
+        return value
+
+
+def _takes(annotation: Any, *types: Any) -> bool:
+    """Whether one of the types occurs in the annotation."""
+    return annotation in types or any(_takes(each, *types) for each in get_args(annotation))
 
 
 class Credentials(Schema):
@@ -73,7 +93,7 @@ class PasswordChange(Schema):
     new_password: str = Field(max_length=1024)
 
 
-class TokenIn(Schema):
+class TokenIn(Body):
     name: Line = Field(min_length=1, max_length=100)
     role: RoleName = Field(description="role of the token; not above its owner's")
     cluster: str = Field("", max_length=32, description="the only cluster in which it is valid; empty: all")

@@ -47,7 +47,6 @@ from nsqplatform.alerts.schemas import (
     SuggestedOut,
     TestOut,
     notifier_detail,
-    rule_detail,
     silence_detail,
 )
 from nsqplatform.alerts.selectors import NoSnapshot
@@ -166,7 +165,7 @@ def metrics(request: HttpRequest) -> MetricsOut:
 @router.get("rules", auth=needs(Permission.VIEW), response={200: RulesOut, **REFUSALS})
 def rules(request: HttpRequest) -> RulesOut:
     """All rules."""
-    return RulesOut(rules=[_rule(rule) for rule in selectors.rules()])
+    return RulesOut(rules=selectors.described_rules(selectors.rules()))
 
 
 @router.post("rules", auth=needs(Permission.ALERT), response={201: RuleOut, **REFUSALS})
@@ -211,7 +210,7 @@ def delete_rule(request: HttpRequest, rule_id: int) -> Status[None]:
 
 def _rule(rule: Rule) -> RuleOut:
     """The response for a row of selectors.rules."""
-    return rule_detail(rule, firing=getattr(rule, "firing_count", 0))
+    return selectors.described_rules([rule])[0]
 
 
 # ---- notifiers

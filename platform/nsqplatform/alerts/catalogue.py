@@ -1,5 +1,5 @@
-"""The metrics that a rule can watch: those of :mod:`nsqwire.figures`, the states of a node, the
-archive's, and those of objectives."""
+"""The metrics that a rule can watch: those of :mod:`nsqwire.figures`, the states of a node, the archive's, those of
+objectives, and figures that are compared with past weeks."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, TypeAlias
 
+from nsqanalytics.channel_hours import ANOMALY_FIGURES, has_anomalies
 from nsqplatform.objectives.burn import PAIRS
 from nsqwire import figures
 
@@ -27,6 +28,8 @@ class Kind(Enum):
     """The maximum over nodes."""
     FLAG = "flag"
     """1 while the condition is true, otherwise 0. The threshold is always 0."""
+    ANOMALY = "anomaly"
+    """How unlike the same hour of past weeks a figure is. The threshold is a score, as in the report ``anomalies``."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ class Metric:
     """A metric that a rule can watch.
 
     ``field`` is its column in the snapshot, empty if the value is computed. ``unit`` is that of its values in the API.
+    ``figure`` is that of the report ``anomalies``, empty for other metrics.
     """
 
     scope: Scope
@@ -43,10 +47,15 @@ class Metric:
     kind: Kind
     description: str
     field: str = ""
+    figure: str = ""
 
     @property
     def is_flag(self) -> bool:
         return self.kind is Kind.FLAG
+
+    @property
+    def is_anomaly(self) -> bool:
+        return self.kind is Kind.ANOMALY
 
 
 _KINDS: Mapping[figures.Kind, Kind] = {
@@ -102,6 +111,29 @@ _BURNS: Iterable[Metric] = tuple(
 )
 
 
+_FIELDS: Mapping[str, tuple[str, str]] = {
+    "depth": ("depth", "Unusual depth"),
+    "in_rate": ("publish_rate", "Unusual publish rate"),
+    "out_rate": ("finish_rate", "Unusual finish rate"),
+    "requeue_rate": ("requeue_rate", "Unusual requeue rate"),
+    "timeout_rate": ("timeout_rate", "Unusual timeout rate"),
+    "consumers": ("client_count", "Unusual number of consumers"),
+}
+"""Column in the snapshot, and title, by the figure of the report ``anomalies``."""
+
+
+def _anomalies(scope: Literal["channel", "topic"]) -> Iterator[Metric]:
+    """The figures that the report compares with past weeks."""
+    for figure, (unit, _) in ANOMALY_FIGURES.items():
+        if has_anomalies(scope if scope == "channel" else "", figure):
+            field, title = _FIELDS[figure]
+            description = (
+                f"The mean {title.removeprefix('Unusual ')} of the last ten minutes, compared with the same hour of "
+                "four past weeks, as in the report anomalies. Unknown where fewer than three have it."
+            )
+            yield Metric(scope, f"unusual_{field}", title, unit, Kind.ANOMALY, description, field, figure)
+
+
 def _metrics(scope: Literal["channel", "topic", "node"]) -> Iterator[Metric]:
     """The alert metrics of the figures of one scope."""
     for figure in figures.of_scope(scope):
@@ -117,7 +149,10 @@ def _metrics(scope: Literal["channel", "topic", "node"]) -> Iterator[Metric]:
             )
 
 
-_ALL: Iterable[Metric] = (*_metrics("channel"), *_metrics("topic"), *_FLAGS, *_metrics("node"), _ARCHIVE, *_BURNS)
+_ALL: Iterable[Metric] = (
+    *(*_metrics("channel"), *_anomalies("channel"), *_metrics("topic"), *_anomalies("topic")),
+    *(*_FLAGS, *_metrics("node"), _ARCHIVE, *_BURNS),
+)
 
 METRICS: dict[tuple[str, str], Metric] = {(metric.scope, metric.name): metric for metric in _ALL}
 """By scope and name."""

@@ -9,19 +9,20 @@ from typing import get_args
 
 import numpy as np
 
+from nsqplatform.alerts.bands import Bands
 from nsqplatform.alerts.catalogue import Metric, Scope
 from nsqplatform.alerts.models import Alert, Rule
 from nsqplatform.alerts.readings import (
     Matching,
     MetricReader,
     Subject,
-    detail_of,
     holders_of,
     is_beyond,
     objective_table,
     subject_of,
 )
 from nsqplatform.alerts.subject_state import Event, SubjectState, step
+from nsqplatform.alerts.unusual import RecentMeans, Unusual, are_unusual
 from nsqplatform.cluster.snapshots.snapshot import Snapshot
 from nsqplatform.cluster.snapshots.table import Row, Table
 from nsqplatform.cluster.store import DamagedFiles
@@ -113,6 +114,7 @@ class Engine:
         """Start time of each node's process, as the node reports it, and the time of the first snapshot that has it."""
         self._generations: dict[str, int] = {}
         self._keys: dict[str, list[str]] = {}
+        self._means = RecentMeans()
 
     # ---- what to evaluate
 
@@ -188,20 +190,23 @@ class Engine:
         snapshot: Snapshot,
         damaged_files: DamagedFiles | None = None,
         burns: Burns | None = None,
+        bands: Bands | None = None,
         *,
         now: Seconds,
     ) -> Iterator[list[Fired | Resolved]]:
         """Evaluate one rule at a time and yield its results, so that the caller can do other work in between.
 
         ``damaged_files``: those of the archive; None if their number is not known. ``burns``: of the objectives; None
-        if they are not known.
+        if they are not known. ``bands``: those of past weeks; None if they are not known.
         """
         if self._began is None:
             self._began = now
         unsettled = self._unsettled(snapshot, now)
         if now - self._began < self._settling_s:
             return
-        reader = MetricReader(snapshot, unsettled, damaged_files, objective_table(burns, now=now))
+        unusual = None if bands is None else Unusual(bands, self._means, now)
+        reader = MetricReader(snapshot, unsettled, damaged_files, objective_table(burns, now=now), unusual)
+        self._add_means(reader, now)
         for scope in get_args(Scope):
             keys = list(reader.rows(scope))
             if keys != self._keys.get(scope):
@@ -211,6 +216,14 @@ class Engine:
         for number, rule_state in list(self._rules.items()):
             if self._rules.get(number) is rule_state:  # not removed during the evaluation
                 yield list(self._evaluate(rule_state, reader, columns, now))
+
+    def _add_means(self, reader: MetricReader, now: Seconds) -> None:
+        """Add the values of the snapshot to the means of the metrics that are compared with past weeks."""
+        metrics = {state.rule.watched for state in self._rules.values() if state.rule.watched.is_anomaly}
+        self._means.keep(metrics)
+        for metric in metrics:
+            if self._means.is_due(metric, now):
+                self._means.add(metric, reader.rows(metric.scope).names, reader.known_values(metric), now)
 
     def _unsettled(self, snapshot: Snapshot, now: Seconds) -> set[str]:
         """The nodes that started or were discovered less than ``settling_s`` ago."""
@@ -242,8 +255,9 @@ class Engine:
             if key in rule_state.firing:
                 rule_state.firing[key].row = row
             if event is Event.FIRED:
-                subject, value = subject_of(metric.scope, row), None if metric.is_flag else reading.value
-                yield self._fired(rule_state, key, subject, holders_of(row), value, detail_of(metric, row), now)
+                subject, value = subject_of(metric.scope, row), reader.value(metric, row, reading)
+                detail = reader.detail(metric, row, rule.threshold)
+                yield self._fired(rule_state, key, subject, holders_of(row), value, detail, now)
             elif event is Event.RESOLVED:
                 yield self._resolved(rule_state, key, Alert.Resolution.CLEARED, now)
 
@@ -257,8 +271,11 @@ class Engine:
     def _candidates(rule_state: RuleState, column: np.ndarray) -> list[str]:
         """The keys that may be beyond the threshold. This is a fast filter, which misses none: a snapshot's sum is
         never less than the sum of the shares of the nodes that answer."""
-        values, threshold = column[rule_state.places], rule_state.rule.threshold
-        beyond = values > threshold if rule_state.rule.comparison == Rule.Comparison.ABOVE else values < threshold
+        values, rule = column[rule_state.places], rule_state.rule
+        if rule.watched.is_anomaly:
+            beyond = are_unusual(rule.comparison, values, rule.threshold)
+        else:
+            beyond = values > rule.threshold if rule.comparison == Rule.Comparison.ABOVE else values < rule.threshold
         return [rule_state.keys[place] for place in np.nonzero(beyond)[0].tolist()]
 
     def _step(self, rule_state: RuleState, key: str, beyond: bool | None, now: Seconds) -> Event | None:

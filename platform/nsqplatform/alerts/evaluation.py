@@ -17,7 +17,7 @@ import orjson
 from django.db import close_old_connections, connections
 from redis.asyncio import Redis
 
-from nsqplatform.alerts import delivery, live, metrics, notifications, persistence
+from nsqplatform.alerts import bands, delivery, live, metrics, notifications, persistence
 from nsqplatform.alerts.engine import SETTLING_S, Engine, Fired, Resolved
 from nsqplatform.alerts.message import message_of
 from nsqplatform.alerts.pending import PENDING, Stored
@@ -60,6 +60,9 @@ class Alerting:
         self._senders = ThreadPoolExecutor(DELIVERED_AT_ONCE, thread_name_prefix="alerts: notifiers")
         self._polled_at: Seconds = 0.0
         self._changes: bytes | str | None = None
+        self._bands: bands.Bands | None = None
+        self._bands_at: bytes | str | None = None
+        """The value of bands.FOUND_AT that ``_bands`` belong to."""
         self._unsaved: list[Fired | Resolved] = []
         self._saving = asyncio.Lock()
         self._worker: asyncio.Task[None] | None = None
@@ -83,9 +86,14 @@ class Alerting:
             self._wake.set()
         self._polled_at = now
         redis = self._redis = self._redis or store.connect_async()
-        changes, damaged_files, burns = await redis.mget(live.CHANGES(), store.DAMAGED_FILES(), BURNS())
+        keys = (live.CHANGES(), store.DAMAGED_FILES(), BURNS(), bands.FOUND_AT())
+        changes, damaged_files, burns, bands_at = await redis.mget(*keys)
+        if bands_at != self._bands_at:
+            self._bands, self._bands_at = bands.parse(await redis.get(bands.BANDS())), bands_at
         began = time.perf_counter()
-        evaluation = self._engine.evaluate(snapshot, store.damaged_files_of(damaged_files), parse(burns), now=now)
+        evaluation = self._engine.evaluate(
+            snapshot, store.damaged_files_of(damaged_files), parse(burns), self._bands, now=now
+        )
         for events in evaluation:
             self._unsaved += events
             await asyncio.sleep(0)

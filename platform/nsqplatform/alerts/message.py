@@ -88,7 +88,8 @@ def line_of(alert: Alert) -> str:
     else:
         title, value = metric.title.lower(), "unknown" if alert.value is None else number(alert.value)
         unit = "" if metric.unit == title else f" {metric.unit}"
-        condition = f"{title} {value}{unit}, {alert.comparison} {number(alert.threshold)}{detail}"
+        condition = f"{title} {value}{unit}"
+        condition += detail if metric.is_anomaly else f", {alert.comparison} {number(alert.threshold)}{detail}"
     if alert.state == Alert.State.FIRING:
         return f"{alert.subject}: {condition}{f' for {lasting(alert.hold_s)}' if alert.hold_s else ''}"
     took = lasting(((alert.resolved_at or alert.fired_at) - alert.fired_at) // timedelta(seconds=1))

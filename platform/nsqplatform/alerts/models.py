@@ -44,7 +44,9 @@ class Severity(models.TextChoices):
 
 class Rule(ClusterRow):
     """An alert rule: a metric of some channels, topics, nodes or objectives or of the archive, and a threshold. An
-    alert fires when the metric has been beyond the threshold for ``hold_s``."""
+    alert fires when the metric has been beyond the threshold for ``hold_s``.
+
+    The threshold of a metric that is compared with past weeks is a score: half the width of the band that is usual."""
 
     class Scope(models.TextChoices):
         CHANNEL = "channel"
@@ -56,6 +58,8 @@ class Rule(ClusterRow):
     class Comparison(models.TextChoices):
         ABOVE = "above"
         BELOW = "below"
+        OUTSIDE = "outside"
+        """Of a band, above or below it. For metrics that are compared with past weeks only."""
 
     name = models.CharField(max_length=100)
     description = models.CharField(max_length=500, blank=True, default="")
@@ -127,7 +131,7 @@ class Alert(ClusterRow):
     """The metric's value when it fired; null for a metric without values."""
     detail = models.CharField(max_length=500, blank=True, default="")
     """The message or error of a node that is down or unhealthy; for the archive, the first damaged file; for an
-    objective, both burn rates."""
+    objective, both burn rates; for an unusual figure, what is usual."""
     holders = models.JSONField(default=list)
     """The subject's nodes when it fired. While one of them does not answer, the subject does not count as gone."""
     began_at = models.DateTimeField()

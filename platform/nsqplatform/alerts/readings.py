@@ -7,15 +7,14 @@ threshold, never that it is below one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from fnmatch import translate
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
-from re import compile as regular_expression
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from nsqplatform.alerts.catalogue import ARCHIVE, SPANS, Kind, Metric
+from nsqplatform.alerts.unusual import Unusual, are_unusual
 from nsqplatform.cluster.snapshots.rows import Columns
 from nsqplatform.cluster.snapshots.snapshot import Snapshot
 from nsqplatform.cluster.snapshots.table import Row, Table
@@ -23,6 +22,7 @@ from nsqplatform.cluster.store import DamagedFiles
 from nsqplatform.number_format import number
 from nsqplatform.objectives.burn import PAIRS
 from nsqplatform.objectives.burns import Burns, columns_of
+from nsqplatform.patterns import matcher
 from nsqwire.units import Seconds
 
 
@@ -41,10 +41,11 @@ class Watch(Protocol):
 
 
 class Reading(NamedTuple):
-    """``value`` None: unknown. ``at_least``: the true value may be larger."""
+    """``value`` None: unknown. ``at_least``: the true value may be larger. ``is_score``: it is that of an anomaly."""
 
     value: float | None
     at_least: bool = False
+    is_score: bool = False
 
 
 UNKNOWN = Reading(None)
@@ -54,7 +55,7 @@ class MetricReader:
     """A snapshot, and its silent nodes: those that are down, and those in ``unsettled``.
 
     ``damaged_files``: those of the archive; None if their number is not known. ``objectives``: from objective_table;
-    None if they are not known.
+    None if they are not known. ``unusual``: None if no bands are known.
     """
 
     def __init__(
@@ -63,8 +64,10 @@ class MetricReader:
         unsettled: Collection[str] = (),
         damaged_files: DamagedFiles | None = None,
         objectives: Table | None = None,
+        unusual: Unusual | None = None,
     ) -> None:
         self.snapshot = snapshot
+        self.unusual = unusual
         self.archive = archive_table(damaged_files)
         self.knows_objectives = objectives is not None
         self.objectives = Table("nodes", {}, []) if objectives is None else objectives
@@ -102,6 +105,8 @@ class MetricReader:
         """The metric's value in each row, in order, including the shares of silent nodes; NaN: no value."""
         rows = self.rows(metric.scope)
         values: Sequence[float | None]
+        if metric.is_anomaly:
+            return self._scores(metric, rows.names, rows.columns.get(metric.field, ()))
         if metric.scope == "node":
             values = [self.read(metric, row).value for row in rows.rows]
         elif not rows:
@@ -114,7 +119,38 @@ class MetricReader:
             values = [depth + self.backlogs.get(name, 0) for name, depth in columns]
         else:
             values = rows.columns[metric.field]
-        return np.array(values, dtype=np.float64)
+        return _array(values)
+
+    def known_values(self, metric: Metric) -> np.ndarray:
+        """The values of an anomaly's figure in each row; NaN where a node's share is unknown."""
+        rows = self.rows(metric.scope)
+        values = _array(rows.columns.get(metric.field, ()))
+        if self.silent or self.without_rates:
+            values[[self._has_unknown(metric, row) for row in rows.rows]] = np.nan
+        return values
+
+    def value(self, metric: Metric, row: Row, reading: Reading) -> float | None:
+        """The value of a reading that is shown: none of a flag, and of an anomaly that of its figure."""
+        if metric.is_anomaly and self.unusual is not None:
+            value = float(self.unusual.values(metric, [key_of(metric.scope, row)], _array([row[metric.field]]))[0])
+            return None if np.isnan(value) else value
+        return None if metric.is_flag else reading.value
+
+    def detail(self, metric: Metric, row: Row, threshold: float) -> str:
+        """As detail_of; of an anomaly, what is usual."""
+        if metric.is_anomaly:
+            return "" if self.unusual is None else self.unusual.detail(metric, key_of(metric.scope, row), threshold)
+        return detail_of(metric, row)
+
+    def _scores(self, metric: Metric, keys: Sequence[str], latest: Sequence[float | None]) -> np.ndarray:
+        if self.unusual is None:
+            return np.full(len(keys), np.nan)
+        return self.unusual.scores(metric, keys, _array(latest))
+
+    def _has_unknown(self, metric: Metric, row: Row) -> bool:
+        # Rates are unknown for a longer time than counts.
+        unknown = self.without_rates if metric.field.endswith("_rate") else self.silent
+        return any(share["node"] in unknown for share in row["nodes"])
 
     def read(self, metric: Metric, row: Row) -> Reading:
         """The reading of the metric in a row."""
@@ -125,6 +161,11 @@ class MetricReader:
         shares = row["nodes"]
         if not shares:
             return UNKNOWN  # the registries list it, but no node has it
+        if metric.is_anomaly:  # past weeks have all nodes
+            if self._has_unknown(metric, row):
+                return UNKNOWN
+            score = float(self._scores(metric, [key_of(metric.scope, row)], [row[metric.field]])[0])
+            return UNKNOWN if np.isnan(score) else Reading(score, is_score=True)
         unknown = self.without_rates if metric.kind is Kind.RATE else self.silent
         if unknown and any(share["node"] in unknown for share in shares):
             return self._without_silent(metric, row)
@@ -156,6 +197,11 @@ class MetricReader:
         return UNKNOWN
 
 
+def _array(values: Sequence[float | None]) -> np.ndarray:
+    """The values, NaN for None."""
+    return np.array(values, dtype=np.float64)
+
+
 def archive_table(damaged_files: DamagedFiles | None) -> Table:
     """The archive as a table of one row, which always exists: if the number of files is unknown, it is None. Like a
     node's row, it has no shares."""
@@ -179,9 +225,11 @@ def age_s(oldest_age_ms: float | None, depth: int, in_flight_count: int) -> floa
 
 def is_beyond(watch: Watch, reading: Reading) -> bool | None:
     """Whether the reading is beyond the threshold; None if that is unknown."""
-    value, at_least = reading
+    value, at_least, is_score = reading
     if value is None:
         return None
+    if is_score:
+        return bool(are_unusual(watch.comparison, np.array(value), watch.threshold))
     if watch.comparison == "above":
         return value > watch.threshold or (None if at_least else False)
     return False if value >= watch.threshold else (None if at_least else True)
@@ -194,11 +242,6 @@ class Subject(NamedTuple):
     channel: str
     node: str
     objective: str = ""
-
-
-def matcher(pattern: str) -> Callable[[str], object]:
-    """Return a function that returns a true value if a name matches the glob."""
-    return (lambda name: True) if pattern == "*" else regular_expression(translate(pattern)).match
 
 
 class Matching:
@@ -244,6 +287,11 @@ def subject_of(scope: str, row: Row) -> Subject:
     if scope == "node":
         return Subject("", "", row["id"])
     return Subject(row["name"], "", "") if scope == "topic" else Subject(row["topic"], row["name"], "")
+
+
+def key_of(scope: str, row: Row) -> str:
+    """The key of a topic's or channel's row."""
+    return str(row["name"]) if scope == "topic" else f"{row['topic']}/{row['name']}"
 
 
 def holders_of(row: Row) -> list[str]:

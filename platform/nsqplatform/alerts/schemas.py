@@ -9,13 +9,13 @@ from urllib.parse import urlsplit
 from ninja import Schema
 from pydantic import ConfigDict, Field
 
-from nsqplatform.accounts.schemas import Line, ms
+from nsqplatform.accounts.schemas import Body, Line, ms
 from nsqplatform.alerts.models import Alert, Notifier, Rule, Silence
 from nsqwire.units import Milliseconds
 
 ScopeName = Literal["channel", "topic", "node", "archive", "objective"]
 SeverityName = Literal["warning", "critical"]
-Comparison = Literal["above", "below"]
+Comparison = Literal["above", "below", "outside"]
 AlertState = Literal["firing", "resolved"]
 MAX_DURATION_S = 7 * 86_400
 LATEST_MS = 253_402_300_799_000
@@ -25,8 +25,11 @@ class MetricOut(Schema):
     scope: ScopeName
     name: str
     title: str
-    unit: str = Field(description="of thresholds and values; empty for a flag")
+    unit: str = Field(description="of values, and of thresholds unless is_anomaly; empty for a flag")
     is_flag: bool = Field(description="true or false: the rule's comparison is above, its threshold 0")
+    is_anomaly: bool = Field(
+        description="compared with past weeks: the threshold is a score, and the comparison may be outside"
+    )
     description: str
 
 
@@ -34,7 +37,7 @@ class MetricsOut(Schema):
     metrics: list[MetricOut]
 
 
-class _Closed(Schema):
+class _Closed(Body):
     model_config = ConfigDict(extra="forbid")
 
 
@@ -52,7 +55,14 @@ class RuleIn(_Closed):
     scope: ScopeName
     metric: Line = Field(max_length=32, description="a metric of the scope, from GET alerts/metrics")
     comparison: Comparison = "above"
-    threshold: float = Field(0.0, ge=-1e15, le=1e15, allow_inf_nan=False)
+    threshold: float = Field(
+        0.0,
+        ge=-1e15,
+        le=1e15,
+        allow_inf_nan=False,
+        description="in the metric's unit; of an anomaly a score, half the width of the band in usual deviations: "
+        "1.28 is a band with about 80 % of usual hours, 1.96 one with 95 %, and 4 that of the report",
+    )
     topic_pattern: Line = Field("*", min_length=1, max_length=64, description="a glob, as in operators' topic patterns")
     channel_pattern: Line = Field("*", min_length=1, max_length=64)
     node_pattern: Line = Field(
@@ -103,8 +113,19 @@ class RuleValues(Schema):
     notifiers: list[str]
 
 
+class PastWeeksOut(Schema):
+    """What past weeks give for a rule that compares a figure with them, in the present hour."""
+
+    matched: int = Field(description="number of subjects that match the patterns")
+    short: int = Field(description="number of these without a band: fewer past weeks than least_weeks have this hour")
+    least_weeks: int
+    found_at: Milliseconds | None = Field(description="when the bands were found; null: none are found for it yet")
+    error: str = Field(description="why the archive's rollups cannot be read; empty if they can")
+
+
 class RuleOut(RuleValues):
     id: int
+    past_weeks: PastWeeksOut | None = Field(description="null unless the metric is an anomaly, or without a snapshot")
     firing: int = Field(description="number of its firing alerts")
     created_by: str
     created_at: Milliseconds
@@ -125,6 +146,7 @@ class PreviewRow(Schema):
     objective: str
     value: float | None
     beyond: bool | None = Field(description="null: unknown, because a node does not answer or there is no value yet")
+    detail: str = Field(description="of an anomaly: what is usual; empty for other metrics")
 
 
 class PreviewOut(Schema):
@@ -212,7 +234,8 @@ class AlertOut(Schema):
     state: AlertState
     value: float | None = Field(description="when it fired")
     detail: str = Field(
-        description="a node's error if it is down or unhealthy; the archive's damaged files; an objective's burn rates"
+        description="a node's error if it is down or unhealthy; the archive's damaged files; an objective's burn "
+        "rates; what is usual if a figure is unusual"
     )
     began_at: Milliseconds = Field(description="when it went beyond the threshold")
     fired_at: Milliseconds
@@ -357,10 +380,11 @@ _SILENCE = (
 )
 
 
-def rule_detail(rule: Rule, *, firing: int) -> RuleOut:
+def rule_detail(rule: Rule, *, firing: int, past_weeks: PastWeeksOut | None) -> RuleOut:
     values = {name: getattr(rule, name) for name in _RULE} | {
         "notifiers": [notifier.name for notifier in rule.notifiers.all()],
         "firing": firing,
+        "past_weeks": past_weeks,
         "created_at": ms(rule.created_at),
     }
     return RuleOut.model_validate(values)

@@ -10,11 +10,23 @@ from django.db.models import Count, Q, QuerySet
 from django.http import Http404
 from django.utils import timezone
 
+from nsqanalytics.past_weeks import LEAST_WEEKS
 from nsqplatform.accounts.schemas import ms
+from nsqplatform.alerts.bands import bands
 from nsqplatform.alerts.catalogue import ARCHIVE
 from nsqplatform.alerts.models import Alert, Notifier, Rule, Severity, Silence
 from nsqplatform.alerts.readings import Matching, MetricReader, Watch, is_beyond, objective_table, subject_of
-from nsqplatform.alerts.schemas import AlertOut, CountsOut, PreviewOut, PreviewRow, alert_detail
+from nsqplatform.alerts.schemas import (
+    AlertOut,
+    CountsOut,
+    PastWeeksOut,
+    PreviewOut,
+    PreviewRow,
+    RuleOut,
+    alert_detail,
+    rule_detail,
+)
+from nsqplatform.alerts.unusual import Unusual
 from nsqplatform.cluster import selectors as cluster_selectors
 from nsqplatform.objectives.burns import burns
 
@@ -33,6 +45,39 @@ def rule(rule_id: int) -> Rule:
     if found is None:
         raise Http404(f"there is no alert rule {rule_id}")
     return found
+
+
+def described_rules(found: Iterable[Rule]) -> list[RuleOut]:
+    """The rows of ``rules``, those that compare a figure with past weeks with what these give."""
+    those = list(found)
+    reader = None
+    if any(each.watched.is_anomaly for each in those):
+        snapshot, stored = cluster_selectors.snapshot(), bands()
+        unusual = None if stored is None else Unusual(stored, None, time.time())
+        reader = None if snapshot is None else MetricReader(snapshot, unusual=unusual)
+    return [
+        rule_detail(
+            each,
+            firing=getattr(each, "firing_count", 0),
+            past_weeks=past_weeks(each, reader) if reader is not None and each.watched.is_anomaly else None,
+        )
+        for each in those
+    ]
+
+
+def past_weeks(watch: Watch, reader: MetricReader) -> PastWeeksOut:
+    keys = list(Matching(watch).subjects(reader.rows(watch.watched.scope)))
+    unusual = reader.unusual
+    if unusual is None or not unusual.bands.has(watch):
+        return PastWeeksOut(matched=len(keys), short=0, least_weeks=LEAST_WEEKS, found_at=None, error="")
+    known = sum(unusual.band(watch.watched, key) is not None for key in keys)
+    return PastWeeksOut(
+        matched=len(keys),
+        short=len(keys) - known,
+        least_weeks=LEAST_WEEKS,
+        found_at=int(unusual.bands.at * 1000),
+        error=unusual.bands.error,
+    )
 
 
 def notifiers() -> QuerySet[Notifier]:
@@ -144,15 +189,22 @@ def preview(watch: Watch) -> PreviewOut:
     snapshot = cluster_selectors.snapshot()
     if snapshot is None:
         raise NoSnapshot("there is no snapshot of the cluster yet: is the collector running?")
-    objectives = objective_table(burns(), now=time.time())
-    reader = MetricReader(snapshot, damaged_files=cluster_selectors.damaged_files(), objectives=objectives)
+    now, stored = time.time(), bands() if watch.watched.is_anomaly else None
+    reader = MetricReader(
+        snapshot,
+        damaged_files=cluster_selectors.damaged_files(),
+        objectives=objective_table(burns(), now=now),
+        unusual=None if stored is None else Unusual(stored, None, now),
+    )
     rows = reader.rows(watch.watched.scope)
     found: list[PreviewRow] = []
     for key in Matching(watch).subjects(rows):
         row = rows[key]
         reading = reader.read(watch.watched, row)
         subject = subject_of(watch.watched.scope, row)
-        found.append(PreviewRow(**subject._asdict(), value=reading.value, beyond=is_beyond(watch, reading)))
+        value = row[watch.watched.field] if watch.watched.is_anomaly else reading.value
+        detail = reader.detail(watch.watched, row, watch.threshold) if watch.watched.is_anomaly else ""
+        found.append(PreviewRow(**subject._asdict(), value=value, beyond=is_beyond(watch, reading), detail=detail))
     found.sort(key=lambda row: {True: 0, None: 1, False: 2}[row.beyond])
     return PreviewOut(
         taken_at=reader.snapshot.taken_at_ms,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -11,17 +12,24 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.core.validators import URLValidator, validate_email
 from django.db import IntegrityError, transaction
 from django.utils import timezone
+from kombu.exceptions import OperationalError as QueueUnreachable
 
 from nsqplatform.accounts.audit import record
 from nsqplatform.accounts.models import User
-from nsqplatform.accounts.people import is_pattern
 from nsqplatform.accounts.rights import require
 from nsqplatform.accounts.roles import Permission, Role
-from nsqplatform.alerts import delivery, selectors
+from nsqplatform.alerts import delivery, selectors, tasks
 from nsqplatform.alerts.catalogue import METRICS, names_of
 from nsqplatform.alerts.live import broadcast_alerts
 from nsqplatform.alerts.models import Alert, Notifier, Rule, Silence
 from nsqplatform.alerts.schemas import NotifierChange, NotifierIn, RuleChange, RuleIn, SilenceIn
+from nsqplatform.clusters import current
+from nsqplatform.patterns import is_pattern
+
+logger = logging.getLogger(__name__)
+
+LEAST_SCORE, MOST_SCORE = 0.5, 100.0
+"""Limits of a rule's score: a band of less than half the usual deviation has few usual hours."""
 
 
 class NotFiring(Exception):
@@ -119,6 +127,8 @@ def remove_rule(rule: Rule, by: User) -> None:
 def summary_of(rule: Rule) -> str:
     """The rule in one line, for the audit trail."""
     what = rule.metric if rule.watched.is_flag else f"{rule.metric} {rule.comparison} {rule.threshold:g}"
+    if rule.watched.is_anomaly:
+        what = f"{rule.metric} {rule.comparison} the band of score {rule.threshold:g}"
     where: str = {
         Rule.Scope.CHANNEL: f"{rule.topic_pattern}/{rule.channel_pattern}",
         Rule.Scope.TOPIC: rule.topic_pattern,
@@ -144,6 +154,12 @@ def checked_rule(rule: Rule) -> Rule:
         )
     if metric.is_flag:
         rule.comparison, rule.threshold = Rule.Comparison.ABOVE, 0.0
+    elif metric.is_anomaly:
+        if not LEAST_SCORE <= rule.threshold <= MOST_SCORE:
+            fault = f"a score from {LEAST_SCORE:g} to {MOST_SCORE:g} is needed, such as 4; 1.96 is the 95 % band"
+            raise ValidationError({"threshold": fault})
+    elif rule.comparison == Rule.Comparison.OUTSIDE:
+        raise ValidationError({"comparison": f"{rule.metric} has no band to be outside of: above or below"})
     if rule.scope not in (Rule.Scope.CHANNEL, Rule.Scope.TOPIC):
         rule.topic_pattern = rule.channel_pattern = "*"
     if rule.scope != Rule.Scope.NODE:
@@ -174,6 +190,16 @@ def save_rule(rule: Rule, names: Sequence[str] | None) -> None:
         if unknown := [name for name in names if name not in found]:
             raise ValidationError({"notifiers": f"there is no notifier {unknown[0]!r}"})
         rule.notifiers.set(found.values())
+    if rule.watched.is_anomaly and rule.enabled:
+        transaction.on_commit(partial(_find_bands, rule.name))
+
+
+def _find_bands(rule_name: str) -> None:
+    """Find the bands of a saved rule now. If the queue is unreachable, the next scheduled task finds them."""
+    try:
+        tasks.find_bands.delay(current.name())
+    except (QueueUnreachable, OSError) as error:
+        logger.warning("the rule's bands are found later", extra={"rule": rule_name, "error": str(error)})
 
 
 # ---- notifiers

@@ -10,7 +10,7 @@ from ninja import Schema
 from pydantic import ConfigDict, Field, field_validator
 
 from nsqcluster.messages import ChosenDead, DeathReason
-from nsqplatform.accounts.schemas import Line
+from nsqplatform.accounts.schemas import Body, Line
 from nsqplatform.cluster.api.messages import SearchIn
 from nsqplatform.cluster.api.schemas import Name
 from nsqplatform.cluster.messages.actions import MessageAction
@@ -38,7 +38,7 @@ class SubjectIn(Schema):
         return Subject(self.topic, self.channel, self.node)
 
 
-class JobIn(Schema):
+class JobIn(Body):
     model_config = ConfigDict(extra="forbid")
 
     kind: str = Field(max_length=32, description="pause, unpause, empty, delete or tombstone")
@@ -46,7 +46,7 @@ class JobIn(Schema):
     subjects: list[SubjectIn] = Field(min_length=1, max_length=MAX_SUBJECTS)
 
 
-class MessagesJobIn(Schema):
+class MessagesJobIn(Body):
     model_config = ConfigDict(extra="forbid")
 
     action: MessageAction
@@ -62,7 +62,7 @@ class ChannelIn(Schema):
     name: Name
 
 
-class ChosenDeadIn(Schema):
+class ChosenDeadIn(Body):
     """Dead messages of channels, on all their nodes."""
 
     model_config = ConfigDict(extra="forbid")

@@ -36,7 +36,8 @@ KEPT_BATCHES = 30
 """Batches kept while the database cannot be written to. The messages of older batches are not lost, but counted in a
 later minute."""
 LOOK_BACK = timedelta(minutes=2)
-"""How long before the last stored count the archive may have the last reading of a node."""
+"""How long before the last stored count the archive may have the last reading of a node, for counts that were stored
+without these readings: by an earlier version."""
 
 T = TypeVar("T")
 
@@ -90,7 +91,7 @@ class Counting:
         is_new = any(each.objective.counted_since is None for each in tally.watched.values())
         if until <= self._stored_until and not is_new:
             return
-        objectives = persistence.save(counts, tally.watched.values(), until=until)
+        objectives = persistence.save(counts, tally.watched.values(), tally.lasts(until), until=until)
         tally.drop(until)
         self._stored_until = max([until, *(each.counted_until or until for each in objectives)])
         self._publish(tally, objectives, until)
@@ -99,14 +100,15 @@ class Counting:
             persistence.sweep(until)
 
     def _restored(self, batch: list[Counters]) -> Tally:
-        """A tally that continues where the stored counts end: with the readings before ``batch`` that the archive has
-        since then."""
+        """A tally that continues where the stored counts end: with the last readings that are in them, and the readings
+        before ``batch`` that the archive has since then."""
         tally, now = Tally(), batch[0].taken_at
         objectives = [each for each in persistence.objectives() if each.counted_until is not None]
         until = self._stored_until = max((each.counted_until or 0.0 for each in objectives), default=0.0)
         if not objectives:
             return tally
         tally.set_objectives(objectives, now=now)
+        tally.continue_from(persistence.lasts())
         since = datetime.fromtimestamp(until, UTC) - LOOK_BACK
         try:
             samples = samples_since(current.archive(), since)
@@ -114,7 +116,8 @@ class Counting:
             logger.error("cannot read the archive; objectives are counted from now on", extra={"error": str(error)})
             return tally
         for counters in of_samples(samples):
-            if counters.taken_at < now:
+            is_counted = counters.taken_at < until and tally.has_stored(counters.node)
+            if counters.taken_at < now and not is_counted:
                 tally.add(counters)
         return tally
 
@@ -135,7 +138,8 @@ class Counting:
         if self._tally is not None and self._tally.latest is not None:
             # Times in the archive are whole microseconds.
             until = self._tally.latest + 0.001
-            persistence.save(self._tally.everything(), self._tally.watched.values(), until=until)
+            lasts = self._tally.lasts(until)
+            persistence.save(self._tally.everything(), self._tally.watched.values(), lasts, until=until)
             self._tally = None
 
     async def _in_thread(self, do: Callable[[], T]) -> T:

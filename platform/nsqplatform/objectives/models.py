@@ -49,6 +49,24 @@ class Objective(ClusterRow):
         return None if self.threshold_ms is None else bound_of(round(self.threshold_ms * 1e6))
 
 
+class Last(models.Model):
+    """The last reading of a node that is in an objective's counts: what the next one is compared with after a restart
+    of the collector. It is stored with the counts, because the archive may lack it."""
+
+    objective = models.ForeignKey(Objective, on_delete=models.CASCADE, related_name="lasts")
+    node = models.CharField(max_length=300)
+    boot = models.CharField(max_length=100)
+    taken_at = models.FloatField()
+    """Unix seconds."""
+    totals = models.BinaryField()
+    """Of tally.Totals, without boot and time: JSON, compressed by zlib."""
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(name="one_last_reading_of_an_objective_and_node", fields=["objective", "node"])
+        ]
+
+
 class Count(models.Model):
     """The good and bad messages of an objective in the ``step_s`` seconds from ``at``: of a minute, or of an hour."""
 

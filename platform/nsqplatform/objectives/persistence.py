@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+import orjson
 from django.db import transaction
 from django.db.models import Q, Sum
 
 from nsqplatform.objectives.burn import DAY_S, HOUR_S, LONGEST_S, MINUTE_S, Counted
-from nsqplatform.objectives.models import Count, Objective
-from nsqplatform.objectives.tally import Step, Watched
+from nsqplatform.objectives.models import Count, Last, Objective
+from nsqplatform.objectives.tally import Step, Totals, Watched
 from nsqwire.units import Seconds
 
 MINUTES_KEPT_S = LONGEST_S + DAY_S
@@ -22,9 +25,27 @@ def objectives() -> list[Objective]:
     return list(Objective.objects.all())
 
 
-def save(counts: Mapping[Step, Counted], watched: Iterable[Watched], *, until: Seconds) -> list[Objective]:
+def lasts() -> dict[tuple[int, str], Totals]:
+    """The last reading of each node that is in each objective's counts, by objective and node."""
+    found = {}
+    for each in Last.objects.filter(objective__in=Objective.objects.all()):
+        stored = orjson.loads(zlib.decompress(each.totals))
+        keys = [(topic, channel) for topic, channel in stored["keys"]]
+        numbers = np.array(stored["numbers"], np.int64).reshape(-1, 4)
+        totals = Totals(boot=each.boot, taken_at=each.taken_at, keys=keys, numbers=numbers)
+        found[each.objective_id, each.node] = totals
+    return found
+
+
+def save(
+    counts: Mapping[Step, Counted],
+    watched: Iterable[Watched],
+    lasts: Mapping[tuple[int, str], Totals],
+    *,
+    until: Seconds,
+) -> list[Objective]:
     """Add the counts to those that are stored, in one transaction, and return the objectives. ``until``: all readings
-    taken before this time are in the counts, in unix seconds.
+    taken before this time are in the counts, in unix seconds. ``lasts``: the last of these, by objective and node.
 
     Objectives that were deleted, or whose counts a person has reset, since they were read are left out: their rows are
     locked, so that neither can happen meanwhile.
@@ -39,6 +60,7 @@ def save(counts: Mapping[Step, Counted], watched: Iterable[Watched], *, until: S
         known = {each.pk for each in there}
         kept = {step: counted for step, counted in counts.items() if step.objective in known}
         _add(kept)
+        _keep_lasts({key: totals for key, totals in lasts.items() if key[0] in known})
         for each in there:
             if each.counted_since is None:
                 each.counted_since = counting[each.pk].since
@@ -73,8 +95,29 @@ def _add(counts: Mapping[Step, Counted]) -> None:
     )
 
 
+def _keep_lasts(lasts: Mapping[tuple[int, str], Totals]) -> None:
+    rows = [
+        Last(
+            objective_id=objective,
+            node=node,
+            boot=totals.boot,
+            taken_at=totals.taken_at,
+            totals=zlib.compress(orjson.dumps({"keys": totals.keys, "numbers": totals.numbers.tolist()}), 1),
+        )
+        for (objective, node), totals in lasts.items()
+    ]
+    Last.objects.bulk_create(
+        rows,
+        batch_size=1000,
+        update_conflicts=True,
+        unique_fields=["objective", "node"],
+        update_fields=["boot", "taken_at", "totals"],
+    )
+
+
 def sweep(now: Seconds) -> None:
-    """Add up the minutes of past days to hours, and delete counts from before each objective's window."""
+    """Add up the minutes of past days to hours, and delete counts and last readings from before each objective's
+    window."""
     until = int((now - MINUTES_KEPT_S) // HOUR_S) * HOUR_S
     for objective in Objective.objects.all():
         with transaction.atomic():
@@ -88,6 +131,7 @@ def sweep(now: Seconds) -> None:
             _add(hours)
             old.delete()
             first = now - objective.window_days * DAY_S - HOUR_S
+            Last.objects.filter(objective=objective, taken_at__lt=first).delete()
             Count.objects.filter(objective=objective, at__lt=min(first, until)).delete()
 
 

@@ -7,14 +7,14 @@ from typing import Literal
 from ninja import Schema
 from pydantic import ConfigDict, Field
 
-from nsqplatform.accounts.schemas import Line
+from nsqplatform.accounts.schemas import Body, Line
 from nsqwire.units import Milliseconds
 
 KindName = Literal["latency", "success"]
 MAX_THRESHOLD_MS = 30 * 86_400_000
 
 
-class ObjectiveIn(Schema):
+class ObjectiveIn(Body):
     model_config = ConfigDict(extra="forbid")
 
     name: Line = Field(min_length=1, max_length=100)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from django.http import Http404
 
@@ -39,20 +39,39 @@ def window_of(objective: Objective) -> tuple[Seconds, Seconds]:
 
 
 def described(objectives: Iterable[Objective]) -> list[ObjectiveOut]:
-    uncounted = status()["uncounted"]
-    return [ObjectiveOut.model_validate(_values(each, uncounted.get(str(each.pk), []))) for each in objectives]
+    return [ObjectiveOut.model_validate(values) for values in _values(list(objectives))]
 
 
 def detail(objective: Objective) -> ObjectiveDetailOut:
-    values = _values(objective, status()["uncounted"].get(str(objective.pk), []))
+    [values] = _values([objective])
     return ObjectiveDetailOut.model_validate(values | {"history": history(objective)})
 
 
-def _values(objective: Objective, uncounted: list[str]) -> dict[str, object]:
-    since, until = window_of(objective)
-    counted = messages_since([objective.pk], {"window": since}, until).get(objective.pk, {}).get("window", Counted())
+def _values(objectives: Sequence[Objective]) -> list[dict[str, object]]:
+    """The values of the objectives. They need two queries for each time until which some are counted: usually one."""
+    uncounted = status()["uncounted"]
+    counted: dict[int, Counted] = {}
+    rates: dict[int, dict[str, float]] = {}
+    by_end: defaultdict[Seconds, list[Objective]] = defaultdict(list)
+    for each in objectives:
+        if each.counted_until is not None:
+            by_end[each.counted_until].append(each)
+    for until, those in by_end.items():
+        windows = {str(each.window_days): window_of(each)[0] for each in those}
+        found = messages_since([each.pk for each in those], windows, until)
+        counted |= {each.pk: found.get(each.pk, {}).get(str(each.window_days), Counted()) for each in those}
+        rates |= rates_of(those, until)
+    return [
+        _of(each, counted.get(each.pk, Counted()), rates.get(each.pk, {}), uncounted.get(str(each.pk), []))
+        for each in objectives
+    ]
+
+
+def _of(
+    objective: Objective, counted: Counted, rates: Mapping[str, float], uncounted: Sequence[str]
+) -> dict[str, object]:
+    since, _ = window_of(objective)
     own = budget(counted, objective.target_percent)
-    rates = rates_of([objective], until).get(objective.pk, {})
     limit_ns = objective.limit_ns
     has_counts = objective.counted_until is not None
     return {name: getattr(objective, name) for name in _COPIED} | {

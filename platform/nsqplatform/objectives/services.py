@@ -8,11 +8,11 @@ from django.http import Http404
 
 from nsqplatform.accounts.audit import record
 from nsqplatform.accounts.models import User
-from nsqplatform.accounts.people import is_pattern
 from nsqplatform.accounts.rights import require
 from nsqplatform.accounts.roles import Permission
 from nsqplatform.objectives.models import Objective
 from nsqplatform.objectives.schemas import ObjectiveChange, ObjectiveIn
+from nsqplatform.patterns import is_pattern
 
 COUNTED = ("kind", "threshold_ms", "topic_pattern", "channel_pattern")
 """The values that determine what is counted. A change of one deletes the counts."""
@@ -74,6 +74,7 @@ def change(objective: Objective, values: dict[str, object]) -> None:
         objective.revision += 1
         objective.counted_since = objective.counted_until = None
         objective.counts.all().delete()
+        objective.lasts.all().delete()
     save(objective)
 
 

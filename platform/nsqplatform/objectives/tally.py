@@ -8,10 +8,8 @@ was away, it is unknown when the messages were finished: they are spread evenly 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import translate
-from re import compile as regular_expression
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +19,7 @@ from nsqplatform.cluster.readings.matrix import Ints
 from nsqplatform.objectives.burn import DAY_S, HOUR_S, MINUTE_S, Counted
 from nsqplatform.objectives.counters import Counters, Key
 from nsqplatform.objectives.models import Objective
+from nsqplatform.patterns import matcher
 from nsqwire.units import Seconds
 
 GAP_S = 60.0
@@ -34,6 +33,18 @@ class Step(NamedTuple):
     objective: int
     at: int
     step_s: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Totals:
+    """What a node had counted of an objective's channels at one time. ``numbers`` has a row for each of ``keys``: its
+    good and bad messages, all finished ones, and failures."""
+
+    boot: str
+    taken_at: Seconds
+    """Unix seconds."""
+    keys: Sequence[Key]
+    numbers: Ints
 
 
 @dataclass
@@ -62,21 +73,21 @@ class Watched:
         return np.fromiter(map(self.matches, keys), bool, len(keys))
 
 
-def matcher(pattern: str) -> Callable[[str], object]:
-    """Return a function that returns a true value if a name matches the glob."""
-    return regular_expression(translate(pattern)).match
-
-
 class Tally:
     """The last reading of each node, and the counts that are not stored yet.
 
     A minute is closed when a reading of a later one has been added. Counts of a closed minute are stored with all
-    that its readings counted, so that the readings since the last closed minute can be added again after a crash.
+    that its readings counted, and with the last of these readings (``lasts``), so that the readings since then can be
+    added again after a crash, and the first of them is compared with the right one.
     """
 
     def __init__(self) -> None:
         self.watched: dict[int, Watched] = {}
         self._last: dict[str, Counters] = {}
+        self._closing: dict[str, Counters] = {}
+        """The last reading of each node that is older than the minute of its newest one."""
+        self._stored: dict[tuple[int, str], Totals] = {}
+        """By objective and node, the totals that an earlier collector has stored."""
         self._latest: Seconds | None = None
         self._open: defaultdict[int, defaultdict[Step, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
         """By the minute of the reading, the good and bad messages of each step."""
@@ -109,28 +120,53 @@ class Tally:
         for steps in self._open.values():
             for step in [step for step in steps if step.objective == objective]:
                 del steps[step]
+        self._stored = {key: totals for key, totals in self._stored.items() if key[0] != objective}
+
+    def continue_from(self, stored: Mapping[tuple[int, str], Totals]) -> None:
+        """Compare the first reading of each node with these totals, by objective and node."""
+        self._stored = dict(stored)
+
+    def has_stored(self, node: str) -> bool:
+        """Whether the first reading of the node is compared with stored totals."""
+        return any(each == node for _, each in self._stored)
+
+    def lasts(self, until: Seconds) -> dict[tuple[int, str], Totals]:
+        """The totals of each objective and node in the last reading before this time, without those that have none."""
+        found = {}
+        for node, newest in self._last.items():
+            last = newest if newest.taken_at < until else self._closing.get(node)
+            if last is not None:
+                for number, watched in self.watched.items():
+                    totals = totals_of(watched.objective.limit_ns, last, watched.chosen(last.keys))
+                    if totals.keys:
+                        found[number, node] = totals
+        return found
 
     def add(self, counters: Counters) -> None:
         """Add a node's reading. Readings of a node are added in the order in which they were taken."""
         before = self._last.get(counters.node)
         self._last[counters.node] = counters
+        if before is not None and minute_of(before.taken_at) < minute_of(counters.taken_at):
+            self._closing[counters.node] = before
         if self._latest is None or counters.taken_at > self._latest:
             self._latest = counters.taken_at
         for each in self.watched.values():
             if any(map(each.matches, counters.uncounted)):
                 each.uncounted[counters.node] = counters.taken_at
-        if before is None and counters.started_at < counters.taken_at - START_GRACE_S:
-            return  # its messages may be old
         for each in self.watched.values():
             if counters.taken_at >= each.since:
                 self._count(each, before, counters)
 
-    def _count(self, watched: Watched, before: Counters | None, after: Counters) -> None:
+    def _count(self, watched: Watched, last: Counters | None, after: Counters) -> None:
         objective, chosen = watched.objective, watched.chosen(after.keys)
+        before = self._stored.pop((objective.pk, after.node), None)
+        if last is not None:
+            before = totals_of(objective.limit_ns, last, watched.chosen(last.keys))
+        elif before is None and after.started_at < after.taken_at - START_GRACE_S:
+            return  # its messages may be old
         if not chosen.any():
             return
-        good, bad = finished_since(objective.limit_ns, before, after)
-        counted = Counted(int(good[chosen].sum()), int(bad[chosen].sum()))
+        counted = finished_since(before, totals_of(objective.limit_ns, after, chosen))
         if not counted.total:
             return
         since = after.started_at if before is None else before.taken_at
@@ -171,32 +207,37 @@ class Tally:
         return sorted(node for node, at in self.watched[objective].uncounted.items() if at >= recent)
 
 
-def finished_since(limit_ns: int | None, before: Counters | None, after: Counters) -> tuple[Ints, Ints]:
-    """The good and bad messages of each channel of ``after`` since ``before``; all of them if the node was not known.
+def totals_of(limit_ns: int | None, counters: Counters, chosen: NDArray[np.bool_]) -> Totals:
+    """The totals of the chosen channels.
 
     With a limit, good and bad messages are those finished within it, and later; without one, deliveries that finished,
-    and that failed. A new process counts from zero, and so does a channel that is new or was created again, whose
-    counters fell.
+    and that failed.
     """
-    good, bad = of_kind(limit_ns, after)
-    if before is None or before.boot != after.boot:
-        return good, bad
-    earlier_good, earlier_bad = of_kind(limit_ns, before)
-    bases = np.column_stack([earlier_good, earlier_bad, before.finished, before.failures])
-    if list(before.keys) != list(after.keys):
-        places = np.array([before.places.get(key, len(before.keys)) for key in after.keys], np.int64)
-        bases = np.vstack([bases, np.zeros((1, 4), np.int64)])[places]
-    now = np.column_stack([good, bad, after.finished, after.failures])
-    is_again = np.any(now < bases, axis=1, keepdims=True)
-    change = np.where(is_again, now, now - bases)
-    return change[:, 0], change[:, 1]
+    good, bad = counters.finished, counters.failures
+    if limit_ns is not None:
+        good = counters.finished_within(limit_ns)
+        bad = counters.finished - good
+    numbers = np.column_stack([good, bad, counters.finished, counters.failures])[chosen]
+    keys = [key for key, is_chosen in zip(counters.keys, chosen.tolist(), strict=True) if is_chosen]
+    return Totals(boot=counters.boot, taken_at=counters.taken_at, keys=keys, numbers=numbers)
 
 
-def of_kind(limit_ns: int | None, counters: Counters) -> tuple[Ints, Ints]:
-    if limit_ns is None:
-        return counters.finished, counters.failures
-    within = counters.finished_within(limit_ns)
-    return within, counters.finished - within
+def finished_since(before: Totals | None, after: Totals) -> Counted:
+    """The good and bad messages since ``before``; all of them if the node was not known.
+
+    A new process counts from zero, and so does a channel that is new or was created again, whose counters fell.
+    """
+    change = after.numbers
+    if before is not None and before.boot == after.boot:
+        bases = before.numbers
+        if list(before.keys) != list(after.keys):
+            known = {key: place for place, key in enumerate(before.keys)}
+            places = np.array([known.get(key, len(known)) for key in after.keys], np.int64)
+            bases = np.vstack([bases, np.zeros((1, 4), np.int64)])[places]
+        is_again = np.any(after.numbers < bases, axis=1, keepdims=True)
+        change = np.where(is_again, after.numbers, after.numbers - bases)
+    good, bad = change[:, :2].sum(axis=0).tolist()
+    return Counted(good, bad)
 
 
 def minute_of(at: Seconds) -> int:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from ninja import Schema
 from pydantic import BeforeValidator, ConfigDict, Field
 
-from nsqplatform.accounts.schemas import Line
+from nsqplatform.accounts.schemas import Body, Line
 from nsqplatform.reports.models import Report, ReportRun
 from nsqplatform.reports.schedule import next_runs
 from nsqwire.units import Milliseconds
@@ -58,7 +58,7 @@ class ReportJobsOut(Schema):
     jobs: list[ReportJobOut]
 
 
-class RunIn(Schema):
+class RunIn(Body):
     model_config = ConfigDict(extra="forbid")
 
     job: str = Field(max_length=100)
@@ -110,7 +110,7 @@ class RunsOut(Schema):
     runs: list[RunOut] = Field(description="newest first")
 
 
-class ScheduleIn(Schema):
+class ScheduleIn(Body):
     model_config = ConfigDict(extra="forbid")
 
     name: Line = Field(min_length=1, max_length=100)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from django.http import HttpRequest
-from ninja import Router, Schema
+from ninja import Router
 from pydantic import ConfigDict, Field
 
 from nsqplatform.accounts.auth import caller, needs
 from nsqplatform.accounts.roles import Permission
-from nsqplatform.accounts.schemas import InvalidRequest, Line, Message
+from nsqplatform.accounts.schemas import Body, InvalidRequest, Line, Message
 from nsqplatform.cluster.actions import drains
 from nsqplatform.cluster.api.schemas import ActionOut
 
@@ -17,7 +17,7 @@ REFUSALS = {401: Message, 403: Message, 404: Message, 422: InvalidRequest}
 LONGEST_DRAIN_S = 30 * 86_400
 
 
-class NodeIn(Schema):
+class NodeIn(Body):
     model_config = ConfigDict(extra="forbid")
 
     node: Line = Field(max_length=300, description="a node's id")

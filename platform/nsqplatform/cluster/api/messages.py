@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field
 from nsqcluster.messages import State
 from nsqplatform.accounts.auth import caller, needs
 from nsqplatform.accounts.roles import Permission
-from nsqplatform.accounts.schemas import InvalidRequest, Message
+from nsqplatform.accounts.schemas import Body, InvalidRequest, Message
 from nsqplatform.cluster.api.schemas import Name
 from nsqplatform.cluster.messages.actions import MessageAction, act_on_messages
 from nsqplatform.cluster.messages.criteria import Criteria, Match
@@ -47,7 +47,7 @@ def _message_id(text: str) -> str:
 MessageId = Annotated[str, Field(max_length=16), AfterValidator(_message_id)]
 
 
-class PublishIn(Schema):
+class PublishIn(Body):
     topic: Name
     node: str | None = Field(None, max_length=300, description="a node's id; null for any")
     format: PublishFormat = Field("text", description="format of the bodies; json is validated and sent unchanged")
@@ -141,7 +141,7 @@ def act(request: HttpRequest, body: MessagesActionIn) -> MessagesActionOut:
     return MessagesActionOut(count=done.messages, not_found=list(done.not_found))
 
 
-class SearchIn(Schema):
+class SearchIn(Body):
     """Criteria, all of which a message must meet. See ``cluster.messages.criteria.Criteria``."""
 
     state: State | None = None

@@ -12,11 +12,11 @@ from django.http import Http404
 from nsqplatform.accounts import audit
 from nsqplatform.accounts.current_user import user_now
 from nsqplatform.accounts.models import User
-from nsqplatform.accounts.people import is_pattern
 from nsqplatform.accounts.rights import require
 from nsqplatform.accounts.roles import Permission, Role, is_at_least
 from nsqplatform.cluster.messages.hidden_paths import HiddenPaths, InvalidPath, checked_path
 from nsqplatform.cluster.models import Mask
+from nsqplatform.patterns import is_pattern
 
 
 def hidden_paths(user: User, topic: str) -> HiddenPaths:

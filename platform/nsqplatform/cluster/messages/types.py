@@ -16,10 +16,10 @@ from google.protobuf.message import DecodeError
 
 from nsqplatform.accounts import audit
 from nsqplatform.accounts.models import User
-from nsqplatform.accounts.people import is_pattern
 from nsqplatform.accounts.rights import require, require_pattern
 from nsqplatform.accounts.roles import Permission
 from nsqplatform.cluster.models import MessageType
+from nsqplatform.patterns import is_pattern
 
 LARGEST_BYTES = 1 << 20
 MAX_TYPES = 200
