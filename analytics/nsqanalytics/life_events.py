@@ -8,15 +8,15 @@ each file's metadata under VERSION_KEY.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from nsqanalytics.files import HOUR, Folder
+from nsqanalytics.content import current
+from nsqanalytics.files import HOUR, File, Folder
 
 SCHEMA_VERSION = 1
 VERSION_KEY = b"nsq.lives.version"
@@ -81,19 +81,18 @@ def life_of(root: str, topic: str, message_id: str, since: datetime, until: date
 
 
 def _matching(folder: Folder, since: datetime, until: datetime, wanted: pc.Expression) -> pa.Table:
-    first = since.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
-    files = _files(folder, first, until)
+    files = [file.path for file in files_between(folder, since, until)]
     if not files:
         return EVENT_SCHEMA.empty_table()
     found = ds.dataset(files, schema=EVENT_SCHEMA, format="parquet", filesystem=folder.system)
     return once(found.to_table(filter=wanted))
 
 
-def _files(folder: Folder, since: datetime, until: datetime) -> Sequence[str]:
-    """Return the paths of the files of the hours that overlap [since, until)."""
+def files_between(folder: Folder, since: datetime, until: datetime) -> list[File]:
+    """Return the files of the hours that overlap [since, until), without those that compaction has replaced."""
     return [
-        file.path
+        file
         for start, files in folder.partitions().items()
         if start + HOUR > since and start < until
-        for file in files
+        for file in current(folder, files)
     ]
