@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import tempfile
+import random
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from brokerd.client import Client
@@ -385,46 +385,48 @@ class Story:
         self.join(channel)
 
 
-STEPS = st.one_of(
-    st.tuples(st.just("publish"), st.integers(1, 7), st.sampled_from([0, 0, 500])),
-    st.tuples(st.just("pass"), st.sampled_from([0.0, 1.0, 35.0])),
-    st.tuples(st.just("finish"), st.sampled_from("ab"), st.integers(1, 3)),
-    st.tuples(st.just("requeue"), st.sampled_from("ab"), st.integers(1, 3), st.sampled_from([0, 200])),
-    st.tuples(st.just("join"), st.sampled_from("ab")),
-    st.tuples(st.just("leave"), st.sampled_from("ab")),
-)
+def step_of(rng: random.Random, story: Story) -> list[tuple[int, int | None]]:
+    """Let something happen. Returns the number and the delay in ms of each sampled message that was published."""
+    channel, count = rng.choice("ab"), rng.randint(1, 3)
+    kind = rng.choice(["publish", "publish", "pass", "pass", "finish", "finish", "requeue", "join", "leave"])
+    if kind == "publish":
+        defer_ms = rng.choice([0, 0, 500])
+        seqs = story.topic.publish([b"x"] * rng.randint(1, 7), defer_ms=defer_ms)
+        return [(seq, defer_ms or None) for seq in seqs if seq % story.every == 0]
+    if kind == "pass":
+        story.pass_time(rng.choice([0.0, 1.0, 35.0, 50.0]))
+    elif kind == "finish":
+        story.answer(channel, count, None)
+    elif kind == "requeue":
+        story.answer(channel, count, rng.choice([0, 200]))
+    elif kind == "join":
+        story.join(channel)
+    else:
+        story.leave(channel)
+    return []
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.integers(1, 3), st.lists(STEPS, min_size=1, max_size=40))
-def test_the_events_are_what_the_clients_did(every: int, steps: list[tuple[Any, ...]]) -> None:
-    """For any sequence of publishes, deliveries, answers, time-outs and disconnections: each event of a sampled message
-    once, those of a message and a channel in their order, and none of another message."""
-    with tempfile.TemporaryDirectory() as folder:
-        node = Node(Path(folder))
-        story = Story(node, every)
-        published = list[tuple[int, int | None]]()
-        for kind, *arguments in steps:
-            if kind == "publish":
-                count, defer_ms = arguments
-                seqs = story.topic.publish([b"x"] * count, defer_ms=defer_ms)
-                published += [(seq, defer_ms or None) for seq in seqs if seq % every == 0]
-            elif kind == "pass":
-                story.pass_time(*arguments)
-            elif kind == "finish":
-                story.answer(arguments[0], arguments[1], None)
-            elif kind == "requeue":
-                story.answer(*arguments)
-            elif kind == "join":
-                story.join(*arguments)
-            else:
-                story.leave(*arguments)
+def test_the_events_are_what_the_clients_did(tmp_path: Path) -> None:
+    """For 60 random sequences of publishes, deliveries, answers, time-outs and disconnections: each event of a sampled
+    message once, those of a message and a channel in their order, and none of another message."""
+    kinds: Counter[What] = Counter()
+    for number in range(60):
+        rng, folder = random.Random(number), tmp_path / str(number)
+        folder.mkdir()
+        node = Node(folder)
+        story, published = Story(node, rng.choice([1, 1, 2, 3])), list[tuple[int, int | None]]()
+        for _ in range(60):
+            published += step_of(rng, story)
         recorded = node.broker.runtime.lives.page(0, 100_000).events
         node.kill()
-    assert [(int(each.id[6:], 16), each.delay_ms) for each in recorded if each.channel is None] == published
-    in_channels = [
-        Seen(each.channel, each.id, each.what, each.attempts, each.client_id, each.delay_ms, each.reason)
-        for each in recorded
-        if each.channel is not None
-    ]
-    assert sorted(in_channels, key=by_message) == sorted(story.seen, key=by_message)
+        in_topic = [(int(each.id[6:], 16), each.delay_ms) for each in recorded if each.channel is None]
+        in_channels = [
+            Seen(each.channel, each.id, each.what, each.attempts, each.client_id, each.delay_ms, each.reason)
+            for each in recorded
+            if each.channel is not None
+        ]
+        assert in_topic == published, f"story {number}"
+        assert sorted(in_channels, key=by_message) == sorted(story.seen, key=by_message), f"story {number}"
+        kinds.update(each.what for each in recorded)
+    assert set(kinds) == {What.PUBLISHED, What.DELIVERED, What.REQUEUED, What.TIMED_OUT, What.FINISHED}
+    assert min(kinds.values()) > 100

@@ -56,7 +56,7 @@ def test_a_message_of_a_channel_leads_to_its_life(visit: Any, stack: Stack, foll
     wait_until(lambda: events()[-1:] == ["finished"], "its life is in the archive")
     link.click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Life of a message")
-    expect(page.get_by_label("Topic", exact=True)).to_have_value("followed")
+    expect(page.get_by_role("textbox", name="Topic")).to_have_value("followed")
     expect(page.get_by_label("Message id")).to_have_value(message_id[1])
     topic = page.get_by_role("region", name="Topic", exact=True).get_by_role("listitem")
     expect(topic).to_have_count(1)
@@ -79,7 +79,7 @@ def test_a_message_is_found_by_its_id(visit: Any, stack: Stack, followed: str, a
     page = visit("/life", user="viktor").page
     page.get_by_role("button", name="Show").click()
     expect(page.get_by_role("alert")).to_have_text("Enter a topic")
-    page.get_by_label("Topic", exact=True).fill("followed")
+    page.get_by_role("textbox", name="Topic").fill("followed")
     page.get_by_role("button", name="Show").click()
     expect(page.get_by_role("alert")).to_have_text("Enter the id of a message")
     page.get_by_label("Message id").fill("0123456789abcdef")
