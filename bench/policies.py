@@ -24,6 +24,8 @@ POLICIES: dict[str, dict[str, object]] = {
     "msg_ttl": {"msg_ttl": "1h"},
     "drop-oldest": {"max_depth": FAR, "max_bytes": FAR, "overflow": "drop-oldest"},
     "reject": {"max_depth": FAR, "max_bytes": FAR, "overflow": "reject"},
+    "sample_lives 1000": {"sample_lives": 1000},
+    "sample_lives 1": {"sample_lives": 1},
 }
 
 

@@ -19,12 +19,14 @@ from brokerd.forwarding import Forwarding
 from brokerd.in_flight import InFlight
 from brokerd.journal import records
 from brokerd.journal.journal import room_for
-from brokerd.kernel.aside import DEFERRED, IN_FLIGHT
+from brokerd.kernel.aside import DEFERRED, IN_FLIGHT, REQUEUED
 from brokerd.kernel.waiting import WAITING_RANGE
 from brokerd.limits import Limits
+from brokerd.lives import What, Why
 from brokerd.log.segment import timestamp_in
 from brokerd.policy import DROP, DROP_OLDEST
 from brokerd.redelivery import Redelivery
+from brokerd.sampled_lives import SampledLives
 from brokerd.timers import NEVER
 from nsqwire.errors import FinFailed, NSQError, ReqFailed, TouchFailed, WouldBeDropped
 from nsqwire.histogram import Histogram
@@ -77,13 +79,16 @@ class Channel:
         self._runtime = runtime
         self._listening = listening
         self._journal = ChannelJournal(number, journal_nothing if self.ephemeral else messages.journal)
-        self.in_flight = InFlight(messages, head, self._journal, runtime.clock, partial(runtime.timers.schedule, self))
+        self.lives = SampledLives(runtime.lives, messages, name)
+        self.in_flight = InFlight(
+            messages, head, self._journal, runtime.clock, partial(runtime.timers.schedule, self), self.lives
+        )
         self.cursor = Cursor(messages, self.in_flight.window, self._skipping)
-        self.delivery = Delivery(messages, self.cursor, self.in_flight, self._journal, runtime)
+        self.delivery = Delivery(messages, self.cursor, self.in_flight, self._journal, runtime, self.lives)
         self.policy_rule: Rule | None = runtime.policies.rule_for(messages.name, name)
         """The most specific policy for it; None if only the node's settings apply."""
         policy = runtime.policies.policy_of(self.policy_rule)
-        self.redelivery = Redelivery(policy, self.in_flight, self.cursor, self._journal)
+        self.redelivery = Redelivery(policy, self.in_flight, self.cursor, self._journal, self.lives)
         self.limits = Limits(
             messages,
             self.in_flight,
@@ -91,6 +96,7 @@ class Channel:
             self.redelivery,
             self._journal,
             runtime,
+            self.lives,
             published_ns=self._timestamp_of,
             schedule=partial(runtime.timers.schedule, self),
             watch_publishes=partial(listening.__setitem__, self, None),
@@ -109,6 +115,7 @@ class Channel:
         self.wake_at = NEVER
         self._ticked_at, self._ticks_in_a_row = -NEVER, 0
         self._oldest: tuple[int, int | None] = -1, None
+        self.lives.every = runtime.policies.policy_for_topic(messages.name).sample_lives
         if self.ephemeral:
             listening[self] = None
         if policy.limits_waiting or policy.dead_topic:
@@ -221,6 +228,7 @@ class Channel:
         policies = self._runtime.policies
         self.policy_rule = policies.rule_for(self.topic_name, self.name)
         self.redelivery.policy = policies.policy_of(self.policy_rule)
+        self.lives.every = policies.policy_for_topic(self.topic_name).sample_lives
         self.limits.reset()
         self._runtime.wake(self)
 
@@ -245,6 +253,9 @@ class Channel:
         """Drop all messages that are waiting, in flight or deferred. Raises OSError."""
         self._require_room()
         end, emptied = self.messages.routed_end, self.unfinished_count
+        if self.lives.every:
+            sampled = self._sampled_unfinished()
+            self.lives.record(What.DROPPED, sampled, attempts=self.in_flight.attempts_of(sampled), reason=Why.EMPTIED)
         self.cursor.move_to(end)
         self.delivery.moved()
         self.in_flight.clear()
@@ -269,6 +280,8 @@ class Channel:
         self._journal_first(changes)
         self.limits.reset()
         before = self.unfinished_count + len(self.dead)
+        if self.lives.every:
+            self._record_rewind(seq, due)
         if is_back:
             self.in_flight.move_back(seq)
             self.cursor.move_to(seq)
@@ -280,6 +293,23 @@ class Channel:
         self._offer_all()
         self._runtime.wake(self)
         return len(due)
+
+    def _record_rewind(self, seq: int, due: Sequence[int]) -> None:
+        """Record that the sampled messages from ``seq`` on that do not wait are delivered again."""
+        lives, skipped = self.lives, self.messages.skipped
+        again = {at for at in lives.numbers(seq, max(seq, self.head)) if at not in skipped}
+        again.update(lives.of(due), lives.of(message.seq for message in self.dead.starting_at(seq)))
+        lives.record(What.REQUEUED, sorted(again), reason=Why.REWOUND)
+
+    def _sampled_unfinished(self) -> list[int]:
+        """The sampled messages that wait, are in flight or are deferred."""
+        numbers = self.lives.numbers(self.in_flight.low_water, self.messages.routed_end)
+        return [
+            seq
+            for seq in numbers
+            if seq in self.in_flight.aside
+            or (self.in_flight.window.client_of(seq) >= 0 if seq < self.head else self.cursor.is_ahead(seq))
+        ]
 
     def finished_deferred(self, seq: int) -> list[int]:
         """The deferred publishes from message ``seq`` on that are finished."""
@@ -296,13 +326,31 @@ class Channel:
 
         Raises OSError, with nothing changed.
         """
+        self._remove(seqs, What.FINISHED, Why.OPERATOR)
+
+    def cancel(self, seqs: Sequence[int]) -> None:
+        """As ``remove``, by the publisher of the messages."""
+        self._remove(seqs, What.CANCELLED, None)
+
+    def _remove(self, seqs: Sequence[int], what: What, reason: Why | None) -> None:
         self._journal_finished(seqs)
+        self._record(what, seqs, reason)
         self.in_flight.remove(seqs)
         self.dead.remove(seqs)
         self.cursor.remove(ranges_of(seqs))
         self.emptied_count += len(seqs)
         self._offer_all()
         self.messages.release()
+
+    def _record(self, what: What, seqs: Sequence[int], reason: Why | None, delay_s: Seconds = 0.0) -> None:
+        """Record what an operator or a publisher does with messages, if they are sampled."""
+        if self.lives.every:
+            sampled = self.lives.of(seqs)
+            attempts = self.in_flight.attempts_of(sampled)
+            for seq in sampled:
+                if (dead := self.dead.get(seq)) is not None:
+                    attempts[seq] = dead.attempts
+            self.lives.record(what, sampled, attempts=attempts, reason=reason, delay_s=delay_s)
 
     def require_room_to_forget(self, count: int) -> None:
         """Check that the journal has room for the end of ``count`` dead messages. Raises OSError."""
@@ -314,6 +362,7 @@ class Channel:
         """Finish those messages of ``seqs``, ascending, that are dead. Raises OSError, with nothing changed."""
         dead = [seq for seq in seqs if seq in self.dead]
         self._journal_finished(dead)
+        self._record(What.MOVED, dead, None)
         self.dead.remove(dead)
         self.messages.release()
 
@@ -346,9 +395,14 @@ class Channel:
             if message is not None and message.state == DEFERRED
         )
         self._journal_first(records.waiting_ranges(self.number, b"".join(due)))
+        self._record(What.REQUEUED, [seq for seq in seqs if not self._is_ready(seq)], Why.OPERATOR)
         self.requeue_count += self.in_flight.requeue_now(seqs)
         self._offer_all()
         self._runtime.wake(self)
+
+    def _is_ready(self, seq: int) -> bool:
+        message = self.in_flight.aside.get(seq)
+        return seq >= self.head if message is None else message.state == REQUEUED
 
     def defer(self, seqs: Sequence[int], due: Seconds) -> None:
         """Defer messages that are ready or deferred until ``due``; ``seqs`` is ascending.
@@ -359,6 +413,7 @@ class Channel:
         attempts = {seq: 0 if (message := aside.get(seq)) is None else message.attempts for seq in seqs}
         ranges = b"".join(WAITING_RANGE.pack(seq, 1, count, kept) for seq, count in attempts.items())
         self._journal_first(records.waiting_ranges(self.number, ranges))
+        self._record(What.DEFERRED, seqs, Why.PUBLISHER, max(0.0, due - self._runtime.now()))
         self.in_flight.put_aside(attempts, due)
         self.cursor.remove(ranges_of(seqs))
 
@@ -385,6 +440,9 @@ class Channel:
         else:
             ranges = packed(seqs, attempts=0)
         self._journal_first(records.waiting_ranges(self.number, ranges))
+        now = self._runtime.now()
+        for seq, due in zip(seqs, dues, strict=True) if self.lives.every else ():
+            self._record(What.REQUEUED, (seq,), Why.OPERATOR, max(0.0, due - now) if due else 0.0)
         self.redelivery.revive(seqs, dues)
         self._runtime.timers.schedule(self, self.in_flight.aside.next_time)
         self._offer_all()
@@ -476,10 +534,15 @@ class Channel:
 
         Returns errors as ``finish`` does.
         """
-        seqs = self.in_flight.named(client, lines, count) if self.redelivery.policy.counts_failures else ()
+        counts, lives = self.redelivery.policy.counts_failures, self.lives
+        seqs = self.in_flight.named(client, lines, count, 1 if counts else lives.every) if counts or lives.every else ()
         taken, failures = self.in_flight.requeue(client, lines, count, now + delay_s if delay_s > 0 else 0.0)
         self.requeue_count += taken
-        if seqs:
+        if lives.every:
+            sampled = lives.of(seqs)
+            attempts = self.in_flight.attempts_of(sampled)
+            lives.record(What.REQUEUED, sampled, by=client, attempts=attempts, delay_s=delay_s)
+        if seqs and counts:
             self.redelivery.count_failed([(client, seq) for seq in seqs], now, delays=delay_s <= 0)
         self.offer(client)
         self._runtime.wake(self)
@@ -535,6 +598,9 @@ class Channel:
         """Drop the oldest undelivered messages of an ephemeral channel, so that at most ``depth`` remain."""
         excess = self.cursor.backlog - depth
         if excess > 0:
+            if self.lives.every:
+                dropped = islice(self.cursor.ahead(), excess)
+                self.lives.record(What.DROPPED, self.lives.of(dropped), reason=Reason.OVERFLOW)
             self.cursor.skip(excess)
             self.messages.release()
 

@@ -7,6 +7,7 @@ import random
 from collections import deque
 from typing import TYPE_CHECKING
 
+from brokerd.lives import What
 from brokerd.topology import Locality
 from nsqwire.units import Seconds
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from brokerd.in_flight import InFlight
     from brokerd.kernel.aside import Place
     from brokerd.runtime import Runtime
+    from brokerd.sampled_lives import SampledLives
     from brokerd.topic_log import TopicLog
 
 
@@ -72,7 +74,13 @@ class Delivery:
     """
 
     def __init__(
-        self, messages: TopicLog, cursor: Cursor, in_flight: InFlight, journal: ChannelJournal, runtime: Runtime
+        self,
+        messages: TopicLog,
+        cursor: Cursor,
+        in_flight: InFlight,
+        journal: ChannelJournal,
+        runtime: Runtime,
+        lives: SampledLives,
     ) -> None:
         self._messages = messages
         self._cursor = cursor
@@ -80,6 +88,7 @@ class Delivery:
         self._aside = in_flight.aside
         self._journal = journal
         self._runtime = runtime
+        self._lives = lives
         self._ready: deque[Client] = deque()
         self._outbox = Outbox()
         self._journalled_head = in_flight.window.head
@@ -167,7 +176,10 @@ class Delivery:
         self._count(client, run.end - run.first)
         if client.sample_rate:
             self._add_sample(client, run.frames, run.first)
-        elif client.takes_headers:
+            return
+        if self._lives.every:
+            self._lives.record(What.DELIVERED, self._lives.numbers(run.first, run.end), by=client, attempts=1)
+        if client.takes_headers:
             self._send(client, run.frames)
         else:
             self._outbox.add(client, run.frames)
@@ -220,5 +232,7 @@ class Delivery:
                 self._in_flight.finish_unsent(client, seq)
             else:
                 self._send(client, frames[at : at + size])
+                if self._lives.every:
+                    self._lives.record(What.DELIVERED, self._lives.of((seq,)), by=client, attempts=1)
             at += size
             seq += 1

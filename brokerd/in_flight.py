@@ -17,12 +17,14 @@ from brokerd.kernel.aside import REQUEUED
 from brokerd.kernel.frames import seq_of
 from brokerd.kernel.runs import NEVER
 from brokerd.kernel.waiting import WAITING_RANGE
+from brokerd.lives import What, Why
 from nsqwire.frame import MESSAGE_ID_BYTES
 from nsqwire.units import Seconds
 
 if TYPE_CHECKING:
     from brokerd.clock import NodeClock
     from brokerd.kernel.aside import Failures, PlaceOf
+    from brokerd.sampled_lives import SampledLives
     from brokerd.scheduler import Scheduler
     from brokerd.topic_log import TopicLog
 
@@ -62,6 +64,7 @@ class InFlight:
         journal: ChannelJournal,
         clock: NodeClock,
         schedule: Callable[[float], None],
+        lives: SampledLives,
     ) -> None:
         self.window = Window(head)
         self.aside = SetAside()
@@ -73,6 +76,7 @@ class InFlight:
         self._journal = journal
         self._clock = clock
         self._schedule = schedule
+        self._lives = lives
 
     @property
     def count(self) -> int:
@@ -129,15 +133,16 @@ class InFlight:
         aside = (seq for seq in self.aside.in_flight() if (found := self.aside.get(seq)) and found.client == number)
         return sorted([*fresh, *aside])
 
-    def named(self, client: Client, lines: memoryview, count: int) -> list[int]:
-        """The messages in flight with ``client`` that ``count`` REQ lines of the same length name."""
+    def named(self, client: Client, lines: memoryview, count: int, every: int = 1) -> list[int]:
+        """The messages in flight with ``client`` that ``count`` REQ lines of the same length name, without those whose
+        numbers are no multiples of ``every``."""
         head, length, found = self.window.head, len(lines) // count, dict[int, None]()
         for at in range(REQ_ID_AT, len(lines), length):
             message_id = bytes(lines[at : at + MESSAGE_ID_BYTES])
             id_head = message_id[:6]
             if id_head == self._messages.id_head or self._messages.is_former_id_head(message_id, head):
                 seq = seq_of(message_id, id_head, head)
-                if seq is not None and self._client_number(seq) == client.number:
+                if seq is not None and not seq % every and self._client_number(seq) == client.number:
                     found[seq] = None
         return list(found)
 
@@ -149,6 +154,13 @@ class InFlight:
         """The messages in flight, ascending."""
         fresh = [seq for seq, _ in self.window.in_flight_below(self.window.head)]
         return sorted(fresh + self.aside.in_flight())
+
+    def attempts_of(self, seqs: Iterable[int]) -> dict[int, int]:
+        """The deliveries of messages so far."""
+        found = {seq: self.aside.get(seq) for seq in seqs}
+        return {
+            seq: each.attempts if each is not None else int(self._fresh_with(seq) >= 0) for seq, each in found.items()
+        }
 
     def ahead(self) -> list[tuple[int, int]]:
         """``(seq, attempts)`` of the set-aside messages at or above the cursor, in order."""
@@ -187,6 +199,8 @@ class InFlight:
         client.in_flight_count += count
         client.message_count += count
         self._journal.waiting(ranges)
+        if self._lives.every:
+            self._lives.delivered_again(ranges, client)
         self._schedule(deadline)
         return frames, count, -1
 
@@ -196,26 +210,37 @@ class InFlight:
         client.in_flight_count -= 1
         client.message_count -= 1
         self._journal.finished([(seq, 1)])
+        if self._lives.every:
+            self._lives.record(What.FINISHED, self._lives.of((seq,)), by=client, reason=Why.SAMPLE_RATE)
 
     # -- FIN, REQ, TOUCH ------------------------------------------------------------------------------------------
 
     def finish(self, client: Client, lines: memoryview, count: int, now_ns: int) -> tuple[int, Failures]:
         """Execute ``count`` FIN lines of 21 bytes. Returns the number of finished messages, and the failures."""
         ranges, missed = self.window.finish(lines, count, self._messages.id_head, client.number, now_ns)
-        failures = self._finish_missed(client, missed, ranges, now_ns) if missed else []
+        attempts: dict[int, int] = {}
+        failures = self._finish_missed(client, missed, ranges, now_ns, attempts) if missed else []
         finished = count - len(failures)
         client.finish_count += finished
         client.in_flight_count -= finished
         if ranges:
             self._journal.finished(ranges)
+            if self._lives.every:
+                self._lives.finished(ranges, client, now_ns, attempts)
         return finished, failures
 
     def _finish_missed(
-        self, client: Client, missed: list[bytes], ranges: list[tuple[int, int]], now_ns: int
+        self,
+        client: Client,
+        missed: list[bytes],
+        ranges: list[tuple[int, int]],
+        now_ns: int,
+        attempts: dict[int, int],
     ) -> Failures:
         """Finish the messages ``missed``, which are not in the window under the topic's present id head.
 
-        Adds the finished messages to ``ranges``. Returns the failures.
+        Adds the finished messages to ``ranges``, and the attempts of the sampled ones to ``attempts``. Returns the
+        failures.
         """
         window, number = self.window, client.number
 
@@ -225,6 +250,9 @@ class InFlight:
                     b"".join(b"FIN %b\n" % each for each in ids), len(ids), id_head, number, now_ns
                 )
                 ranges.extend(found)
+            if self._lives.every:
+                seqs = (seq_of(each, id_head, window.head) for each in ids)
+                attempts.update(self.attempts_of(self._lives.of(seq for seq in seqs if seq is not None)))
             found, failed = self.aside.finish(window, ids, id_head, number, now_ns)
             ranges.extend(found)
             if self.failed:
@@ -371,19 +399,37 @@ class InFlight:
         """Remove a client and requeue its messages. Returns their number."""
         if self.clients.pop(client.number, None) is None:
             return 0
-        requeued = 0
+        requeued, every = 0, self._lives.every
+        sampled = self._sampled_aside(client.number) if every else []
         while len(client.runs):
-            requeued += self.aside.requeue_run(self.window, *client.runs.pop(), client.number)
+            first, end = client.runs.pop()
+            if every:
+                sampled += self._sampled_fresh(first, end, client.number)
+            requeued += self.aside.requeue_run(self.window, first, end, client.number)
         requeued += self.aside.leave(client.number)
         client.in_flight_count = 0
+        if every:
+            attempts = self.attempts_of(sampled)
+            self._lives.record(What.REQUEUED, sampled, by=client, attempts=attempts, reason=Why.DISCONNECTED)
         return requeued
+
+    def _sampled_aside(self, number: int) -> list[int]:
+        """The sampled messages that are set aside and in flight with a client."""
+        aside = self.aside
+        sampled = self._lives.of(aside.in_flight())
+        return sorted(seq for seq in sampled if (found := aside.get(seq)) and found.client == number)
+
+    def _sampled_fresh(self, first: int, end: int, number: int) -> list[int]:
+        """The sampled messages in ``[first, end)`` that are in their first delivery with a client."""
+        return [seq for seq in self._lives.numbers(first, end) if self._fresh_with(seq) == number]
 
     def expire(self, now: Seconds, scheduler: Scheduler, *, asks_seqs: bool) -> Expired:
         """Requeue the messages that timed out or are due by ``now``, for one slice of time."""
+        every = self._lives.every
         deadline = scheduler.deadline()
         timed_out: list[tuple[Client, int]] = []
         seqs: list[tuple[Client, int]] = []
-        aside_seqs: list[tuple[int, int]] | None = [] if asks_seqs else None
+        aside_seqs: list[tuple[int, int]] | None = [] if asks_seqs or every else None
         next_time = NEVER
         for client in self.clients.values():
             runs = client.runs
@@ -392,6 +438,8 @@ class InFlight:
                 if asks_seqs:
                     first = max(first, self.window.floor)
                     seqs += [(client, seq) for seq in range(first, end) if self._fresh_with(seq) == client.number]
+                elif every:
+                    seqs += [(client, seq) for seq in self._sampled_fresh(first, end, client.number)]
                 count = self.aside.requeue_run(self.window, first, end, client.number)
                 client.in_flight_count -= count
                 client.timeout_count += count
@@ -406,7 +454,14 @@ class InFlight:
                 timed_out.append((client, count))
             self._journal.waiting(due)
         seqs += [(self.clients[number], seq) for number, seq in aside_seqs or ()]
-        return Expired(timed_out, min(next_time, self.aside.next_time), seqs)
+        if every:
+            self._record_timeouts(seqs)
+        return Expired(timed_out, min(next_time, self.aside.next_time), seqs if asks_seqs else [])
+
+    def _record_timeouts(self, seqs: Iterable[tuple[Client, int]]) -> None:
+        for client, seq in seqs:
+            if sampled := self._lives.of((seq,)):
+                self._lives.record(What.TIMED_OUT, sampled, by=client, attempts=self.attempts_of(sampled))
 
     # -- setting aside --------------------------------------------------------------------------------------------
 

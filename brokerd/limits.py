@@ -12,6 +12,7 @@ from brokerd.channel_journal import ChannelJournal, ranges_of
 from brokerd.cursor import Cursor
 from brokerd.dead import Reason
 from brokerd.in_flight import InFlight
+from brokerd.lives import What
 from brokerd.policy import DEAD
 from brokerd.redelivery import Redelivery
 from nsqwire.frame import MESSAGE_HEAD_BYTES
@@ -20,6 +21,7 @@ from nsqwire.units import Nanoseconds, Seconds
 if TYPE_CHECKING:
     from brokerd.policy import Policy
     from brokerd.runtime import Runtime
+    from brokerd.sampled_lives import SampledLives
     from brokerd.topic_log import TopicLog
 
 REMOVED_AT_ONCE: Final = 1000
@@ -45,6 +47,7 @@ class Limits:
         redelivery: Redelivery,
         journal: ChannelJournal,
         runtime: Runtime,
+        lives: SampledLives,
         *,
         published_ns: Callable[[int], Nanoseconds | None],
         schedule: Callable[[Seconds], None],
@@ -61,6 +64,7 @@ class Limits:
         self._redelivery = redelivery
         self._journal = journal
         self._runtime = runtime
+        self._lives = lives
         self._published_ns = published_ns
         self._schedule = schedule
         self._watch_publishes = watch_publishes
@@ -232,6 +236,9 @@ class Limits:
             return
         ranges = ranges_of(seqs)
         self._journal.finished(ranges)
+        if self._lives.every:
+            sampled = self._lives.of(seqs)
+            self._lives.record(What.DROPPED, sampled, attempts=self._in_flight.attempts_of(sampled), reason=reason)
         self._in_flight.remove(seqs)
         self._cursor.remove(ranges)
         self.dropped[reason] += len(seqs)
@@ -252,5 +259,12 @@ class Limits:
         """Drop the messages ahead of the cursor that are below ``end``."""
         end = min(end, self._messages.routed_end)
         self.dropped[reason] += self._cursor.count_below(end)
+        if self._lives.every:
+            self._lives.record(What.DROPPED, self._sampled_ahead(end), reason=reason)
         self._cursor.skip(end - self._in_flight.window.head)
         self._messages.release()
+
+    def _sampled_ahead(self, end: int) -> list[int]:
+        """The sampled messages ahead of the cursor that are below ``end``."""
+        numbers = self._lives.numbers(self._in_flight.window.head, end)
+        return [seq for seq in numbers if self._cursor.is_ahead(seq)]

@@ -66,6 +66,8 @@ class PeekedMessage(TypedDict):
     """Only of a message with headers."""
     death: NotRequired[PeekedDeath]
     """Only of a dead message."""
+    sampled: NotRequired[bool]
+    """True if the policy samples it; otherwise missing."""
 
 
 class Peeked(TypedDict):
@@ -139,6 +141,8 @@ def row(channel: Channel, state: PeekState, seq: int, max_body_bytes: int | None
         "deadline": None if client is None else wall_ns(deadline),
         "client": None if client is None else _client(client),
     }
+    if channel.lives.every and not seq % channel.lives.every:
+        peeked["sampled"] = True
     if block := channel.header_block_of(frame):
         peeked["headers"] = decode_headers(block)
     if death is not None:

@@ -41,6 +41,8 @@ class Policy(NamedTuple):
     overflow: str = ""
     """What happens above ``max_depth`` or ``max_bytes``: REJECT, DROP_OLDEST or DEAD; empty without such a bound."""
     dead_topic: str = ""
+    sample_lives: int = 0
+    """One in so many messages of the topic is sampled: what happens to it is recorded."""
 
     @classmethod
     def of(cls, settings: BrokerSettings) -> Self:
@@ -150,6 +152,7 @@ _KEYS: Final[Mapping[str, _Key]] = {
     "max_bytes": _Key("max_bytes", _bound),
     "overflow": _Key("overflow", _overflow),
     "dead_topic": _Key("dead_topic", _dead_topic),
+    "sample_lives": _Key("sample_lives", _bound),
 }
 
 
@@ -178,6 +181,8 @@ def _check_together(values: Values, channel: str) -> None:
         raise InvalidPolicy("overflow: needs max_depth or max_bytes")
     if values.get("overflow") == REJECT and channel != "*":
         raise InvalidPolicy(f"overflow: {REJECT} is for whole topics, so the policy's channel must be *")
+    if "sample_lives" in values and channel != "*":
+        raise InvalidPolicy("sample_lives: it is for whole topics, so the policy's channel must be *")
 
 
 def parsed(text: bytes, channel: str = "*") -> Values:

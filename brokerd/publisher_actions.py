@@ -63,7 +63,7 @@ def cancel(topic: Topic, ids: Iterable[bytes]) -> list[ActedOn]:
     topic.messages.require_room(room_for(changes), of_messages=True)
     if found.in_topic:
         topic.cancel(ranges_of(sorted(found.in_topic)))
-    return found.act(Channel.remove, Outcome.CANCELLED, in_topic=Outcome.CANCELLED)
+    return found.act(Channel.cancel, Outcome.CANCELLED, in_topic=Outcome.CANCELLED)
 
 
 def defer(topic: Topic, ids: Iterable[bytes], due: Seconds) -> list[ActedOn]:

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from brokerd.channel_journal import ChannelJournal, ranges_of
 from brokerd.cursor import Cursor
 from brokerd.dead import DeadMessage, DeadMessages, Reason, cut_client_id
 from brokerd.in_flight import InFlight
+from brokerd.lives import What, Why
 from brokerd.settings import MOST_ATTEMPTS
 from nsqwire.units import Nanoseconds, Seconds
 
 if TYPE_CHECKING:
     from brokerd.client import Client
     from brokerd.policy import Policy
+    from brokerd.sampled_lives import SampledLives
 
 
 class Redelivery:
     """Counts the failed deliveries of one channel, and applies ``policy`` to their messages."""
 
-    def __init__(self, policy: Policy, in_flight: InFlight, cursor: Cursor, journal: ChannelJournal) -> None:
+    def __init__(
+        self, policy: Policy, in_flight: InFlight, cursor: Cursor, journal: ChannelJournal, lives: SampledLives
+    ) -> None:
         self.policy = policy
         self.dead = DeadMessages()
         self.died: Counter[Reason] = Counter()
@@ -30,6 +34,7 @@ class Redelivery:
         self._in_flight = in_flight
         self._cursor = cursor
         self._journal = journal
+        self._lives = lives
 
     def count_failed(self, deliveries: Iterable[tuple[Client, int]], now: Seconds, *, delays: bool) -> None:
         """Count failed deliveries of messages that are now requeued or deferred, each with the client it was sent to.
@@ -55,6 +60,14 @@ class Redelivery:
             self._bury(doomed)
         if later:
             self._in_flight.put_off(later, later.values(), now)
+            if self._lives.every:
+                self._record_delays(later)
+
+    def _record_delays(self, later: Mapping[int, Seconds]) -> None:
+        sampled = self._lives.of(later)
+        attempts = self._in_flight.attempts_of(sampled)
+        for seq in sampled:
+            self._lives.record(What.DEFERRED, (seq,), attempts=attempts, reason=Why.RETRY_DELAY, delay_s=later[seq])
 
     def deaths(self, seqs: Sequence[int], reason: Reason) -> list[DeadMessage]:
         """What is to be recorded of messages, in any state, that die for ``reason``."""
@@ -78,7 +91,18 @@ class Redelivery:
         for message in messages:
             self.dead.add(message)
             self.died[message.reason] += 1
+            if self._lives.every:
+                self._record_death(message)
         self.dead.frames.update(copies)
+
+    def _record_death(self, message: DeadMessage) -> None:
+        self._lives.record(
+            What.DEAD,
+            self._lives.of((message.seq,)),
+            attempts=message.attempts,
+            reason=message.reason,
+            at_ns=message.died_ns,
+        )
 
     def _death(
         self,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from brokerd.clock import NodeClock
 from brokerd.delivery_queue import DeliveryQueue
+from brokerd.lives import Lives
 from brokerd.policies import Policies
 from brokerd.policy import Policy
 from brokerd.scheduler import Scheduler
@@ -36,6 +37,7 @@ class Runtime:
         self.mem_queue_size = settings.mem_queue_size
         self.dedup_window_s = settings.dedup_window.total_seconds()
         self.policies = Policies(Policy.of(settings), {})
+        self.lives = Lives()
         self.publish: Callable[[str, Sequence[bytes], Sequence[bytes]], object]
         """Publishes bodies, each with its header block, which is empty without headers, to a topic. The topic is
         created if needed. Raises NSQError and OSError. The broker sets it."""

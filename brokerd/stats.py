@@ -118,7 +118,7 @@ class ChannelStats(TypedDict):
 
 
 class TopicStats(TypedDict):
-    """One topic; the last three keys only with ``include_histograms``."""
+    """One topic; the last four keys only with ``include_histograms``."""
 
     topic_name: str
     channels: list[ChannelStats]
@@ -131,12 +131,13 @@ class TopicStats(TypedDict):
     oldest_unfinished_age_ns: NotRequired[int | None]
     emptied_count: NotRequired[int]
     lost_message_count: NotRequired[int]
+    sample_lives: NotRequired[int]
 
 
 class Stats(TypedDict):
     """The whole response. ``start_time`` is Unix seconds, ``uptime_ns`` the age of the process by the monotonic clock.
 
-    The last four keys are present only with ``include_histograms``."""
+    The last five keys are present only with ``include_histograms``."""
 
     version: str
     health: str
@@ -148,6 +149,7 @@ class Stats(TypedDict):
     boot_id: NotRequired[str]
     uptime_ns: NotRequired[int]
     lost_message_count: NotRequired[int]
+    lives_end: NotRequired[int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,6 +212,7 @@ def topic_stats(topic: Topic, query: StatsQuery, latencies: RecentLatencies) -> 
         stats["oldest_unfinished_age_ns"] = topic.oldest_unfinished_age_ns(time.time_ns())
         stats["emptied_count"] = topic.emptied_count
         stats["lost_message_count"] = topic.lost_message_count
+        stats["sample_lives"] = topic.lives.every
     return stats
 
 

@@ -15,8 +15,10 @@ from brokerd.channel_journal import journal_nothing
 from brokerd.dedup import Publish, SeenIds
 from brokerd.journal import records
 from brokerd.journal.journal import CHANGE_BYTES, room_for, room_for_waiting
+from brokerd.lives import Party, What, Why
 from brokerd.log.batch import COUNT_BYTES, SIZE_BYTES, Batch, BodyBatch, DpubBatch, HeaderBatch, MessageBatch, MpubBatch
 from brokerd.log.log import Log
+from brokerd.sampled_lives import SampledLives
 from brokerd.topic_log import TopicLog
 from nsqwire.errors import ChannelNotFound, PublishFailed
 from nsqwire.names import is_ephemeral
@@ -31,6 +33,10 @@ MPUB_LINE = ord("M")
 """The first byte of an MPUB's command line; a PUB's differs."""
 LEAST_MESSAGE_BYTES = SIZE_BYTES + 1
 """Bytes that a message takes at least in a command."""
+
+
+Publishers = Party | list[Party] | None
+"""Who publishes: one for all messages, or one for each; None if it is the broker."""
 
 
 class StoredBatch(Protocol):
@@ -88,6 +94,7 @@ class Topic:
             routed_end=routed_end,
             now=runtime.now,
         )
+        self.lives = SampledLives(runtime.lives, self.messages, None)
         self.paused = False
         self.message_count = 0
         """Messages published since the process started."""
@@ -108,7 +115,7 @@ class Topic:
         self._journal = self.messages.journal
         self._bound: Bound | None = None
         """None: publishes are accepted, however many messages wait."""
-        self._update_bound()
+        self._apply_policy()
 
     # -- counts ---------------------------------------------------------------------------------------------------
 
@@ -157,36 +164,47 @@ class Topic:
     # -- publishing -----------------------------------------------------------------------------------------------
 
     def publish(
-        self, bodies: Sequence[bytes | memoryview], *, defer_ms: int = 0, dedup_digest: bytes | None = None
+        self,
+        bodies: Sequence[bytes | memoryview],
+        *,
+        by: Publishers = None,
+        defer_ms: int = 0,
+        dedup_digest: bytes | None = None,
     ) -> range:
         """Store ``bodies`` together and route them to the channels. Raises PublishFailed; nothing is stored then.
 
         This and the other methods that publish return the numbers of the messages: none if they are dropped. If a
-        publish with the digest is remembered, they return its messages, and nothing is stored.
+        publish with the digest is remembered, they return its messages, and nothing is stored. ``by`` is only used for
+        the lives of sampled messages.
         """
         batch = BodyBatch(bodies, self.messages.id_head, time.time_ns(), defer_ms)
-        return self._publish_bodies(batch, partial(self.log.append, batch), dedup_digest)
+        return self._publish_bodies(batch, partial(self.log.append, batch), dedup_digest, by)
 
     def publish_with_headers(
         self,
         bodies: Sequence[bytes | memoryview],
         blocks: Sequence[bytes],
         *,
+        by: Publishers = None,
         defer_ms: int = 0,
         dedup_digest: bytes | None = None,
     ) -> range:
         """As ``publish``, with the header block of each message, which is empty for a message without headers."""
         if not any(blocks):
-            return self.publish(bodies, defer_ms=defer_ms, dedup_digest=dedup_digest)
+            return self.publish(bodies, by=by, defer_ms=defer_ms, dedup_digest=dedup_digest)
         batch = HeaderBatch(bodies, blocks, self.messages.id_head, time.time_ns(), defer_ms)
-        return self._publish_bodies(batch, partial(self.log.append_with_headers, batch), dedup_digest)
+        return self._publish_bodies(batch, partial(self.log.append_with_headers, batch), dedup_digest, by)
 
     def _publish_bodies(
-        self, batch: BodyBatch, append: Callable[[], tuple[int, Segment]], dedup_digest: bytes | None
+        self,
+        batch: BodyBatch,
+        append: Callable[[], tuple[int, Segment]],
+        dedup_digest: bytes | None,
+        by: Publishers,
     ) -> range:
         if batch.defer_ms:
-            return self._publish_deferred(batch, append, delays=1, dedup_digest=dedup_digest)
-        return self._publish(batch, append, dedup_digest)
+            return self._publish_deferred(batch, append, by, delays=1, dedup_digest=dedup_digest)
+        return self._publish(batch, append, by, dedup_digest)
 
     def drops_of(self, count: int) -> bool:
         """Return whether an ephemeral topic would accept ``count`` messages but drop some of them."""
@@ -197,29 +215,39 @@ class Topic:
         return self._bound is None or self._bound.admits(count, nbytes)
 
     def publish_messages(
-        self, messages: memoryview, count: int, *, gap: int = 0, dedup_digest: bytes | None = None
+        self,
+        messages: memoryview,
+        count: int,
+        *,
+        by: Publishers = None,
+        gap: int = 0,
+        dedup_digest: bytes | None = None,
     ) -> range:
         """Publish the messages of ``count`` × (``gap`` ignored bytes, ``size i32 | body``) as one batch.
 
         The caller has checked the sizes. Raises PublishFailed; nothing is stored then.
         """
         batch = MessageBatch(messages, count, gap, self.messages.id_head, time.time_ns())
-        return self._publish(batch, partial(self.log.append, batch), dedup_digest)
+        return self._publish(batch, partial(self.log.append, batch), by, dedup_digest)
 
-    def publish_batches(self, commands: memoryview, count: int, messages: int, *, gap: int) -> range:
+    def publish_batches(
+        self, commands: memoryview, count: int, messages: int, *, gap: int, by: Publishers = None
+    ) -> range:
         """Publish the ``messages`` messages of ``count`` × (``gap`` ignored bytes, MPUB body) as one batch.
 
         The caller has checked the sizes. Raises PublishFailed; nothing is stored then.
         """
         batch = MpubBatch(commands, count, messages, gap, self.messages.id_head, time.time_ns())
-        return self._publish(batch, partial(self.log.append, batch))
+        return self._publish(batch, partial(self.log.append, batch), by)
 
-    def publish_deferred(self, commands: memoryview, count: int, body_bytes: int) -> range:
+    def publish_deferred(self, commands: memoryview, count: int, body_bytes: int, *, by: Publishers = None) -> range:
         """Publish the ``count`` commands of a DpubRun together. Raises PublishFailed; nothing is stored then."""
         batch = DpubBatch(commands, count, body_bytes, self.messages.id_head, time.time_ns())
-        return self._publish_deferred(batch, partial(self.log.append_deferred, batch), delays=count)
+        return self._publish_deferred(batch, partial(self.log.append_deferred, batch), by, delays=count)
 
-    def publish_commands(self, commands: Input, nbytes: int, line: bytes, limits: tuple[int, int]) -> tuple[int, int]:
+    def publish_commands(
+        self, commands: Input, nbytes: int, line: bytes, limits: tuple[int, int], by: Party | None = None
+    ) -> tuple[int, int]:
         """Publish the PUBs or MPUBs with the command line ``line`` that fill ``commands[:nbytes]``, on the fast path.
 
         ``limits`` are the largest message and the largest body, in bytes. Returns the number of commands and messages.
@@ -228,11 +256,12 @@ class Topic:
         storage = self._storage
         if self.ephemeral or self._only_ephemeral or storage.refusal is not None:
             return 0, 0
+        now_ns = time.time_ns()
         try:
             if not self.admits(nbytes // LEAST_MESSAGE_BYTES, nbytes):
                 return 0, 0
             count, messages, segment = self.log.append_commands(
-                commands, nbytes, line, limits, self.messages.id_head, time.time_ns()
+                commands, nbytes, line, limits, self.messages.id_head, now_ns
             )
         except OSError:
             return 0, 0
@@ -242,18 +271,27 @@ class Topic:
             self.message_count += messages
             gap = len(line) + (COUNT_BYTES + SIZE_BYTES if line[0] == MPUB_LINE else 0)
             self.message_bytes += nbytes - gap * count - SIZE_BYTES * messages
+            if self.lives.every:
+                end = self.log.next_seq
+                self.lives.published(range(end - messages, end), now_ns, by)
             if self._listening:
                 self._notify_listening()
         return count, messages
 
     def _publish(
-        self, batch: Batch, append: Callable[[], tuple[int, Segment]], dedup_digest: bytes | None = None
+        self,
+        batch: Batch,
+        append: Callable[[], tuple[int, Segment]],
+        by: Publishers,
+        dedup_digest: bytes | None = None,
     ) -> range:
         if (known := self._seen(dedup_digest)) is not None:
             return known
         if not self._accepts(batch.count, batch.body_bytes):
             return range(0)
         seqs = self._store(batch, append, dedup_digest)
+        if self.lives.every:
+            self.lives.published(seqs, batch.timestamp_ns, by)
         self._published()
         return seqs
 
@@ -261,6 +299,7 @@ class Topic:
         self,
         batch: BodyBatch | DpubBatch,
         append: Callable[[], tuple[int, Segment]],
+        by: Publishers,
         *,
         delays: int,
         dedup_digest: bytes | None = None,
@@ -277,6 +316,8 @@ class Topic:
             except OSError as error:
                 raise PublishFailed(str(error)) from error
         seqs = self._store(batch, append, dedup_digest)
+        if self.lives.every:
+            self.lives.published(seqs, batch.timestamp_ns, by, batch.delays)
         self.messages.skipped.add(seqs.start, seqs.stop)
         self._defer(seqs.start, batch.delays)
         self._published()
@@ -484,6 +525,10 @@ class Topic:
             return
         self.messages.require_room()
         self.emptied_count += self.depth
+        if self.lives.every:
+            numbers = self.lives.numbers(self.messages.routed_end, self.log.next_seq)
+            waiting = (seq for seq in numbers if self.messages.waits(seq))
+            self.lives.record(What.DROPPED, waiting, reason=Why.EMPTIED)
         emptied = self.messages.empty()
         for channel in self.channels.values():
             channel.counted_from += emptied
@@ -493,6 +538,9 @@ class Topic:
         """Drop ``(first, count)`` ranges of the messages that wait in the topic. The caller has made room in the
         journal."""
         self.messages.cancel(ranges)
+        if self.lives.every:
+            for first, length in ranges:
+                self.lives.record(What.CANCELLED, self.lives.numbers(first, first + length))
         count = sum(count for _, count in ranges)
         self.emptied_count += count
         for channel in self.channels.values():
@@ -504,13 +552,14 @@ class Topic:
 
     def policies_changed(self) -> None:
         """Apply the node's present policies to the topic and its channels."""
-        self._update_bound()
+        self._apply_policy()
         for channel in self.channels.values():
             channel.update_policy()
 
-    def _update_bound(self) -> None:
+    def _apply_policy(self) -> None:
         policy = self._runtime.policies.policy_for_topic(self.name)
         self._bound = Bound(self, policy) if policy.bounds_topic else None
+        self.lives.every = policy.sample_lives
 
     # -- disk space -----------------------------------------------------------------------------------------------
 

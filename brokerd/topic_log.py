@@ -133,6 +133,7 @@ class TopicLog:
         self._now = now
         self._routed_end = routed_end
         self._former_id_heads: set[bytes] = set()
+        self._own_from = log.next_seq  # the messages before were published by earlier processes
         self._losses = Losses()
         self._copied_headers: dict[int, bytes] = {}  # of the messages that some channel has copies of
         self._reported_headers: set[Path] = set()
@@ -230,6 +231,14 @@ class TopicLog:
         if published and (frame := self.log.frame(published.start)) is not None:
             id_head = bytes(frame[ID][: len(id_head)])  # another one if the node had another id then
         return [b"%b%010x" % (id_head, seq & SEQ_MASK) for seq in published]
+
+    def id_of(self, seq: int) -> bytes:
+        """The id of a message. One of an earlier process has another first part if the node had another id then."""
+        if seq < self._own_from and self.log.contains(seq):
+            with suppress(OSError):  # its segment cannot be mapped
+                if (frame := self.log.frame(seq)) is not None:
+                    return bytes(frame[ID])
+        return b"%b%010x" % (self.id_head, seq & SEQ_MASK)
 
     def is_former_id_head(self, message_id: bytes, head: int) -> bool:
         """Return whether the first digits of this id are those of messages published under another node id."""

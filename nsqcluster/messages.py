@@ -82,6 +82,8 @@ class PeekedMessage(Struct, kw_only=True):
     client: PeekedClient | None = None
     death: Death | None = None
     headers: dict[str, str] = {}
+    sampled: bool = False
+    """True if the node records what happens to it."""
 
 
 class PeekPage(Struct, kw_only=True):

@@ -176,6 +176,8 @@ class TopicStats(_TopicFigures, kw_only=True):
     topic_name: str
     message_bytes: Int64 = 0
     lost_message_count: Count = 0
+    sample_lives: Count = 0
+    """One in so many messages is sampled; 0 for none, and from a Go node."""
     channels_or_null: list[ChannelStats] | None = field(name="channels", default=None)
 
     @property
@@ -209,6 +211,8 @@ class NodeStats(_NodeFigures, kw_only=True, dict=True):
     previous_boot: Raw = Raw(b"null")  # not Raw | None: msgspec decodes that only from null
     """Last figures of the previous process, undecoded; only with ``previous_boot=true``. ``null`` if there are none."""
     lost_message_count: Count = 0
+    lives_end: Count = 0
+    """Number of events of sampled messages since the process started; 0 from a Go node."""
     drain: Drain | None = None
     """Only with histograms; None if the node does not drain, and from a Go node."""
 

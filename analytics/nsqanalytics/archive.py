@@ -2,7 +2,8 @@
 
 ``<root>/samples/date=2026-11-20/hour=17/<first sample's minute and second>-<random>.parquet``, hours in UTC. A file
 is written in ``samples/_writing/``, which Spark skips as it does every name with a leading ``_``, synced, and moved to
-its place by rename. A later writer removes the files that a killed writer left in ``_writing``.
+its place by rename. A later writer removes the files that a killed writer left in ``_writing``. The events of sampled
+messages are written in the same way (nsqanalytics/life_events.py).
 """
 
 from __future__ import annotations
@@ -33,35 +34,31 @@ def samples_path(root: str) -> str:
     return f"{root.rstrip('/')}/samples"
 
 
-class ArchiveWriter:
-    """Appends samples to an archive at a path or a URI. Several writers may share one archive."""
+class HourlyWriter:
+    """Appends rows to a folder of an archive, at a path or a URI, by the hour of one of their columns. Several writers
+    may share one archive."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, folder: str, time_column: str) -> None:
         """Remove the files that killed writers left. Raises OSError if the archive cannot be written to."""
-        self._remote = None if is_local(root) else Folder(samples_path(root))
+        self._time = time_column
+        self._remote = None if is_local(folder) else Folder(folder)
         if self._remote is not None:
             return  # an object appears when it is complete, so a temporary file is not needed
-        self._samples = local_path(samples_path(root))
-        self._writing = self._samples / WRITING
+        self._folder = local_path(folder)
+        self._writing = self._folder / WRITING
         self._writing.mkdir(parents=True, exist_ok=True)
         self._sweep(time.time())
 
-    def write(self, samples: Sequence[Sample]) -> None:
-        """Add the samples, in one file per UTC hour that occurs. Without samples, no file is written.
+    def write_table(self, rows: pa.Table) -> None:
+        """Add rows, in one file per UTC hour that occurs.
 
-        On return the files are on disk. Raises ValueError for a sample that does not fit the schema, before anything is
-        written. Raises OSError if writing fails; the file of each hour is then complete or absent.
+        On return the files are on disk. Raises OSError if writing fails; the file of each hour is then complete or
+        absent.
         """
-        if samples:
-            self.write_table(as_table(samples))
-
-    def write_table(self, samples: pa.Table) -> None:
-        """Like :meth:`write`, for a table of ARROW_SCHEMA."""
-        taken_at = samples["taken_at"]
-        hours = pc.floor_temporal(taken_at, unit="hour")
+        hours = pc.floor_temporal(rows[self._time], unit="hour")
         for hour in sorted(pc.unique(hours).to_pylist()):
-            table = samples.filter(pc.equal(hours, hour))
-            first: datetime = pc.min(table["taken_at"]).as_py()
+            table = rows.filter(pc.equal(hours, hour))
+            first: datetime = pc.min(table[self._time]).as_py()
             name = f"{first:%M%S}-{secrets.token_hex(8)}.parquet"
             if self._remote is not None:
                 self._write_remote(self._remote, table, hour, name)
@@ -72,7 +69,7 @@ class ArchiveWriter:
                     pq.write_table(table, file, compression="zstd")
                     file.flush()
                     os.fsync(file.fileno())
-                folder = self._samples / f"date={hour:%Y-%m-%d}" / f"hour={hour:%H}"
+                folder = self._folder / f"date={hour:%Y-%m-%d}" / f"hour={hour:%H}"
                 self._make_folder(folder)
                 os.replace(aside, folder / name)
             except BaseException:
@@ -94,7 +91,7 @@ class ArchiveWriter:
             folder.mkdir(parents=True, exist_ok=True)
             # Otherwise a crash of the machine could lose the folder's name, and with it a synced file.
             _sync_directory(folder.parent)
-            _sync_directory(self._samples)
+            _sync_directory(self._folder)
 
     def _sweep(self, now: Seconds) -> None:
         for leftover in self._writing.iterdir():
@@ -103,6 +100,22 @@ class ArchiveWriter:
                     leftover.unlink()
             except FileNotFoundError:  # another writer has removed it
                 continue
+
+
+class ArchiveWriter(HourlyWriter):
+    """Appends samples to an archive."""
+
+    def __init__(self, root: str) -> None:
+        """As HourlyWriter."""
+        super().__init__(samples_path(root), "taken_at")
+
+    def write(self, samples: Sequence[Sample]) -> None:
+        """Add the samples, as ``write_table``. Without samples, no file is written.
+
+        Raises ValueError for a sample that does not fit the schema, before anything is written.
+        """
+        if samples:
+            self.write_table(as_table(samples))
 
 
 def _sync_directory(path: Path) -> None:

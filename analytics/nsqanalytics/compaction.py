@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,36 +21,60 @@ from nsqanalytics.archive import LEFTOVER_AGE_S, WRITING, samples_path
 from nsqanalytics.content import REPLACES_KEY, compacted_name, current, is_compacted, replaced_by
 from nsqanalytics.damage import Damaged, damaged_path, set_aside
 from nsqanalytics.files import HOUR, SHORTEST, File, Folder
+from nsqanalytics.life_events import EVENT_SCHEMA, lives_path
 from nsqanalytics.rollups import DAY, rollups_path
 from nsqanalytics.schema import ARROW_SCHEMA
 
 GRACE = timedelta(hours=2)
 """Longest duration of a run in the platform. This long after a compaction, no run reads the replaced files any more."""
-_SORTED = [(name, "ascending") for name in ("taken_at", "node", "topic", "channel", "boot_id")]
-"""Compacted files are sorted by time and have a page index. A query for the last readings of a window then reads a few
-pages of histograms instead of all (nsqanalytics/transforms/activity.py)."""
+
+
+class _Kind(NamedTuple):
+    """What compacted files contain, and how they are sorted.
+
+    They have a page index. A query for the last readings of a window then reads a few pages of histograms instead of
+    all (nsqanalytics/transforms/activity.py), and one for the events of a message reads a few pages of the hour.
+    """
+
+    schema: pa.Schema
+    sorted_by: tuple[str, ...]
+    action: str
+
+    @property
+    def needed(self) -> list[str]:
+        """The columns that every file has."""
+        return [field.name for field in self.schema if not field.nullable]
+
+
+_SAMPLES = _Kind(ARROW_SCHEMA, ("taken_at", "node", "topic", "channel", "boot_id"), "compacted")
+_LIVES = _Kind(EVENT_SCHEMA, ("topic", "message_id", "at", "node", "number"), "lives compacted")
 LAYOUT = {"compression": "zstd", "row_group_size": 1 << 17, "write_page_index": True}
 Done = tuple[datetime, str, int, int, int, int]
 """Hour, action, files before, files after, rows, bytes."""
 
 
 def compact(root: str, older_than: timedelta, now: datetime) -> Iterator[Done]:
-    """Remove the files that earlier runs replaced, and compact the hours that ended at least ``older_than`` ago.
+    """Remove the files that earlier runs replaced, and compact the hours that ended at least ``older_than`` ago: of the
+    samples, and of the events of sampled messages.
 
     Yields what was done.
     """
-    folder = Folder(samples_path(root))
+    yield from _compact(Folder(samples_path(root)), _SAMPLES, older_than, now)
+    yield from _compact(Folder(lives_path(root)), _LIVES, older_than, now)
+
+
+def _compact(folder: Folder, kind: _Kind, older_than: timedelta, now: datetime) -> Iterator[Done]:
     # The ages of files are by the clock, even if the hours to compact are those up to a later time.
     clock = min(now, datetime.now(UTC))
     sweep_unfinished(folder, clock)
     for hour, files in folder.partitions().items():
         # An hour's only file is opened only if it is too short for Parquet: runs do not open compacted files again.
         checked = files if len(files) > 1 else [file for file in files if file.size < SHORTEST]
-        for damaged in set_aside(folder, [(hour, list(checked))], thorough=False):
+        for damaged in set_aside(folder, [(hour, list(checked))], thorough=False, columns=kind.needed):
             files.remove(damaged.file)
             yield set_aside_row(damaged)
         by, swept = _replaced_long_ago(folder, files, clock)
-        if damaged_now := set_aside(folder, [(hour, by)] if swept else [], thorough=True):
+        if damaged_now := set_aside(folder, [(hour, by)] if swept else [], thorough=True, columns=kind.needed):
             yield from map(set_aside_row, damaged_now)
             continue  # the files that a damaged one replaced stay: a later run compacts them again
         folder.delete(swept)
@@ -57,7 +82,7 @@ def compact(root: str, older_than: timedelta, now: datetime) -> Iterator[Done]:
         if swept:
             yield (hour, "swept", len(files), len(left), 0, sum(file.size for file in swept))
         if hour + HOUR <= now - older_than:
-            yield from _compacted(folder, hour, current(folder, left))
+            yield from _compacted(folder, kind, hour, current(folder, left))
 
 
 def set_aside_row(damaged: Damaged) -> Done:
@@ -74,12 +99,14 @@ def sweep_unfinished(folder: Folder, now: datetime) -> None:
 
 
 def retain(root: str, samples: timedelta, rollups: timedelta, now: datetime) -> Iterator[Done]:
-    """Remove the samples of hours that ended at least ``samples`` ago, and the rollups of days, with those of their
-    hours, that ended at least ``rollups`` ago. Yields what was done."""
+    """Remove the samples, and the events of sampled messages, of hours that ended at least ``samples`` ago, and the
+    rollups of days, with those of their hours, that ended at least ``rollups`` ago. Yields what was done."""
     hourly, daily = rollups_path(root, "hourly"), rollups_path(root, "daily")
     for folder, kept, length, action in (
         (Folder(samples_path(root)), samples, HOUR, "samples removed"),
         (Folder(damaged_path(samples_path(root))), samples, HOUR, "damaged samples removed"),
+        (Folder(lives_path(root)), samples, HOUR, "lives removed"),
+        (Folder(damaged_path(lives_path(root))), samples, HOUR, "damaged lives removed"),
         (Folder(hourly), rollups, DAY, "rollup removed"),
         (Folder(damaged_path(hourly)), rollups, DAY, "damaged rollup removed"),
         (Folder(daily, daily=True), rollups, DAY, "rollup removed"),
@@ -102,29 +129,30 @@ def _replaced_long_ago(folder: Folder, files: list[File], now: datetime) -> tupl
     return by, [file for file in files if file.name in replaced]
 
 
-def _compacted(folder: Folder, hour: datetime, files: list[File]) -> Iterator[Done]:
+def _compacted(folder: Folder, kind: _Kind, hour: datetime, files: list[File]) -> Iterator[Done]:
     """Merge the files if there are several. Files that cannot be read are set aside."""
     while len(files) > 1:
         try:
-            rows, size = _rewrite(folder, files)
+            rows, size = _rewrite(folder, kind, files)
         except (pa.ArrowException, OSError) as error:
-            damaged = set_aside(folder, [(hour, files)], thorough=True)
+            damaged = set_aside(folder, [(hour, files)], thorough=True, columns=kind.needed)
             if not damaged:
                 raise type(error)(f"date={hour:%Y-%m-%d}/hour={hour:%H}: {error}") from error
             yield from map(set_aside_row, damaged)
             files = [file for file in files if file not in {each.file for each in damaged}]
             continue
-        yield (hour, "compacted", len(files), 1, rows, size)
+        yield (hour, kind.action, len(files), 1, rows, size)
         return
 
 
-def _rewrite(folder: Folder, files: list[File]) -> tuple[int, int]:
-    tables = [_converted(pq.read_table(file.path, filesystem=folder.system, partitioning=None)) for file in files]
-    table = pa.concat_tables(tables).sort_by(_SORTED)
+def _rewrite(folder: Folder, kind: _Kind, files: list[File]) -> tuple[int, int]:
+    read = (pq.read_table(file.path, filesystem=folder.system, partitioning=None) for file in files)
+    tables = [_converted(each, kind.schema) for each in read]
+    table = pa.concat_tables(tables).sort_by([(name, "ascending") for name in kind.sorted_by])
     # The names of all files whose rows it contains, also through another compacted file, which may be removed earlier.
     older = frozenset[str]().union(*(replaced_by(folder, file) for file in files if is_compacted(file)))
     names = ",".join(sorted(older.union(file.name for file in files)))
-    table = table.replace_schema_metadata({**(ARROW_SCHEMA.metadata or {}), REPLACES_KEY: names.encode()})
+    table = table.replace_schema_metadata({**(kind.schema.metadata or {}), REPLACES_KEY: names.encode()})
     parent = files[0].path.rpartition("/")[0]
     name = compacted_name(files)
     aside = f"{folder.root}/{WRITING}/{name}"
@@ -139,17 +167,17 @@ def _rewrite(folder: Folder, files: list[File]) -> tuple[int, int]:
     return table.num_rows, folder.system.get_file_info(f"{parent}/{name}").size
 
 
-def _converted(table: pa.Table) -> pa.Table:
+def _converted(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Convert a file of an older version: missing columns are null, finish_count is the total of the histogram."""
     columns = []
-    for field in ARROW_SCHEMA:
+    for field in schema:
         if field.name in table.schema.names:
             columns.append(table[field.name].cast(field.type))
         elif field.name == "finish_count":
             columns.append(_finished(table))
         else:
             columns.append(pa.chunked_array([pa.nulls(table.num_rows, field.type)]))
-    return pa.Table.from_arrays(columns, schema=ARROW_SCHEMA)
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _finished(table: pa.Table) -> pa.ChunkedArray:

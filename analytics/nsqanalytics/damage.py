@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from nsqanalytics.archive import samples_path
 from nsqanalytics.files import SHORTEST, File, Folder
+from nsqanalytics.life_events import EVENT_SCHEMA, lives_path
 from nsqanalytics.rollups import rollups_path
 from nsqanalytics.schema import ARROW_SCHEMA
 
@@ -56,6 +57,7 @@ def _parts(root: str) -> dict[str, _Part]:
     rolled = [(f"rollups/{grain}", rollups_path(root, grain), grain == "daily") for grain in ("hourly", "daily")]
     return {
         "samples": _Part(samples_path(root), False, _NEEDED),
+        "lives": _Part(lives_path(root), False, tuple(each.name for each in EVENT_SCHEMA if not each.nullable)),
         **{name: _Part(path, daily, ("window_start",)) for name, path, daily in rolled},
     }
 
@@ -152,7 +154,9 @@ class _Named(NamedTuple):
     name: str
 
 
-_NAMED = re.compile(r"/(samples|rollups/hourly|rollups/daily)/(date=\d{4}-\d\d-\d\d(?:/hour=\d\d)?)/([^/\s]+\.parquet)")
+_NAMED = re.compile(
+    r"/(samples|lives|rollups/hourly|rollups/daily)/(date=\d{4}-\d\d-\d\d(?:/hour=\d\d)?)/([^/\s]+\.parquet)"
+)
 
 
 def _set_aside(named: Sequence[_Named], root: str) -> list[Damaged]:

@@ -350,6 +350,11 @@ class CompareParameters(Scope):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LivesParameters(Scope):
+    """Parameters of the report on sampled messages."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RollupParameters:
     """Parameters of rolling up."""
 

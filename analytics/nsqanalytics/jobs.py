@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from nsqanalytics import compaction, damage, tables
 from nsqanalytics.archive import samples_path
+from nsqanalytics.files import Folder
 from nsqanalytics.hours_of_week import as_text, common_hours
 from nsqanalytics.job_parameters import (
     WINDOWS,
@@ -20,6 +21,7 @@ from nsqanalytics.job_parameters import (
     DeadParameters,
     ForecastParameters,
     LatencyParameters,
+    LivesParameters,
     ObjectivesParameters,
     RetainParameters,
     RollupParameters,
@@ -27,7 +29,8 @@ from nsqanalytics.job_parameters import (
     Span,
     ThroughputParameters,
 )
-from nsqanalytics.locations import ArchiveMissing, Locations
+from nsqanalytics.life_events import EVENT_SCHEMA, files_between, lives_path
+from nsqanalytics.locations import ArchiveMissing, Locations, spark_uri
 from nsqanalytics.parameters import BadParameter, FormField, Given, described, parse, refuse_future, spelt_out
 from nsqanalytics.progress import Progress
 from nsqanalytics.results import conforming, replace_result, replace_table
@@ -215,6 +218,40 @@ def run_dead(spark: SparkSession, place: Locations, args: DeadParameters, now: d
     rows, before = _compared(rows_of, rollups, args, span, HOUR, tables.DEAD_EARLIER, whole=True)
     order = ["-died_count", "-dropped_count", "topic", "channel"]
     return _written(spark, place, covered(rows, span), tables.DEAD, order, span, progress, before)
+
+
+def run_lives(spark: SparkSession, place: Locations, args: LivesParameters, now: datetime, progress: Progress) -> int:
+    """Write what happened to the sampled messages of each channel. Returns the number of rows."""
+    from pyspark.sql import functions as F
+
+    from nsqanalytics.schema import spark_fields
+    from nsqanalytics.transforms.lives import lives
+    from nsqanalytics.transforms.names import is_one_of
+    from nsqanalytics.transforms.windows import covered
+
+    span = args.span(now)
+    progress.at(0.15, "listing the archive")
+    files = files_between(Folder(lives_path(place.archive)), span.since, span.until)
+    uris = [spark_uri(place.archive, file.path) for file in files]
+    events = spark.read.schema(spark_fields(EVENT_SCHEMA)).parquet(*uris)
+    events = events.where((F.col("at") >= F.lit(span.since)) & (F.col("at") < F.lit(span.until)))
+    if args.topic:
+        events = events.where(is_one_of("topic", args.topic))
+    if args.channel:
+        events = events.where(F.col("channel").isNull() | (F.col("channel") == args.channel))
+    if args.node:
+        events = events.where(F.col("node") == args.node)
+    order = ["topic", "channel", "client_id"]
+    return _written(spark, place, covered(lives(events), span), tables.LIVES, order, span, progress, stage="counting")
+
+
+def no_lives(place: Locations, args: LivesParameters, now: datetime, progress: Progress) -> int | None:
+    """Write an empty result and return 0 if the period has no events; otherwise return None."""
+    span = args.span(now)
+    if files_between(Folder(lives_path(place.archive)), span.since, span.until):
+        return None
+    covered = {"covered_since": span.since, "covered_until": span.until}
+    return replace_table([], tables.LIVES, place.output, covered)
 
 
 def run_compare(
@@ -429,6 +466,9 @@ def activity_of(
 
 def bytes_read(place: Locations, args: Any, now: datetime) -> int:
     """Return the approximate number of bytes of the archive that a job with these parameters reads."""
+    if isinstance(args, LivesParameters):
+        span = args.span(now)
+        return sum(file.size for file in files_between(Folder(lives_path(place.archive)), span.since, span.until))
     rollups = Rollups(place.archive)
     if isinstance(args, RollupParameters):
         return rollups.size_of(stale_hours(rollups, *_rolled_up_period(args, now)))
@@ -570,6 +610,17 @@ JOBS: dict[str, Job] = {
             tables.DEAD,
             run_dead,
             worst="died_count",
+        ),
+        Job(
+            "lives",
+            "Lives of sampled messages",
+            "How long sampled messages take to be delivered and finished, and their attempts, by channel and client.",
+            "report",
+            LivesParameters,
+            tables.LIVES,
+            run_lives,
+            without_spark=no_lives,
+            worst="finished_max_ms",
         ),
         Job(
             "compare",

@@ -26,3 +26,9 @@ def is_local(path: str) -> bool:
 def local_path(path: str) -> Path:
     """Return the path on this machine; ``file://`` is optional."""
     return Path(path.removeprefix("file://"))
+
+
+def spark_uri(root: str, path: str) -> str:
+    """Return the path or URI by which Spark reads a file below ``root`` that Arrow listed as ``path``."""
+    scheme, separator, _ = root.partition("://")
+    return f"{scheme}://{path.lstrip('/')}" if separator and scheme != "file" else path

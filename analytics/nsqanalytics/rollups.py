@@ -32,7 +32,7 @@ from nsqanalytics.content import current, digest_of
 from nsqanalytics.files import FEW_BYTES, HOUR, SHORTEST, File, Folder, fingerprint
 from nsqanalytics.hourly_files import FILE, MANY_FILES, gathered
 from nsqanalytics.job_parameters import Span
-from nsqanalytics.locations import is_local
+from nsqanalytics.locations import is_local, spark_uri
 from nsqanalytics.schema import SCHEMA_VERSION, spark_schema
 from nsqanalytics.session import SCRATCH, is_connect
 
@@ -313,9 +313,7 @@ class Rollups:
         return File(path, path.rpartition("/")[2], 0, None)
 
     def _uri(self, path: str) -> str:
-        """Return the path or URI by which Spark reads a file that Arrow listed."""
-        scheme, separator, _ = self._root.partition("://")
-        return f"{scheme}://{path.lstrip('/')}" if separator and scheme != "file" else path
+        return spark_uri(self._root, path)
 
 
 def _content_bytes(hours: Iterable[tuple[datetime, Iterable[File]]]) -> int:

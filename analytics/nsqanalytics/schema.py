@@ -161,8 +161,16 @@ def spark_schema() -> StructType:
     """
     from pyspark.sql.types import DateType, IntegerType, StructField, StructType
 
-    fields = [StructField(field.name, _spark_type(field.type), nullable=True) for field in ARROW_SCHEMA]
-    return StructType([*fields, StructField("date", DateType()), StructField("hour", IntegerType())])
+    return StructType(
+        [*spark_fields(ARROW_SCHEMA), StructField("date", DateType()), StructField("hour", IntegerType())]
+    )
+
+
+def spark_fields(schema: pa.Schema) -> StructType:
+    """Return an Arrow schema as a Spark schema, all of whose columns may be null."""
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType([StructField(field.name, _spark_type(field.type), nullable=True) for field in schema])
 
 
 def _spark_type(arrow: pa.DataType) -> DataType:

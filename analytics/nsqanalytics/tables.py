@@ -153,6 +153,17 @@ DEAD = [
     *DEAD_EARLIER.figures("messages"),
     *COVERED,
 ]
+LIVES = [
+    *_key("topic", "channel"),
+    Figure("client_id", "string"),
+    *_of("integer", "messages", "message_count", "finished_count", "died_count", "dropped_count"),
+    *_of("integer", "deliveries", "delivery_count", "requeue_count", "timeout_count"),
+    *_of("number", "ms", "delivered_p50_ms", "delivered_max_ms", "finished_p50_ms", "finished_max_ms"),
+    *_of("number", "ms", "handled_p50_ms", "handled_max_ms"),
+    Figure("attempts_mean", "number", "deliveries"),
+    Figure("attempts_max", "integer", "deliveries"),
+    *COVERED,
+]
 COMPARE = [
     *_key("topic", "channel", "figure"),
     Figure("unit", "string"),

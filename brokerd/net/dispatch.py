@@ -109,7 +109,7 @@ def pub(connection: Connection, command: Pub) -> None:
     deferred = command.defer_ms is not None
     try:
         topic = connection.broker.topic_to_publish_to(command.topic)
-        published = topic.publish([command.body], defer_ms=command.defer_ms or 0)
+        published = topic.publish([command.body], by=connection.client, defer_ms=command.defer_ms or 0)
     except PublishFailed as error:
         raise (DpubFailed if deferred else PubFailed)(f"{'DPUB' if deferred else 'PUB'} failed {error}") from None
     connection.client.published(command.topic, 1)
@@ -148,9 +148,12 @@ def _publish_together(
 
 def pub_run(connection: Connection, command: PubRun) -> None:
     """Execute PUBs to one topic together, or one by one if they cannot be stored together."""
-    count, gap = command.count, command.line_bytes
+    count, gap, client = command.count, command.line_bytes, connection.client
     done = _publish_together(
-        connection, command.topic, count, lambda topic: topic.publish_messages(command.commands, count, gap=gap)
+        connection,
+        command.topic,
+        count,
+        lambda topic: topic.publish_messages(command.commands, count, by=client, gap=gap),
     )
     if done is not None:
         _respond_each(connection, *done, count)
@@ -161,9 +164,12 @@ def pub_run(connection: Connection, command: PubRun) -> None:
 
 def dpub_run(connection: Connection, command: DpubRun) -> None:
     """Execute DPUBs to one topic together, or one by one if they cannot be stored together."""
-    count, nbytes = command.count, command.body_bytes
+    count, nbytes, client = command.count, command.body_bytes, connection.client
     done = _publish_together(
-        connection, command.topic, count, lambda topic: topic.publish_deferred(command.commands, count, nbytes)
+        connection,
+        command.topic,
+        count,
+        lambda topic: topic.publish_deferred(command.commands, count, nbytes, by=client),
     )
     if done is not None:
         _respond_each(connection, *done, count)
@@ -176,7 +182,7 @@ def mpub(connection: Connection, command: Mpub) -> None:
     """Execute an MPUB. Raises MpubFailed; no message of it is stored then."""
     try:
         topic = connection.broker.topic_to_publish_to(command.topic)
-        published = topic.publish_messages(command.messages, command.count)
+        published = topic.publish_messages(command.messages, command.count, by=connection.client)
     except PublishFailed as error:
         raise MpubFailed(f"MPUB failed {error}") from None
     connection.client.published(command.topic, command.count)
@@ -188,9 +194,12 @@ def mpub_run(connection: Connection, command: MpubRun) -> None:
     """Execute MPUBs to one topic together, or one by one if they cannot be stored together or have to be answered with
     ids."""
     commands, count, messages = command.commands, command.count, command.messages
-    gap = command.line_bytes + SIZE_BYTES
+    gap, client = command.line_bytes + SIZE_BYTES, connection.client
     if not connection.session.terms.publish_ids and _publish_together(
-        connection, command.topic, messages, lambda topic: topic.publish_batches(commands, count, messages, gap=gap)
+        connection,
+        command.topic,
+        messages,
+        lambda topic: topic.publish_batches(commands, count, messages, gap=gap, by=client),
     ):
         connection.session.respond(OK * count)
     else:
@@ -205,7 +214,11 @@ def header_pub(connection: Connection, command: HeaderPub) -> None:
     try:
         topic = connection.broker.topic_to_publish_to(command.topic)
         published = topic.publish_with_headers(
-            [command.body], [_block_of(command.headers)], defer_ms=command.defer_ms or 0, dedup_digest=digest
+            [command.body],
+            [_block_of(command.headers)],
+            by=connection.client,
+            defer_ms=command.defer_ms or 0,
+            dedup_digest=digest,
         )
     except PublishFailed as error:
         raise kind(f"{verb} failed {error}") from None
@@ -236,7 +249,7 @@ def header_mpub(connection: Connection, command: HeaderMpub) -> None:
     blocks = [_block_of(headers) for headers, _ in command.messages]
     try:
         topic = connection.broker.topic_to_publish_to(command.topic)
-        published = topic.publish_with_headers(bodies, blocks)
+        published = topic.publish_with_headers(bodies, blocks, by=connection.client)
     except PublishFailed as error:
         raise MpubFailed(f"HMPUB failed {error}") from None
     connection.client.published(command.topic, len(bodies))

@@ -15,6 +15,7 @@ from brokerd.latency import RecentLatencies
 from brokerd.memory import CollectorPauses, memory_stats
 from brokerd.net.http_config import Config
 from brokerd.net.http_drain import DrainVerbs
+from brokerd.net.http_lives import LifeEndpoint
 from brokerd.net.http_messages import MessageVerbs
 from brokerd.net.http_policies import PolicyVerbs
 from brokerd.net.http_publish import Publishing
@@ -156,6 +157,7 @@ class StatusEndpoints:
             broker = self._broker
             tail.update(node_id=broker.node_id, boot_id=broker.boot_id, uptime_ns=self._uptime_ns)
             tail["lost_message_count"] = broker.storage.lost_message_count
+            tail["lives_end"] = broker.runtime.lives.end
             tail["drain"] = broker.drain.to_json()
         end = encode(tail)[1:]
         if include_previous:
@@ -240,6 +242,7 @@ def broker_router(
     router.add("GET", "/policies", policies.list)
     router.add("POST", "/policy", policies.set)
     router.add("POST", "/policy/delete", policies.delete)
+    router.add("GET", "/lives", LifeEndpoint(broker).lives)
     router.add("GET", "/drain", drain.get)
     router.add("POST", "/drain", drain.begin)
     router.add("POST", "/drain/cancel", drain.cancel)

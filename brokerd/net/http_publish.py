@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from brokerd.dedup import MAX_ID_BYTES, digest_of
 from brokerd.kernel import pack_lines, scan_messages
+from brokerd.lives import Party, Requester
 from nsqdaemon.http import (
     Answer,
     HTTPError,
@@ -52,11 +53,11 @@ _LENGTH: Final = struct.Struct(">i")
 
 
 class Gathered(NamedTuple):
-    """Messages for one topic, the shared response of their requests, and the first request."""
+    """Messages for one topic, their requests, and the shared response of these."""
 
     bodies: list[bytes]
     answer: PendingResponse
-    request: Request
+    requests: list[Request]
 
 
 class Wishes(NamedTuple):
@@ -97,12 +98,14 @@ class Publishing:
         defer = params.get("defer")
         defer_ms = 0 if defer is None else defer_ms_of(defer, self._broker.settings)
         if headers or wishes is not None:
-            publish = partial(topic.publish_with_headers, (body,), (headers,), defer_ms=defer_ms)
+            publish = partial(
+                topic.publish_with_headers, (body,), (headers,), by=_publisher(request), defer_ms=defer_ms
+            )
             return self._publish_as_wished(wishes or _NO_WISHES, topic, publish)
         if defer is not None:
-            topic.publish((body,), defer_ms=defer_ms)
+            topic.publish((body,), by=_publisher(request), defer_ms=defer_ms)
         elif len(body) > GATHERED_BYTES or not self._admits_more(topic):
-            topic.publish((body,))
+            topic.publish((body,), by=_publisher(request))
         else:
             return self._gather(request, topic.name)
         return self._stored_response()
@@ -122,18 +125,20 @@ class Publishing:
         if gathered is None:
             if not self._gathered:
                 self._call_soon(self._publish_gathered)
-            gathered = self._gathered[topic] = Gathered([], PendingResponse(), request)
+            gathered = self._gathered[topic] = Gathered([], PendingResponse(), [])
         gathered.bodies.append(request.body)
+        gathered.requests.append(request)
         return gathered.answer
 
     def _publish_gathered(self) -> None:
         gathered, self._gathered = self._gathered, {}
-        for name, (bodies, answer, request) in gathered.items():
+        for name, (bodies, answer, requests) in gathered.items():
             try:
                 # The topic is looked up again, because it may have been deleted since.
-                self._create_topic(name).publish(bodies)
+                topic = self._create_topic(name)
+                topic.publish(bodies, by=[_publisher(each) for each in requests] if topic.lives.every else None)
             except Exception as error:
-                answer.resolve(refusal(request, error))
+                answer.resolve(refusal(requests[0], error))
             else:
                 self._resolve_once_stored(answer)
 
@@ -187,12 +192,12 @@ class Publishing:
         is_envelope = FLAG_WORDS.get(request.params.get("envelope", "false"))
         if is_envelope is None:
             raise HTTPError(400, "INVALID_ARG_ENVELOPE")
-        topic = self._topic(request.params)
+        topic, by = self._topic(request.params), _publisher(request)
         if is_envelope:
             if "binary" in request.params:
                 raise HTTPError(400, "INVALID_ARG_ENVELOPE")
             bodies, blocks = parse_envelopes(request.body, max_msg_size=self._max_msg_size)
-            publish_all = partial(topic.publish_with_headers, bodies, blocks) if bodies else _publish_nothing
+            publish_all = partial(topic.publish_with_headers, bodies, blocks, by=by) if bodies else _publish_nothing
             return self._publish_as_wished(wishes or _NO_WISHES, topic, publish_all)
         if self._is_binary(request.params):
             limits = {"max_msg_size": self._max_msg_size, "max_body_size": self._max_body_size}
@@ -201,10 +206,10 @@ class Publishing:
             lines, count = parse_lines(request.body, max_msg_size=self._max_msg_size)
             messages = memoryview(lines)
         if wishes is not None:
-            publish = partial(topic.publish_messages, messages, count) if count else _publish_nothing
+            publish = partial(topic.publish_messages, messages, count, by=by) if count else _publish_nothing
             return self._publish_as_wished(wishes, topic, publish)
         if count:
-            topic.publish_messages(messages, count)
+            topic.publish_messages(messages, count, by=by)
         return self._stored_response()
 
     def _topic(self, params: Mapping[str, str]) -> Topic:
@@ -275,6 +280,10 @@ def parse_envelopes(body: bytes, *, max_msg_size: int) -> tuple[list[bytes], lis
             bodies.append(message)
             blocks.append(encode_headers(headers) if headers else b"")
     return bodies, blocks
+
+
+def _publisher(request: Request) -> Party:
+    return Requester(request.remote_address)
 
 
 def _publish_nothing(*, dedup_digest: bytes | None) -> range:

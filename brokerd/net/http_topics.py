@@ -85,12 +85,12 @@ class TopicVerbs:
         them. Changes nothing."""
         topic = self._broker.find_topic(checked_topic(request))
         span = Span(
-            start=_bounded(request, "from", default=0, most=MAX_SEQ),
-            end=_bounded(request, "to", default=0, most=MAX_SEQ) if "to" in request.params else None,
+            start=bounded(request, "from", default=0, most=MAX_SEQ),
+            end=bounded(request, "to", default=0, most=MAX_SEQ) if "to" in request.params else None,
             since_ns=_moment(request, "since"),
             until_ns=_moment(request, "until"),
         )
-        page = scan_log(topic.messages, span, limit=_bounded(request, "limit", default=LOG_PAGE, most=LOG_PAGE))
+        page = scan_log(topic.messages, span, limit=bounded(request, "limit", default=LOG_PAGE, most=LOG_PAGE))
         return Response(200, encode_without_floats(page), (JSON_HEADER, NSQ_HEADER))
 
     def _find(self, request: Request) -> Topic:
@@ -176,7 +176,7 @@ class ChannelVerbs:
         if not _asks_dead(request):
             return self._act_by_id(request, "requeued", requeue)
         channel, chosen = self._find(request), _chosen_dead(request)
-        rate = _bounded(request, "rate", default=0, most=MAX_RATE)
+        rate = bounded(request, "rate", default=0, most=MAX_RATE)
         return _counted("requeued", requeue_dead(channel, chosen, rate=rate, now=self._broker.runtime.now()))
 
     def bury(self, request: Request) -> Response:
@@ -199,9 +199,9 @@ class ChannelVerbs:
         page = peek(
             channel,
             state,
-            offset=_bounded(request, "offset", default=0, most=MAX_OFFSET),
-            limit=_bounded(request, "limit", default=DEFAULT_LIMIT, most=PAGE),
-            max_body_bytes=_bounded(request, "max_body_bytes", default=DEFAULT_BODY_BYTES, most=MAX_BODY_BYTES),
+            offset=bounded(request, "offset", default=0, most=MAX_OFFSET),
+            limit=bounded(request, "limit", default=DEFAULT_LIMIT, most=PAGE),
+            max_body_bytes=bounded(request, "max_body_bytes", default=DEFAULT_BODY_BYTES, most=MAX_BODY_BYTES),
         )
         return Response(200, encode_without_floats(page), (JSON_HEADER, NSQ_HEADER))
 
@@ -211,8 +211,8 @@ class ChannelVerbs:
         channel = self._find(request)
         page = scan(
             channel,
-            _bounded(request, "from", default=0, most=MAX_SEQ),
-            limit=_bounded(request, "limit", default=SCAN_MESSAGES, most=SCAN_MESSAGES),
+            bounded(request, "from", default=0, most=MAX_SEQ),
+            limit=bounded(request, "limit", default=SCAN_MESSAGES, most=SCAN_MESSAGES),
             dead=_asks_dead(request),
         )
         return Response(200, encode_without_floats(page), (JSON_HEADER, NSQ_HEADER))
@@ -302,7 +302,7 @@ async def _counted(done: str, portions: Iterator[int]) -> Response:
     return Response(200, encode_without_floats({done: total}), (JSON_HEADER, NSQ_HEADER))
 
 
-def _bounded(request: Request, name: str, *, default: int, most: int) -> int:
+def bounded(request: Request, name: str, *, default: int, most: int) -> int:
     """A parameter that is a number from 0 to ``most``. Raises HTTPError 400 with the parameter's name."""
     text = request.params.get(name)
     if text is None:

@@ -295,7 +295,9 @@ class Connection(asyncio.BufferedProtocol):
         if topic is None:
             return False
         try:
-            count, messages = topic.publish_commands(self.scratch, nbytes, self._line, self._publish_limits)
+            count, messages = topic.publish_commands(
+                self.scratch, nbytes, self._line, self._publish_limits, self.client
+            )
         except Exception:  # the messages may be stored already, so the regular path must not store them again
             self._broken()
             self.flush()

@@ -129,7 +129,7 @@ def test_a_path_that_is_not_text_is_named_all_the_same(analytics, an_hour, tmp_p
             "latencies",
             UNTIL,
             "there is no job 'latencies'; there are latency, throughput, objectives, capacity, forecast, anomalies, "
-            "dead, compare, rollup, compact, retain",
+            "dead, lives, compare, rollup, compact, retain",
         ),
     ],
 )

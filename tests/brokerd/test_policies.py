@@ -17,7 +17,7 @@ from brokerd.policy import Policy
 from tests.brokerd.conftest import create_channel, publish
 from tests.harness.waiting import wait_until
 
-KEYS = "max_attempts, retry_delay, msg_ttl, expired, max_depth, max_bytes, overflow, dead_topic"
+KEYS = "max_attempts, retry_delay, msg_ttl, expired, max_depth, max_bytes, overflow, dead_topic, sample_lives"
 
 Connect = Callable[..., Any]
 Start = Callable[..., Any]

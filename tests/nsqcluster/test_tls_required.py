@@ -31,6 +31,7 @@ from nsqcluster import (
     discovery,
     drain,
     listing,
+    lives,
     messages,
     outcome_of,
     perform,
@@ -338,6 +339,9 @@ CASES: dict[Callable[..., Any], Case] = {
     recalls.defer_messages: case(
         lambda at: (at.cluster, at.topic, [at.message_id], timedelta(minutes=1)),
         lambda at, done: is_recalled(at, done, "deferred"),
+    ),
+    lives.read_lives: brokerds(
+        lambda at: (at.client, at.nsqd, 0), lambda at, page: (page.events, page.next, page.lost) == ([], 0, 0)
     ),
     messages.peek: brokerds(
         of_topic, lambda at, page: page.total == 1 and is_first(page.messages[0]), lambda at: {"limit": 1}

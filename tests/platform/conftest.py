@@ -111,9 +111,10 @@ def collect(
 
     They write to the database from threads of their own, which a test's open transaction would hold up.
     """
-    from nsqplatform.cluster.collector import archiver, process
+    from nsqplatform.cluster.collector import archiver, lives, process
 
     monkeypatch.setattr(archiver, "EVERY_S", 1.0)
+    monkeypatch.setattr(lives, "EVERY_S", 0.5)
     monkeypatch.setattr(process, "POLL_INTERVAL_S", 0.25)
     monkeypatch.setattr(process, "DISCOVERY_S", 0.5)
     settings.NSQ_ARCHIVE = str(tmp_path / "archive")

@@ -299,7 +299,17 @@ def test_the_jobs_are_listed_with_the_form_of_their_parameters(caller):
     assert status == 200
     names = {kind: [job["name"] for job in answer["jobs"] if job["kind"] == kind] for kind in ("report", "maintenance")}
     assert names == {
-        "report": ["latency", "throughput", "objectives", "capacity", "forecast", "anomalies", "dead", "compare"],
+        "report": [
+            "latency",
+            "throughput",
+            "objectives",
+            "capacity",
+            "forecast",
+            "anomalies",
+            "dead",
+            "lives",
+            "compare",
+        ],
         "maintenance": ["rollup", "compact", "retain"],
     }
     latency = answer["jobs"][0]

@@ -36,6 +36,7 @@ import type {
   HistoryScope,
   HourKept,
   Job,
+  Life,
   MatchingMessages,
   MessageAction,
   MessagesActed,
@@ -237,6 +238,10 @@ export const peek = async (topic: string, channel: string, state: PeekState, ord
 /** One message, with up to 64 KiB of its body. */
 export const wholeMessage = async (topic: string, channel: string, { id, node }: MessageKey): Promise<PeekedMessage> =>
   withVisibleText(await answered(api.GET('/api/v1/messages/{id}', { params: { path: { id }, query: { topic, channel, node } } })));
+
+/** What happened to a sampled message since a time, RFC 3339. */
+export const life = (topic: string, id: string, from: string): Promise<Life> =>
+  answered(api.GET('/api/v1/messages/{id}/life', { params: { path: { id }, query: { topic, from } } }));
 
 const ofType = (id: number) => ({ params: { path: { type_id: id } } });
 /** The Protocol Buffers message types of topics, by pattern. */

@@ -21,6 +21,7 @@ const NAMED = [
   'definitions',
   'masks',
   'policies',
+  'life',
   'signin',
 ] as const;
 type Named = (typeof NAMED)[number];
@@ -124,6 +125,8 @@ export function parentOf(route: Route): Route {
       return { page: 'objectives' };
     case 'objectives':
       return { page: 'alerts' };
+    case 'life':
+      return { page: 'topics' };
     default:
       return { page: 'overview' };
   }

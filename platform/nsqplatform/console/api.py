@@ -31,6 +31,7 @@ from nsqplatform.cluster.api.cluster import router as cluster_router
 from nsqplatform.cluster.api.diagnosis import router as diagnosis_router
 from nsqplatform.cluster.api.drains import router as drains_router
 from nsqplatform.cluster.api.history import router as history_router
+from nsqplatform.cluster.api.lives import router as lives_router
 from nsqplatform.cluster.api.masks import router as masks_router
 from nsqplatform.cluster.api.message_types import router as message_types_router
 from nsqplatform.cluster.api.messages import router as messages_router
@@ -75,6 +76,7 @@ api.add_router("audit", audit_router)
 api.add_router("", cluster_router)
 api.add_router("", clients_router)
 api.add_router("", messages_router)
+api.add_router("", lives_router)
 api.add_router("", masks_router)
 api.add_router("", message_types_router)
 api.add_router("", policies_router)

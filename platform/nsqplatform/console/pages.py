@@ -20,7 +20,7 @@ from nsqplatform.clusters import current
 from nsqplatform.clusters.declaration import DEFAULT
 
 PAGES = re.compile(
-    r"/(?:topics(?:/[^/]+){0,2}|nodes(?:/[^/]+)?|counter|lookup|channels|dead|clients|alerts|objectives(?:/\d+)?|reports(?:/.*)?|audit|signin|people|account|definitions|masks|policies|views/\d+)?/?"
+    r"/(?:topics(?:/[^/]+){0,2}|nodes(?:/[^/]+)?|counter|lookup|channels|dead|clients|alerts|objectives(?:/\d+)?|reports(?:/.*)?|audit|signin|people|account|definitions|masks|policies|life|views/\d+)?/?"
 )
 """Paths of the web app's pages (frontend/src/navigation/routes.ts). Other paths show "not found", with a 404."""
 

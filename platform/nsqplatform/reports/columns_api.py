@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 from django.http import HttpRequest
 from ninja import Router, Schema
 from pydantic import Field
 
 from nsqanalytics.jobs import JOBS
+from nsqanalytics.life_events import EVENT_SCHEMA
 from nsqanalytics.meanings import meaning
-from nsqanalytics.schema import ARROW_SCHEMA, COLUMNS
+from nsqanalytics.schema import ARROW_SCHEMA
 from nsqplatform.accounts.auth import needs
 from nsqplatform.accounts.roles import Permission
 from nsqplatform.reports.api import REFUSALS
@@ -25,7 +27,7 @@ class ColumnMeaningOut(Schema):
 
 
 class TableOut(Schema):
-    name: str = Field(description="archive, or the name of a job")
+    name: str = Field(description="archive, archive/lives, or the name of a job")
     title: str
     columns: list[ColumnMeaningOut]
 
@@ -36,7 +38,7 @@ class TablesOut(Schema):
 
 @router.get("columns", auth=needs(Permission.VIEW), response={200: TablesOut, **REFUSALS})
 def columns(request: HttpRequest) -> TablesOut:
-    """The columns of the archive's samples, then those of each job's result."""
+    """The columns of the archive's samples and of its events of sampled messages, then those of each job's result."""
     results = [
         TableOut(
             name=job.name,
@@ -54,18 +56,22 @@ def columns(request: HttpRequest) -> TablesOut:
         )
         for job in JOBS.values()
     ]
-    return TablesOut(tables=[_archive(), *results])
+    archived = [
+        _archived("archive", "The archive", ARROW_SCHEMA),
+        _archived("archive/lives", "The archive: events of sampled messages", EVENT_SCHEMA),
+    ]
+    return TablesOut(tables=[*archived, *results])
 
 
-def _archive() -> TableOut:
+def _archived(name: str, title: str, schema: pa.Schema) -> TableOut:
     found = [
         ColumnMeaningOut(
             name=field.name,
             type=str(field.type),
-            unit=COLUMNS[field.name].unit,
+            unit=field.metadata[b"unit"].decode(),
             nullable=field.nullable,
-            meaning=COLUMNS[field.name].meaning,
+            meaning=field.metadata[b"meaning"].decode(),
         )
-        for field in ARROW_SCHEMA
+        for field in schema
     ]
-    return TableOut(name="archive", title="The archive", columns=found)
+    return TableOut(name=name, title=title, columns=found)

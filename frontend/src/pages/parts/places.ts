@@ -12,7 +12,7 @@ const GROUPS: { name: string; places: Place[] }[] = [
     name: 'Cluster',
     places: [
       { href: '/', text: 'Overview', pages: ['overview', 'counter'] },
-      { href: '/topics', text: 'Topics', pages: ['topics', 'topic'] },
+      { href: '/topics', text: 'Topics', pages: ['topics', 'topic', 'life'] },
       { href: '/channels', text: 'Channels', pages: ['channels', 'channel'] },
       { href: '/dead', text: 'Dead letters', pages: ['dead'] },
       { href: '/clients', text: 'Clients', pages: ['clients'] },
@@ -50,4 +50,5 @@ export const placesFor = (me: Me | null) => [
   { href: '/objectives', text: 'Objectives' },
   { href: '/counter', text: 'Counter' },
   { href: '/lookup', text: 'Registries and inactive topics' },
+  { href: '/life', text: 'Life of a message' },
 ];

@@ -20,7 +20,8 @@ from django.utils.module_loading import import_string
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from nsqanalytics.archive import ArchiveWriter
+from nsqanalytics.archive import ArchiveWriter, HourlyWriter
+from nsqanalytics.life_events import lives_path
 from nsqcluster import Client
 from nsqplatform.cluster import metrics, node_client, store
 from nsqplatform.cluster.clients.rates import ClientRates
@@ -29,6 +30,7 @@ from nsqplatform.cluster.collector.archiver import Archiver
 from nsqplatform.cluster.collector.damaged_files import DamagedFilesWatch
 from nsqplatform.cluster.collector.directory import Directory
 from nsqplatform.cluster.collector.listeners import Listener, Listeners
+from nsqplatform.cluster.collector.lives import LifeReader
 from nsqplatform.cluster.history.records import Recorder
 from nsqplatform.cluster.live.broadcast import Message, publish
 from nsqplatform.cluster.readings.clock import Clock
@@ -64,6 +66,7 @@ class Collector:
         directory: Directory,
         archiver: Archiver,
         damaged_files: DamagedFilesWatch,
+        lives: LifeReader,
         listeners: Sequence[Listener] = (),
     ) -> None:
         self.client = client
@@ -71,6 +74,7 @@ class Collector:
         self.directory = directory
         self.archiver = archiver
         self.damaged_files = damaged_files
+        self.lives = lives
         self.clock = Clock()
         self.pollers = Pollers(self.clock)
         self.latencies = LatencyWindow()
@@ -174,6 +178,7 @@ class Collector:
         if all_answered:  # a sum without the nodes not yet polled is not recorded
             await store.store_history(self.redis, self.recorder.record(after))
         self.archiver.add(self.views, now=time.monotonic())
+        self.lives.add(self.client, self.views, now=time.monotonic())
 
     def _known_nodes(self) -> list[store.KnownNode]:
         latest = {view.node.id: view.latest for view in self.views}
@@ -238,6 +243,9 @@ class Collector:
             await self.pollers.stop()
             self.archiver.take(self.views)
             await self.archiver.finish()
+            await self.lives.finish()
+            self.lives.take(self.client, self.views)
+            await self.lives.finish()
             await self.listeners.finish()
             with contextlib.suppress(RedisError, OSError):
                 await store.release_collector(self.redis, self.holder)
@@ -256,6 +264,7 @@ async def collect(stop: asyncio.Event) -> None:
             directory=Directory(lookupd=current.lookupd_http_addresses(), nsqd=current.nsqd_http_addresses()),
             archiver=Archiver(lambda: ArchiveWriter(archive)),
             damaged_files=DamagedFilesWatch(archive),
+            lives=LifeReader(lambda: HourlyWriter(lives_path(archive), "at")),
             listeners=[import_string(name)() for name in settings.COLLECTOR_LISTENERS],
         )
         logger.info(

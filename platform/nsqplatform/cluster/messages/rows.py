@@ -35,7 +35,7 @@ class Death(TypedDict):
 class PeekedMessage(TypedDict):
     """Times are unix milliseconds. ``body`` is base64 of the beginning of the visible body, ``size`` the size of the
     whole body in bytes. ``visibility`` says whether a mask has replaced values in the body or withholds it; a mask also
-    replaces the values of ``headers``, by name in lower case."""
+    replaces the values of ``headers``, by name in lower case. ``sampled``: what happens to it is recorded."""
 
     node: str
     id: str
@@ -51,6 +51,7 @@ class PeekedMessage(TypedDict):
     deadline: Milliseconds | None
     client: Holder | None
     death: Death | None
+    sampled: bool
 
 
 def row(
@@ -72,6 +73,7 @@ def row(
         deadline=None if message.deadline is None else message.deadline // 1_000_000,
         client=_holder(message.client) if message.client else None,
         death=_death(message.death) if message.death else None,
+        sampled=message.sampled,
     )
 
 

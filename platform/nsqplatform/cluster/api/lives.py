@@ -1,0 +1,62 @@
+"""The life of one sampled message."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from django.http import HttpRequest
+from ninja import Query, Router, Schema
+from ninja.errors import HttpError
+from pydantic import AwareDatetime, Field
+
+from nsqplatform.accounts.auth import needs
+from nsqplatform.accounts.ranges import check_range
+from nsqplatform.accounts.roles import Permission
+from nsqplatform.accounts.schemas import InvalidRequest, Message
+from nsqplatform.cluster.api.messages import MessageId
+from nsqplatform.cluster.api.schemas import Name
+from nsqplatform.cluster.messages.lives import ArchiveUnreadable, LifeEvent, message_life
+
+router = Router(tags=["messages"])
+
+DAY = timedelta(days=1)
+LONGEST = timedelta(days=400)
+
+
+class LifeOut(Schema):
+    topic: str
+    message_id: str
+    since: datetime
+    until: datetime
+    events: list[LifeEvent] = Field(description="in their order; none if the message was not sampled then")
+
+
+@router.get(
+    "messages/{id}/life",
+    auth=needs(Permission.VIEW),
+    response={200: LifeOut, 401: Message, 403: Message, 422: InvalidRequest, 503: Message},
+)
+def life(
+    request: HttpRequest,
+    id: MessageId,
+    topic: Name,
+    since: AwareDatetime | None = Query(
+        None, alias="from", description="RFC 3339 with a zone, or unix seconds; a day before `to` unless given"
+    ),
+    until: AwareDatetime | None = Query(None, alias="to", description="the same; now unless given"),
+) -> LifeOut:
+    """What happened to a sampled message: when, in which channel, at which attempt, and by whom.
+
+    Nodes record it for one in n messages of a topic, if a policy has ``sample_lives``. The collector archives it within
+    some ten seconds.
+    """
+    check_range(since, until, names=("from", "to"))
+    end = until or datetime.now(UTC)
+    start = since or end - DAY
+    if not start < end <= start + LONGEST:
+        raise HttpError(422, f"from must be before to, and at most {LONGEST.days} days before it")
+    try:
+        events = message_life(topic, id.lower(), start, end)
+    except ArchiveUnreadable as error:
+        raise HttpError(503, str(error)) from error
+    return LifeOut(topic=topic, message_id=id.lower(), since=start, until=end, events=events)
