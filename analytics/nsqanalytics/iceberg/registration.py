@@ -1,15 +1,16 @@
 """Brings the Iceberg tables of an archive up to its files: what is missing is added, what is gone is removed.
 
 Each run compares the files that a table has with those of the archive. It does not matter which runs were missed, or
-were killed. The files of up to _PARTITIONS hours or days are added and removed in one commit: a reader sees an hour
-before or after its compaction, and never its rows twice.
+were killed. The files of up to _PARTITIONS hours or days, with about _FILES new files, are added and removed in one
+commit: a reader sees an hour before or after its compaction, and never its rows twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -39,16 +40,54 @@ if TYPE_CHECKING:
 
 NOT_REGISTERED = "not registered: "
 _PARTITIONS = 100
+_FILES = 1_000
 _ATTEMPTS = 4
 
 
 @dataclass(frozen=True)
-class _New:
-    """A file that the table lacks, and its footer."""
+class Described:
+    """A file that the table lacks, its URI and its footer."""
 
     start: datetime
     file: File
+    uri: str
     footer: pq.FileMetaData
+
+    @cached_property
+    def columns(self) -> pa.Schema:
+        """Its columns, for the table's schema."""
+        return columns_of(self.footer.schema.to_arrow_schema())
+
+    def refused(self, error: Exception) -> Done:
+        """Return the row for a file that cannot be registered."""
+        return _refused(self.start, self.file, error)
+
+
+class Files:
+    """The files of one table."""
+
+    def __init__(self, table: ArchiveTable, root: str) -> None:
+        self._folder = table.folder(root)
+        self._scheme = uri_of(root).partition("://")[0]
+
+    def uri(self, file: File) -> str:
+        """Return the file's URI, as it is in the table."""
+        return f"{self._scheme}://{file.path}"
+
+    def described(self, start: datetime, file: File, refused: list[Done]) -> Described | None:
+        """Read a file's footer. Return None, and add a row to ``refused``, if it cannot be read; None alone if another
+        run has removed it."""
+        try:
+            footer = pq.read_metadata(file.path, filesystem=self._folder.system)
+            if has_int96(footer):
+                file = rewrite(self._folder, file)
+                footer = pq.read_metadata(file.path, filesystem=self._folder.system)
+        except FileNotFoundError:
+            return None
+        except (pa.ArrowException, OSError) as error:
+            refused.append(_refused(start, file, error))
+            return None
+        return Described(start, file, self.uri(file), footer)
 
 
 def register(
@@ -126,52 +165,34 @@ def _update(
 
     ``done`` gets a row for each commit, ``refused`` one for each file that cannot be registered.
     """
-    folder = table.folder(root)
-    scheme = uri_of(root).partition("://")[0]
+    files = Files(table, root)
     wanted = {
-        f"{scheme}://{file.path}": (start, file)
-        for start, file in registered_files(table, root, now)
-        if file.path not in leaving
+        files.uri(file): (start, file) for start, file in registered_files(table, root, now) if file.path not in leaving
     }
     found = table.load(catalog, namespace, root)
     if found is None and not wanted:
         return None
     present = {} if found is None else _files_of(found)
+    new = [each for uri, each in wanted.items() if uri not in present]
     gone = [entry for uri, entry in present.items() if uri not in wanted]
-    new: list[_New] = []
-    columns: dict[str, pa.Schema] = {}
-    for uri, (start, file) in wanted.items():
-        if uri in present:
-            continue
-        try:
-            footer = pq.read_metadata(file.path, filesystem=folder.system)
-            if has_int96(footer):
-                file = rewrite(folder, file)
-                footer = pq.read_metadata(file.path, filesystem=folder.system)
-        except FileNotFoundError:  # another run has removed it
-            continue
-        except (pa.ArrowException, OSError) as error:
-            refused.append(_refused(start, file, error))
-            continue
-        new.append(_New(start, file, footer))
-        schema = columns_of(footer.schema.to_arrow_schema())
-        columns[str(schema)] = schema
-    if found is None:
-        first = declared_columns() if table is STATS else max(columns.values(), key=len, default=None)
-        if first is None:
-            return None
-        found = table.create(catalog, namespace, root, first)
-    contradicting = _extended(found, [declared_columns()] if table is STATS else [], columns)
-    for files, entries in _portions(table, new, gone):
-        fitting = []
-        for each in files:
-            reason = contradicting.get(str(columns_of(each.footer.schema.to_arrow_schema())))
-            if reason is None:
-                fitting.append(each)
-            else:
-                refused.append(_refused(each.start, each.file, reason))
+    for some, entries in _portions(table, new, gone):
+        described = [each for start, file in some if (each := files.described(start, file, refused)) is not None]
+        if found is None:
+            first = (
+                declared_columns()
+                if table is STATS
+                else max((each.columns for each in described), key=len, default=None)
+            )
+            if first is None:
+                continue
+            found = table.create(catalog, namespace, root, first)
+        contradicting = _extended(found, described, [declared_columns()] if table is STATS else [])
+        refused += [
+            each.refused(contradicting[str(each.columns)]) for each in described if str(each.columns) in contradicting
+        ]
+        fitting = [each for each in described if str(each.columns) not in contradicting]
         if fitting or entries:
-            _commit(found, table, scheme, fitting, entries)
+            _commit(found, table, fitting, entries)
             done.append(_done(f"{namespace}.{table.name}", table, fitting, entries))
     return found
 
@@ -188,49 +209,56 @@ def _files_of(table: Table) -> dict[str, DataFile]:
     return {entry.data_file.file_path: entry.data_file for entry in entries}
 
 
-def _extended(table: Table, declared: list[pa.Schema], columns: dict[str, pa.Schema]) -> dict[str, Exception]:
-    """Add the columns to the table that it lacks. Return the schemas that contradict it, with the reason."""
+def _extended(table: Table, files: Iterable[Described], declared: list[pa.Schema]) -> dict[str, Exception]:
+    """Add the columns to the table that it lacks. Return the columns that contradict it, as text, with the reason."""
     from pyiceberg.exceptions import ValidationError
 
     contradicting: dict[str, Exception] = {}
-    for schema in (*declared, *columns.values()):
+    for text, columns in {str(each): each for each in (*declared, *(file.columns for file in files))}.items():
         try:
             with table.update_schema() as update:
-                update.union_by_name(schema)
+                update.union_by_name(columns)
         except (ValueError, ValidationError) as error:
-            contradicting[str(schema)] = error
+            contradicting[text] = error
     return contradicting
 
 
 def _portions(
-    table: ArchiveTable, new: list[_New], gone: list[DataFile]
-) -> Iterator[tuple[list[_New], list[DataFile]]]:
+    table: ArchiveTable, new: list[tuple[datetime, File]], gone: list[DataFile]
+) -> Iterator[tuple[list[tuple[datetime, File]], list[DataFile]]]:
     """Divide the changes by hours or days, so that what is added and removed in one of them is in one commit."""
-    changes: dict[int, tuple[list[_New], list[DataFile]]] = {}
-    for each in new:
-        changes.setdefault(table.partition_value(each.start), ([], []))[0].append(each)
+    changes: dict[int, tuple[list[tuple[datetime, File]], list[DataFile]]] = {}
+    for start, file in new:
+        changes.setdefault(table.partition_value(start), ([], []))[0].append((start, file))
     for entry in gone:
         changes.setdefault(entry.partition[0], ([], []))[1].append(entry)
-    starts = sorted(changes)
-    for at in range(0, len(starts), _PARTITIONS):
-        some = [changes[start] for start in starts[at : at + _PARTITIONS]]
-        yield [each for added, _ in some for each in added], [entry for _, removed in some for entry in removed]
+    added: list[tuple[datetime, File]] = []
+    removed: list[DataFile] = []
+    partitions = 0
+    for partition in sorted(changes):
+        added += changes[partition][0]
+        removed += changes[partition][1]
+        partitions += 1
+        if partitions == _PARTITIONS or len(added) >= _FILES:
+            yield added, removed
+            added, removed, partitions = [], [], 0
+    if added or removed:
+        yield added, removed
 
 
-def _commit(table: Table, of: ArchiveTable, scheme: str, new: list[_New], gone: list[DataFile]) -> None:
+def _commit(table: Table, of: ArchiveTable, new: list[Described], gone: list[DataFile]) -> None:
     """Add and remove the files in one snapshot: an append if there is nothing to remove, else an overwrite."""
     with table.transaction() as transaction:
-        update = transaction.update_snapshot()
+        update, metadata = transaction.update_snapshot(), transaction.table_metadata
         with update.overwrite() if gone else update.fast_append() as snapshot:
             for entry in gone:
                 snapshot.delete_data_file(entry)
             for each in new:
-                uri, partition = f"{scheme}://{each.file.path}", of.partition_value(each.start)
-                size = each.file.size
-                snapshot.append_data_file(data_file(each.footer, transaction.table_metadata, uri, size, partition))
+                partition = of.partition_value(each.start)
+                snapshot.append_data_file(data_file(each.footer, metadata, each.uri, each.file.size, partition))
 
 
-def _done(name: str, table: ArchiveTable, new: list[_New], gone: list[DataFile]) -> Done:
+def _done(name: str, table: ArchiveTable, new: list[Described], gone: list[DataFile]) -> Done:
     starts = [each.start for each in new]
     starts += [datetime.fromtimestamp(0, UTC) + table.length * entry.partition[0] for entry in gone]
     rows, size = sum(each.footer.num_rows for each in new), sum(each.file.size for each in new)
