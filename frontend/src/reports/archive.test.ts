@@ -23,7 +23,7 @@ test('the forecast says what it is made of', () => {
 });
 
 test('retention names what is kept for how long', () => {
-  expect(retentionWords(size)).toBe('It keeps samples 30 days.');
+  expect(retentionWords(size)).toBe('It keeps samples for 30 days.');
   expect(retentionWords({ ...size, schedule: null })).toMatch(/grows for ever/);
   expect(kept(1)).toBe('1 day');
   expect(kept(0.25)).toBe('6 hours');

@@ -3,6 +3,8 @@ import type { ArchiveDataset, ArchiveSize } from '../api/types';
 import { DASH, dateTime, plural } from '../format/format';
 
 const DAY_MS = 86_400_000;
+/** The parts that grow by the day, and that retention keeps short. */
+export const GROWING: ReadonlySet<string> = new Set(['samples', 'hourly', 'daily']);
 
 /** A date in UTC: `20 Nov 2026`. */
 export function day(at: number | null | undefined): string {
@@ -43,7 +45,7 @@ export function forecastWords(size: ArchiveSize): string {
 export function retentionWords(size: ArchiveSize): string {
   if (size.schedule === null || size.schedule === undefined) return 'No enabled schedule removes old data: the archive grows for ever.';
   const known = size.datasets.filter(({ kept_days }) => kept_days !== null && kept_days !== undefined);
-  const parts = known.map(({ title, kept_days }) => `${title.toLowerCase()} ${kept(kept_days)}`);
+  const parts = known.map(({ title, kept_days }) => `${title.toLowerCase()} for ${kept(kept_days)}`);
   return parts.length === 0 ? '' : `It keeps ${parts.join(', ')}.`;
 }
 

@@ -152,10 +152,12 @@ def _dataset(of: Dataset, now: datetime, kept: timedelta | None, later: Mapping[
         oldest=None if of.oldest is None else unix_ms(of.oldest),
         newest=None if of.newest is None else unix_ms(of.newest),
     )
-    if of.name not in GROWING or of.oldest is None:
+    if of.name not in GROWING:
+        return out
+    out.kept_days = None if kept is None else kept / DAY
+    if of.oldest is None:
         return out
     growth = of.growth(now)
-    out.kept_days = None if kept is None else kept / DAY
     out.growth_days = len(of.counted_days(now))
     out.growth_bytes_per_day = _whole(growth)
     if growth is None:
