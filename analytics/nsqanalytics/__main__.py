@@ -15,6 +15,7 @@ import threading
 
 from nsqanalytics import failures
 from nsqanalytics.class_archive import create_class_archive
+from nsqanalytics.iceberg.catalog import CATALOG_VARIABLE
 from nsqanalytics.jobs import JOBS, find_job
 from nsqanalytics.locations import Locations
 from nsqanalytics.notebook import VIEWS, make_views
@@ -49,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.exit_with_parent:
         threading.Thread(target=_exit_at_end_of_input, name="parent", daemon=True).start()
     progress = Progress(own_output())
-    place = Locations(arguments.archive, arguments.output)
+    place = Locations(arguments.archive, arguments.output, arguments.namespace)
     return 0 if run(job, place, parameters, progress, own_session(job, progress)) else 1
 
 
@@ -134,6 +135,11 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         metavar="NAME=VALUE",
         help="a parameter of the job, as shown by the command list; repeatable",
+    )
+    run.add_argument(
+        "--namespace",
+        default="nsq",
+        help=f"of the archive's tables in the Iceberg catalog that {CATALOG_VARIABLE} names (default nsq)",
     )
     run.add_argument("--exit-with-parent", action="store_true", help="stop when standard input ends")
     return parser

@@ -9,6 +9,7 @@ that cannot be read is set aside (nsqanalytics/damage.py), and its hour is compa
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -98,9 +99,19 @@ def sweep_unfinished(folder: Folder, now: datetime) -> None:
             folder.delete([File(info.path, info.base_name, info.size, info.mtime)])
 
 
-def retain(root: str, samples: timedelta, rollups: timedelta, now: datetime) -> Iterator[Done]:
-    """Remove the samples, and the events of sampled messages, of hours that ended at least ``samples`` ago, and the
-    rollups of days, with those of their hours, that ended at least ``rollups`` ago. Yields what was done."""
+@dataclass(frozen=True)
+class Expired:
+    """The files of one hour or day that are to be removed, in one folder of the archive."""
+
+    folder: Folder
+    start: datetime
+    action: str
+    files: list[File]
+
+
+def expired(root: str, samples: timedelta, rollups: timedelta, now: datetime) -> Iterator[Expired]:
+    """Yield the samples, and the events of sampled messages, of hours that ended at least ``samples`` ago, and the
+    rollups of days, with those of their hours, that ended at least ``rollups`` ago."""
     hourly, daily = rollups_path(root, "hourly"), rollups_path(root, "daily")
     for folder, kept, length, action in (
         (Folder(samples_path(root)), samples, HOUR, "samples removed"),
@@ -116,8 +127,14 @@ def retain(root: str, samples: timedelta, rollups: timedelta, now: datetime) -> 
             # The rollups of hours are removed together with the rollup of their day.
             began = start.replace(hour=0) if length == DAY else start
             if began + length <= now - kept:
-                folder.delete(files)
-                yield (start, action, len(files), 0, 0, sum(file.size for file in files))
+                yield Expired(folder, start, action, files)
+
+
+def retain(root: str, samples: timedelta, rollups: timedelta, now: datetime) -> Iterator[Done]:
+    """Remove what is expired. Yields what was done."""
+    for each in expired(root, samples, rollups, now):
+        each.folder.delete(each.files)
+        yield (each.start, each.action, len(each.files), 0, 0, sum(file.size for file in each.files))
 
 
 def _replaced_long_ago(folder: Folder, files: list[File], now: datetime) -> tuple[list[File], list[File]]:

@@ -37,7 +37,7 @@ def _check_output(place: Locations) -> None:
     if not place.output.strip("/"):
         raise OSError(f"the result cannot be written: {place.output!r} is not a folder for a result")
     archive, output = _absolute(place.archive), _absolute(place.output)
-    parts = (f"{archive}/samples", f"{archive}/rollups")
+    parts = (f"{archive}/samples", f"{archive}/rollups", f"{archive}/iceberg")
     if f"{archive}/".startswith(f"{output}/") or f"{output}/".startswith(tuple(f"{part}/" for part in parts)):
         raise OSError(f"the result cannot be written: {place.output} contains the archive or is a part of it")
     if not is_local(place.output):

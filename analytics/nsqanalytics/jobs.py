@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,6 +14,7 @@ from nsqanalytics import compaction, damage, tables
 from nsqanalytics.archive import samples_path
 from nsqanalytics.files import Folder
 from nsqanalytics.hours_of_week import as_text, common_hours
+from nsqanalytics.iceberg.catalog import CATALOG_VARIABLE
 from nsqanalytics.job_parameters import (
     WINDOWS,
     AnomaliesParameters,
@@ -322,7 +326,10 @@ def run_rollup(spark: SparkSession, place: Locations, args: RollupParameters, no
     damage.without_damaged_files(roll_up_hours, place.archive, damaged)
     Rollups(place.archive).sweep_unfinished(now)
     damage.without_damaged_files(add_up_days, place.archive, damaged)
-    return replace_table([*map(compaction.set_aside_row, damaged), *done], tables.MAINTENANCE, place.output)
+    registered = _registered(place, until, progress)
+    return replace_table(
+        [*map(compaction.set_aside_row, damaged), *done, *registered], tables.MAINTENANCE, place.output
+    )
 
 
 def roll_up_nothing(place: Locations, args: RollupParameters, now: datetime, progress: Progress) -> int | None:
@@ -349,13 +356,42 @@ ROLLED_AT_ONCE = 48
 
 def run_compact(_: None, place: Locations, args: CompactParameters, now: datetime, progress: Progress) -> int:
     """Merge the files of each hour, without Spark. Returns the number of rows."""
-    return _maintained(compaction.compact(place.archive, args.older_than, args.until or now), place, progress)
+    until = args.until or now
+    done = compaction.compact(place.archive, args.older_than, until)
+    return _maintained(itertools.chain(done, _registered(place, until, progress)), place, progress)
 
 
 def run_retain(_: None, place: Locations, args: RetainParameters, now: datetime, progress: Progress) -> int:
     """Remove samples and rollups beyond their retention, without Spark. Returns the number of rows."""
-    done = compaction.retain(place.archive, args.samples, args.rollups, args.until or now)
-    return _maintained(done, place, progress)
+    until = args.until or now
+    leaving = (
+        file.path
+        for each in compaction.expired(place.archive, args.samples, args.rollups, until)
+        for file in each.files
+    )
+    # The tables lose the files first: a query then plans none that is about to be removed.
+    registered = _registered(place, until, progress, leaving)
+    done = compaction.retain(place.archive, args.samples, args.rollups, until)
+    return _maintained(itertools.chain(registered, done), place, progress)
+
+
+def _registered(
+    place: Locations, now: datetime, progress: Progress, leaving: Iterable[str] = ()
+) -> Iterator[compaction.Done]:
+    """Register the archive's files in the Iceberg catalog, if one is given, and yield what was done.
+
+    Files that are not registered, and a catalog that cannot be used, are also lines of the log. They do not fail the
+    run.
+    """
+    if not (catalog := os.environ.get(CATALOG_VARIABLE)):
+        return
+    from nsqanalytics.iceberg.registration import NOT_REGISTERED, register
+
+    progress.at(0.9, "registering files in the Iceberg catalog")
+    for row in register(place.archive, catalog, place.namespace, now, frozenset(leaving)):
+        if row[1].startswith(NOT_REGISTERED):
+            print(f"analytics: {row[1]}", file=sys.stderr)
+        yield row
 
 
 def _maintained(done: Iterable[compaction.Done], place: Locations, progress: Progress) -> int:

@@ -16,6 +16,8 @@ class Locations:
 
     archive: str
     output: str
+    namespace: str = "nsq"
+    """Of the archive's tables in an Iceberg catalog."""
 
 
 def is_local(path: str) -> bool:

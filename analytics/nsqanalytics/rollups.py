@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import secrets
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import reduce
@@ -45,7 +46,7 @@ HOURS_BEFORE = 2
 """The number of earlier hours with samples that an hour is computed from, in addition to its own."""
 _UNSEEN = "0" * 16
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
-_WRITING = "_writing-"
+UNFINISHED = "_writing-"
 UNFINISHED_AGE = timedelta(hours=2)
 
 
@@ -117,7 +118,7 @@ class Rollups:
             written: dict[str, datetime] = {}
             for info in folder.system.get_file_info(FileSelector(folder.root, recursive=True, allow_not_found=True)):
                 top = info.path.removeprefix(folder.root).strip("/").partition("/")[0]
-                if top.startswith(_WRITING) and info.mtime is not None:
+                if top.startswith(UNFINISHED) and info.mtime is not None:
                     written[top] = max(info.mtime, written.get(top, info.mtime))
             for top, last in written.items():
                 if now - last > UNFINISHED_AGE:
@@ -289,12 +290,13 @@ class Rollups:
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
-        aside = f"{_WRITING}{secrets.token_hex(6)}"
+        aside = f"{UNFINISHED}{secrets.token_hex(6)}"
         written = Observation()
         uri = f"{rollups_path(self._root, grain)}/{aside}"
         staged = Folder(uri, daily="hour" not in by)
         try:
-            rows.observe(written, F.count(F.lit(1)).alias("rows")).write.partitionBy(*by).parquet(uri)
+            with _times_in_microseconds(rows.sparkSession):
+                rows.observe(written, F.count(F.lit(1)).alias("rows")).write.partitionBy(*by).parquet(uri)
             made = staged.partitions()
             for start, mark in marks.items():
                 place = f"{folder.root}/date={start:%Y-%m-%d}" + (f"/hour={start:%H}" if "hour" in by else "")
@@ -314,6 +316,18 @@ class Rollups:
 
     def _uri(self, path: str) -> str:
         return spark_uri(self._root, path)
+
+
+@contextmanager
+def _times_in_microseconds(spark: SparkSession) -> Iterator[None]:
+    """Let Spark write times that have statistics and that Iceberg knows, not of Parquet's old type INT96."""
+    name = "spark.sql.parquet.outputTimestampType"
+    before = spark.conf.get(name)
+    spark.conf.set(name, "TIMESTAMP_MICROS")
+    try:
+        yield
+    finally:
+        spark.conf.set(name, before or "INT96")
 
 
 def _content_bytes(hours: Iterable[tuple[datetime, Iterable[File]]]) -> int:

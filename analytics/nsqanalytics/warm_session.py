@@ -73,7 +73,7 @@ class JobRequest:
     @classmethod
     def of(cls, line: dict[str, Any]) -> JobRequest:
         """Raises KeyError, TypeError or ValueError for a line that is no request."""
-        place = Locations(str(line["archive"]), str(line["output"]))
+        place = Locations(str(line["archive"]), str(line["output"]), str(line.get("namespace", "nsq")))
         return cls(int(line["run"]), str(line["job"]), place, dict(line["parameters"]))
 
 

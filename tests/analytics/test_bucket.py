@@ -46,3 +46,24 @@ def test_samples_in_a_bucket_are_compacted_and_dropped_when_they_are_old(bucket)
 
     assert len(run("retain", bucket, BEGAN + timedelta(days=40))) == 2
     assert samples.partitions() == {}
+
+
+def test_an_archive_in_a_bucket_is_registered_where_it_is(bucket, tmp_path):
+    """The table names the objects by ``s3://``, and its own metadata is in the bucket too."""
+    from nsqanalytics.iceberg.catalog import opened
+    from nsqanalytics.iceberg.registration import register
+
+    for minute in range(0, 120, 20):
+        at = BEGAN + timedelta(minutes=minute)
+        sample = Sample(taken_at=at, node="n", boot_id="b", started_at=BEGAN, topic="t", depth=minute)
+        ArchiveWriter(bucket).write([sample])
+    catalog = f"sqlite:///{tmp_path}/catalog.sqlite3"
+    for job, files in (("", 6), ("compact", 2)):
+        if job:
+            run(job, bucket, BEGAN + timedelta(days=1))
+        register(bucket, catalog, "nsq", BEGAN + timedelta(days=1))
+        scan = opened(catalog, "").load_table("nsq.stats").scan()
+        places = [task.file.file_path for task in scan.plan_files()]
+        assert len(places) == files
+        assert all(place.startswith("s3://stats/nsq/samples/date=2026-03-14/") for place in places)
+        assert sorted(scan.to_arrow()["depth"].to_pylist()) == [*range(0, 120, 20)]

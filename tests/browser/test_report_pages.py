@@ -13,6 +13,8 @@ from tests.harness.waiting import wait_until
 
 PRINTED_WITHIN_MS = 120_000
 """The platform gives its browser 90 s for a PDF."""
+LISTED_WITHIN_MS = 60_000
+"""A worker may have much to do."""
 COMPARED = """
 from datetime import timedelta
 from django.conf import settings
@@ -190,6 +192,22 @@ def test_each_column_of_the_archive_and_of_a_report_is_explained(compared, live,
     expect(page.get_by_role("columnheader", name="P99 change")).to_have_attribute(
         "title", re.compile("since that window")
     )
+
+
+def test_the_size_of_the_archive_and_what_it_will_be(live, axe):
+    """The page is a link away from Reports. A worker lists the archive, which has no whole day yet."""
+    page = live("/reports")
+    page.get_by_role("link", name="The archive").click()
+    expect(page).to_have_url(re.compile(r"/reports/archive$"))
+    table = page.get_by_role("table", name="Parts of the archive")
+    expect(table.get_by_role("row").filter(has_text="Samples")).to_be_visible(timeout=LISTED_WITHIN_MS)
+    expect(page.get_by_text("It keeps samples for 30 days")).to_be_visible()
+    expect(page.get_by_role("link", name="Remove expired data")).to_be_visible()
+    expect(page.get_by_text("The files are plain Parquet")).to_be_visible()
+    for size in WIDTHS.values():
+        page.set_viewport_size(size)
+        assert pixels_beyond(page) <= 0
+        assert axe(page) == []
 
 
 def test_the_page_of_a_report_fits_a_phone_and_is_accessible(compared, live, axe):

@@ -6,6 +6,7 @@ import createClient from 'openapi-fetch';
 import { based, ORIGIN } from './base';
 import type { paths } from './schema';
 import type {
+  ArchiveSize,
   ActionOutcome,
   ActionRequest,
   Alert,
@@ -386,6 +387,8 @@ export const nextRuns = async (when: Pick<ScheduleRequest, 'cron' | 'every_secon
   (await answered(api.GET('/api/v1/reports/schedules/preview', { params: { query: when } }))).next_runs;
 
 const ofRun = (run_id: number) => ({ run_id });
+/** How large the archive is, how it grows, and what of it is registered in an Iceberg catalog. */
+export const archiveSize = async (): Promise<ArchiveSize> => answered(api.GET('/api/v1/reports/archive'));
 /** The columns of the archive and of each report's result. */
 export const reportColumns = async (): Promise<ReportTable[]> => (await answered(api.GET('/api/v1/reports/columns'))).tables;
 /** Runs older than `before` (a run's id), newest first. */

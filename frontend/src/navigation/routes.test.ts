@@ -22,13 +22,13 @@ test.each(['10.0.0.1:4151', '[::1]:4151', 'queue-1.internal:4151'])('node %s has
   expect(parsePath(browserPath(hrefOf({ page: 'node', node })))).toEqual({ page: 'node', node });
 });
 
-test.each(['/', '/topics', '/dead', '/nodes', '/counter', '/lookup', '/reports', '/audit', '/signin', '/reports/runs/17', '/reports/columns'])('%s is a page', (path) => {
+test.each(['/', '/topics', '/dead', '/nodes', '/counter', '/lookup', '/reports', '/audit', '/signin', '/reports/runs/17', '/reports/columns', '/reports/archive'])('%s is a page', (path) => {
   const route = parsePath(path);
   expect(route.page).not.toBe('missing');
   expect(hrefOf(route)).toBe(path);
 });
 
-test.each(['/nothing', '/topics/a/b/c', '/nodes/a/b', '/reports/runs', '/reports/runs/x', '/reports/columns/x', '/audit/1', '/topics/%zz'])(
+test.each(['/nothing', '/topics/a/b/c', '/nodes/a/b', '/reports/runs', '/reports/runs/x', '/reports/columns/x', '/reports/archive/x', '/audit/1', '/topics/%zz'])(
   '%s is no page and says so',
   (path) => expect(parsePath(path)).toEqual({ page: 'missing', path }),
 );

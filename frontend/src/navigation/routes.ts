@@ -32,6 +32,7 @@ export type Route =
   | { page: 'topic'; topic: string }
   | { page: 'channel'; topic: string; channel: string }
   | { page: 'node'; node: string }
+  | { page: 'archive' }
   | { page: 'columns' }
   | { page: 'run'; id: number }
   | { page: 'objective'; id: number }
@@ -66,6 +67,8 @@ export function hrefOf(route: Route): string {
       return `/topics/${segment(route.topic)}/${segment(route.channel)}`;
     case 'node':
       return `/nodes/${segment(route.node)}`;
+    case 'archive':
+      return '/reports/archive';
     case 'columns':
       return '/reports/columns';
     case 'run':
@@ -98,6 +101,7 @@ export function parsePath(path: string): Route {
       : { page: 'channel', topic: first, channel: second };
   }
   if (head === 'nodes' && first !== undefined && second === undefined) return { page: 'node', node: first };
+  if (head === 'reports' && first === 'archive' && second === undefined) return { page: 'archive' };
   if (head === 'reports' && first === 'columns' && second === undefined) return { page: 'columns' };
   if (head === 'reports' && first === 'runs' && second !== undefined && /^\d+$/.test(second)) {
     return { page: 'run', id: Number(second) };
@@ -118,6 +122,7 @@ export function parentOf(route: Route): Route {
       return { page: 'topics' };
     case 'node':
       return { page: 'nodes' };
+    case 'archive':
     case 'columns':
     case 'run':
       return { page: 'reports' };

@@ -110,6 +110,12 @@ def archive() -> str:
     return settings.NSQ_ARCHIVE if found.name == DEFAULT else found.archive or f"{settings.NSQ_ARCHIVE}-{found.name}"
 
 
+def namespace() -> str:
+    """The namespace of the tables of the cluster's archive in an Iceberg catalog."""
+    found = declaration()
+    return "nsq" if found.name == DEFAULT else f"nsq_{found.name.replace('-', '_')}"
+
+
 def history() -> Path:
     """The folder of the cluster's history; unless declared, it is beside that of the default cluster."""
     base: Path = settings.NSQ_HISTORY

@@ -47,6 +47,7 @@ from nsqplatform.nsqadmin.graphs_api import router as graphs_router
 from nsqplatform.objectives.api import router as objectives_router
 from nsqplatform.redis_errors import redis_failure
 from nsqplatform.reports.api import router as reports_router
+from nsqplatform.reports.archive_api import router as archive_router
 from nsqplatform.reports.columns_api import router as columns_router
 from nsqplatform.reports.document.api import router as documents_router
 from nsqplatform.reports.results_api import router as results_router
@@ -90,6 +91,7 @@ api.add_router("reports", reports_router)
 api.add_router("reports", results_router)
 api.add_router("reports", documents_router)
 api.add_router("reports", columns_router)
+api.add_router("reports", archive_router)
 api.add_router("alerts", alerts_router)
 api.add_router("objectives", objectives_router)
 api.add_router("", definitions_router)

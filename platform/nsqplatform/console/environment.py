@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from nsqanalytics.iceberg.catalog import CATALOG_VARIABLE, is_catalog
+from nsqanalytics.iceberg.catalog import FORMS as FORMS_OF_CATALOGS
 from nsqanalytics.master import FORMS, is_master
 from nsqdaemon.default_ports import default_ports
 from nsqdaemon.otlp import OTLPUnusable, check_endpoint
@@ -60,6 +62,12 @@ def spark_master(text: str) -> str:
     return text
 
 
+def iceberg_catalog(text: str) -> str:
+    if not is_catalog(text):
+        raise ValueError(text)
+    return text
+
+
 HOME = Variable("NSQ_HOME", private_folder, _FOLDER)
 DATABASE_URL = Variable(
     "DATABASE_URL",
@@ -81,6 +89,7 @@ CELERY_BROKER_URL = Variable(
 )
 ARCHIVE = Variable("NSQ_ARCHIVE", variable.store, _STORE)
 REPORTS = Variable("NSQ_REPORTS", variable.store, _STORE)
+ICEBERG_CATALOG = Variable(CATALOG_VARIABLE, iceberg_catalog, FORMS_OF_CATALOGS, has_password=True)
 HISTORY = Variable("NSQ_HISTORY", variable.folder, _FOLDER)
 HISTORY_10S_DAYS = Variable("NSQ_HISTORY_10S_DAYS", variable.days, _DAYS)
 HISTORY_1M_DAYS = Variable("NSQ_HISTORY_1M_DAYS", variable.days, _DAYS)
@@ -128,6 +137,8 @@ class Environment:
     redis_url: str
     celery_broker_url: str
     archive: str
+    iceberg_catalog: str
+    """The URI of the Iceberg catalog in which the archives are registered; empty if there is none."""
     reports: str
     history: Path
     history_days: Mapping[str, int]
@@ -171,6 +182,7 @@ class Environment:
             redis_url=redis_url,
             celery_broker_url=CELERY_BROKER_URL.read(environ, as_celery_broker(redis_url)),
             archive=ARCHIVE.read(environ, str(home / "archive")),
+            iceberg_catalog=ICEBERG_CATALOG.read(environ, ""),
             reports=REPORTS.read(environ, str(home / "reports")),
             history=HISTORY.read(environ, home / "history"),
             history_days={

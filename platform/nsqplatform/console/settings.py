@@ -126,6 +126,7 @@ COLLECTOR_LISTENERS = [
     "nsqplatform.cluster.collector.node_events.NodeEvents",
 ]
 NSQ_ARCHIVE = NSQ.archive
+NSQ_ICEBERG_CATALOG = NSQ.iceberg_catalog
 NSQ_REPORTS = NSQ.reports
 NSQ_HISTORY = NSQ.history
 NSQ_HISTORY_DAYS = NSQ.history_days

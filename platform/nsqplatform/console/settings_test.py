@@ -18,6 +18,7 @@ for _name in (
     "REDIS_URL",
     "CELERY_BROKER_URL",
     "NSQ_ARCHIVE",
+    "NSQ_ICEBERG_CATALOG",
     "NSQ_REPORTS",
     "NSQ_HISTORY",
     "NSQ_HTTPS",

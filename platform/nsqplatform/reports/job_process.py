@@ -18,6 +18,7 @@ from django.conf import settings
 
 import nsqanalytics
 import nsqwire
+from nsqanalytics.iceberg.catalog import CATALOG_VARIABLE
 from nsqplatform.clusters import current
 from nsqplatform.reports.models import LOG_TAIL_CHARACTERS, ReportRun
 
@@ -177,6 +178,7 @@ class JobProcess(RunningJob):
         self._process = AnalyticsProcess(
             *("run", run.job, "--exit-with-parent"),
             *("--archive", current.archive(), "--output", result_folder(run.pk), *pairs),
+            *("--namespace", current.namespace()),
             # Below the results, so that the files of a killed job are found and removed.
             scratch=Path(f"{result_folder(run.pk)}.scratch"),
             take=output.take,
@@ -208,4 +210,6 @@ def _environment(scratch: Path) -> dict[str, str]:
     }
     if settings.SPARK_MASTER:
         environment["SPARK_MASTER"] = settings.SPARK_MASTER
+    if settings.NSQ_ICEBERG_CATALOG:
+        environment[CATALOG_VARIABLE] = settings.NSQ_ICEBERG_CATALOG
     return environment

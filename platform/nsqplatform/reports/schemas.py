@@ -316,3 +316,69 @@ def unix_ms(at: None) -> None: ...
 
 def unix_ms(at: datetime | None) -> int | None:
     return None if at is None else int(at.timestamp() * 1000)
+
+
+class ArchiveScheduleOut(Schema):
+    id: int
+    name: str
+
+
+class ArchiveDayOut(Schema):
+    at: int = Field(description="start of the UTC day, unix ms")
+    bytes: int
+
+
+class ArchiveDatasetOut(Schema):
+    """A part of the archive. Times are unix ms. Of parts that do not grow, and of empty ones, only the first six."""
+
+    name: str
+    title: str
+    files: int
+    bytes: int
+    oldest: int | None = None
+    newest: int | None = None
+    kept_days: float | None = Field(default=None, description="null: nothing is removed")
+    growth_bytes_per_day: int | None = Field(default=None, description="mean of growth_days days; null: not known yet")
+    growth_days: int = 0
+    growth_known_at: int | None = Field(default=None, description="when the growth will be known, if it is not")
+    bytes_in_30_days: int | None = None
+    bytes_in_90_days: int | None = None
+    bytes_at_retention: int | None = None
+    retention_reached_at: int | None = Field(default=None, description="when the oldest hour expires or has expired")
+
+
+class IcebergTableOut(Schema):
+    name: str
+    files: int
+    rows: int
+    changed_at: int | None
+
+
+class IcebergOut(Schema):
+    """The last registration of files in an Iceberg catalog."""
+
+    catalog: str
+    tried_at: int
+    error: str
+    tables: list[IcebergTableOut]
+
+
+class ArchiveOut(Schema):
+    """The archive's size as a task has listed it. Sums are null if a part of them is not known."""
+
+    place: str
+    listed_at: int | None = Field(default=None, description="null: not listed yet, or not to be listed")
+    error: str = Field(default="", description="why the archive cannot be listed")
+    schedule: ArchiveScheduleOut | None = Field(default=None, description="that removes old data; null: nothing does")
+    datasets: list[ArchiveDatasetOut]
+    bytes: int
+    growth_bytes_per_day: int | None = None
+    bytes_in_30_days: int | None = None
+    bytes_in_90_days: int | None = None
+    bytes_at_retention: int | None = None
+    retention_reached_at: int | None = None
+    days: list[ArchiveDayOut] = Field(description="bytes of the last days' hours, oldest first")
+    free_bytes: int | None = Field(default=None, description="of the archive's disk; null for an object store")
+    disk_bytes: int | None = None
+    full_at: int | None = Field(default=None, description="when the disk is full if nothing else is written to it")
+    iceberg: IcebergOut | None = Field(default=None, description="null: never registered")

@@ -25,7 +25,7 @@ from nsqplatform.clusters.declaration import DEFAULT
 from nsqplatform.clusters.rows import in_cluster_of
 from nsqplatform.console.celery import app
 from nsqplatform.outbound import Undelivered
-from nsqplatform.reports import notifications, preparation, runner, schedule
+from nsqplatform.reports import archive_size, notifications, preparation, runner, schedule
 from nsqplatform.reports.live import broadcast_run
 from nsqplatform.reports.models import Report, ReportRun
 from nsqplatform.reports.warm_session import WARM_SESSION, remove_left_files
@@ -151,6 +151,14 @@ def notify(run_id: int, way: notifications.Way) -> None:
         run = ReportRun.objects.select_related("report").filter(pk=run_id).first()
         if run is not None and run.report is not None:
             notifications.send(run.report, run, way)
+
+
+@shared_task(name="reports.list_archive")
+def list_archive(cluster: str) -> None:
+    """List the archive for its page."""
+    if cluster in current.names():
+        with current.entered(cluster):
+            archive_size.list_now()
 
 
 @shared_task(name="reports.drop_expired_results")

@@ -140,6 +140,7 @@ class SessionJob(RunningJob):
             "run": run.pk,
             "job": run.job,
             "archive": current.archive(),
+            "namespace": current.namespace(),
             "output": result_folder(run.pk),
             "parameters": run.parameters,
         }

@@ -23,7 +23,7 @@ const GROUPS: { name: string; places: Place[] }[] = [
     name: 'Monitoring',
     places: [
       { href: '/alerts', text: 'Alerts', pages: ['alerts', 'objectives', 'objective'] },
-      { href: '/reports', text: 'Reports', pages: ['reports', 'run', 'columns'] },
+      { href: '/reports', text: 'Reports', pages: ['reports', 'run', 'archive', 'columns'] },
     ],
   },
   {

@@ -1,0 +1,69 @@
+/** Sentences about the size of the archive. */
+import type { ArchiveDataset, ArchiveSize } from '../api/types';
+import { DASH, dateTime, plural } from '../format/format';
+
+const DAY_MS = 86_400_000;
+/** The parts that grow by the day, and that retention keeps short. */
+export const GROWING: ReadonlySet<string> = new Set(['samples', 'lives', 'hourly', 'daily']);
+
+/** A date in UTC: `20 Nov 2026`. */
+export function day(at: number | null | undefined): string {
+  if (at === null || at === undefined) return DASH;
+  return new Date(at).toLocaleDateString('en-GB', { day: 'numeric', month: 'short', year: 'numeric', timeZone: 'UTC' });
+}
+
+/** The start of an hour or day in UTC: `20 Nov 2026, 17:00`. */
+export function hour(at: number | null | undefined): string {
+  if (at === null || at === undefined) return DASH;
+  return `${day(at)}, ${new Date(at).toISOString().slice(11, 16)}`;
+}
+
+/** `30 days`; a part of a day in hours. */
+export function kept(days: number | null | undefined): string {
+  if (days === null || days === undefined) return 'for ever';
+  return days >= 1 ? plural(Math.round(days * 10) / 10, 'day') : plural(Math.round(days * 24), 'hour');
+}
+
+/** When the parts that grow will have a known growth; null if all have one, or if there is none. */
+export function growthKnownAt(datasets: readonly ArchiveDataset[]): number | null {
+  const times = datasets.flatMap(({ growth_known_at }) => growth_known_at ?? []);
+  return times.length === 0 ? null : Math.max(...times);
+}
+
+/** What the forecast is made of, or why there is none. */
+export function forecastWords(size: ArchiveSize): string {
+  const known = growthKnownAt(size.datasets);
+  if (known !== null) {
+    return `The growth is not known yet: it needs a whole UTC day, whose hours have been compacted. It will be known on ${dateTime(known)}.`;
+  }
+  if (size.growth_bytes_per_day === null || size.growth_bytes_per_day === undefined) return 'The archive is empty.';
+  const days = Math.max(0, ...size.datasets.map(({ growth_days }) => growth_days ?? 0));
+  return `The growth is the mean of the last ${plural(days, 'whole day')}, in UTC. Changes of traffic, topics or channels are not foreseen.`;
+}
+
+/** Which setting removes old data, without its name. */
+export function retentionWords(size: ArchiveSize): string {
+  if (size.schedule === null || size.schedule === undefined) return 'No enabled schedule removes old data: the archive grows for ever.';
+  const known = size.datasets.filter(({ kept_days }) => kept_days !== null && kept_days !== undefined);
+  const parts = known.map(({ title, kept_days }) => `${title.toLowerCase()} for ${kept(kept_days)}`);
+  return parts.length === 0 ? '' : `It keeps ${parts.join(', ')}.`;
+}
+
+/** When the disk is full, from the archive's growth alone. */
+export function diskWords(size: ArchiveSize, now: number): string {
+  if (size.free_bytes === null || size.free_bytes === undefined) return 'The free space is not known: the archive is not on a disk of the worker.';
+  if (size.growth_bytes_per_day === null || size.growth_bytes_per_day === undefined) return 'When the disk is full is not known yet.';
+  if (size.full_at === null || size.full_at === undefined) return 'The archive does not fill the disk within ten years.';
+  const days = Math.max(0, Math.round((size.full_at - now) / DAY_MS));
+  return `If nothing else is written to it, the disk is full on ${day(size.full_at)}, in ${plural(days, 'day')}.`;
+}
+
+/** The size when retention removes as much as is added. */
+export function atRetention(size: { bytes_at_retention?: number | null; retention_reached_at?: number | null }, now: number): string {
+  if (size.retention_reached_at === null || size.retention_reached_at === undefined) return 'without retention';
+  return size.retention_reached_at <= now ? 'reached' : `from ${day(size.retention_reached_at)} on`;
+}
+
+/** A bar's length in percent of the largest. */
+export const share = (size: number, all: readonly { bytes: number }[]): number => (100 * size) / Math.max(1, ...all.map((each) => each.bytes));
+
