@@ -119,4 +119,3 @@ export function lastsMs({ left, allowed, window_days }: Pick<Objective, 'left' |
   const ms = ((left / allowed) * window_days * 86_400_000) / rate;
   return ms <= window_days * 86_400_000 ? ms : null;
 }
-

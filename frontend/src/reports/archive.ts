@@ -66,4 +66,3 @@ export function atRetention(size: { bytes_at_retention?: number | null; retentio
 
 /** A bar's length in percent of the largest. */
 export const share = (size: number, all: readonly { bytes: number }[]): number => (100 * size) / Math.max(1, ...all.map((each) => each.bytes));
-

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ninja import Schema
 from pydantic import ConfigDict, Field
 
-from nsqplatform.accounts.schemas import Line
+from nsqplatform.accounts.schemas import Body, Line
 from nsqplatform.marks.models import EVERYTHING, Mark
 from nsqwire.units import Milliseconds
 
@@ -13,7 +13,7 @@ LATEST_MS = 253_402_300_799_000
 """The last second of the year 9999."""
 
 
-class MarkIn(Schema):
+class MarkIn(Body):
     model_config = ConfigDict(extra="forbid")
 
     text: Line = Field(min_length=1, max_length=200, description="what happened, such as deploy 1.2")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from fnmatch import fnmatchcase
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
@@ -14,10 +13,10 @@ from django.utils import timezone
 
 from nsqplatform.accounts.audit import record
 from nsqplatform.accounts.models import User
-from nsqplatform.accounts.people import is_pattern
 from nsqplatform.accounts.rights import require_pattern
 from nsqplatform.accounts.roles import Permission
 from nsqplatform.marks.models import EVERYTHING, Mark
+from nsqplatform.patterns import is_pattern, matcher
 
 CLOCKS_DIFFER = timedelta(minutes=1)
 """How much later than here a mark may be: the clock of another machine may be ahead."""
@@ -63,7 +62,7 @@ def marks(since: datetime, until: datetime, *, topic: str = "", everything: bool
     if everything:
         found = found.filter(topic_pattern=EVERYTHING)
     for mark in found.iterator():
-        if not topic or fnmatchcase(topic, mark.topic_pattern):
+        if not topic or matcher(mark.topic_pattern)(topic):
             yield mark
 
 
