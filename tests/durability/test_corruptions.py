@@ -18,6 +18,7 @@ import pytest
 import brokerd.journal.journal as journal_module
 import brokerd.log.log as log_module
 from tests.durability.corruption import AFTER, CHANNELS, TOPICS, Damage, Ledger, damage, damage_headers, damage_twice
+from tests.failures import tally
 
 CASES = int(os.environ.get("CORRUPTIONS", "100"))
 LOST = re.compile(r"TOPIC\((\w+)\): (\d+) messages are lost: numbers \d+ to \d+ are \w+")
@@ -62,6 +63,8 @@ def test_any_damage_is_reported_and_loses_only_what_it_hit(where: str, tmp_path:
             if os.environ.get("CORRUPTION_RAISE"):
                 raise
         shutil.rmtree(folder, ignore_errors=True)
+    lost = sum("are missing" in failure for failure in failures)
+    tally.record(f"damage to {where}", tries=cases, lost=lost, unexpected=len(failures) - lost, seed=SEED)
     assert not failures, "\n".join([f"{len(failures)} of {cases}", *failures[:20]])
 
 
