@@ -140,6 +140,19 @@ def test_a_disk_that_fails_after_it_hung_is_final(disk: FaultyDisk, start: Start
     connect(broker).pub("t", b"x")
 
 
+def test_a_sync_without_a_descriptor_is_made_again(disk: FaultyDisk, start: Start, connect: Connect) -> None:
+    """EMFILE says nothing about the disk: only the publishes that waited are refused, and no restart is needed."""
+    broker = start(broker=disk.broker("--sync-every=1"))
+    with disk.fault(sync=errno.EMFILE):
+        assert b"Too many open files" in refusal(connect(broker), b"refused")
+        assert health(broker) == (200, "OK")
+    connect(broker).pub("t", b"0")
+    broker.end(signal.SIGKILL)
+    assert "nothing more is acknowledged" not in broker.output
+    broker.launch()
+    assert broker.topics()["t"]["depth"] == 2
+
+
 def test_a_write_that_hangs_stops_the_broker_and_nothing_else(disk: FaultyDisk, start: Start, connect: Connect) -> None:
     """Everybody waits, for longer than clients may be silent. When the write ends, all go on as if nothing had been:
     no client is disconnected."""
