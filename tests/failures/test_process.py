@@ -7,14 +7,13 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 
 import psutil
 import pytest
 
 from nsqwire import encoding
 from nsqwire.headers import encode_headers
-from tests.harness.daemon import Broker, Daemon
+from tests.harness.daemon import Daemon
 from tests.harness.v2 import ERROR, MESSAGE, RESPONSE, V2Client, sized
 from tests.harness.waiting import wait_until
 
@@ -136,24 +135,17 @@ def is_healthy(broker: Daemon) -> bool:
         return False
 
 
-def limit_descriptors() -> None:
-    resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
+def start_with_few_descriptors(start: Start) -> Daemon:
+    """A broker with at most DESCRIPTORS descriptors."""
+    broker = start("--sync-timeout=50ms")
+    resource.prlimit(broker.process.pid, resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
+    return broker
 
 
-@pytest.fixture
-def few_descriptors(tmp_path: Path) -> Broker:
-    """A broker with at most DESCRIPTORS descriptors, which is not started yet."""
-    data_path = tmp_path / "data"
-    data_path.mkdir()
-    return Broker(data_path, "--sync-timeout=50ms", preexec_fn=limit_descriptors)
-
-
-def test_topics_without_descriptors_are_refused_and_the_others_go_on(
-    few_descriptors: Broker, start: Start, connect: Connect
-) -> None:
+def test_topics_without_descriptors_are_refused_and_the_others_go_on(start: Start, connect: Connect) -> None:
     """More busy topics than descriptors: publishes to some are refused with the reason. New clients can connect, the
     topics that are served go on, syncs take place, and nothing that was acknowledged is lost."""
-    broker = start(broker=few_descriptors)
+    broker = start_with_few_descriptors(start)
     block, acknowledged, refused = encode_headers({"a": "b"}), Counter[str](), 0
 
     def publisher() -> V2Client:
@@ -185,12 +177,10 @@ def test_topics_without_descriptors_are_refused_and_the_others_go_on(
     assert {topic: found.get(topic, 0) for topic in acknowledged} == acknowledged
 
 
-def test_connections_without_descriptors_are_refused_and_the_others_go_on(
-    few_descriptors: Broker, start: Start, connect: Connect
-) -> None:
+def test_connections_without_descriptors_are_refused_and_the_others_go_on(start: Start, connect: Connect) -> None:
     """More connections than descriptors: the last ones are closed, and the log says so once in a while. Those that are
     served go on, also with what needs descriptors: syncs, new topics, HTTP. Later there is room again."""
-    broker = start(broker=few_descriptors)
+    broker = start_with_few_descriptors(start)
     first = connect(broker)
     first.pub("t", b"first")
     served, refused = list[V2Client](), 0
