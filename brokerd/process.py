@@ -8,13 +8,15 @@ import errno
 import faulthandler
 import gc
 import logging
+import mmap
 import os
 import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import uvloop
 
@@ -64,6 +66,8 @@ class DataPathFailed(Exception):
     """The data path cannot be read or written. The cause is an OSError."""
 
 
+MEMORY_TO_END: Final = 4 * 1024 * 1024
+"""Address space that is kept for the end of a process that has run out of memory."""
 _PERMANENT = frozenset((errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR))
 """Errors of the data path that another start does not end."""
 
@@ -83,6 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     occupy_standard_descriptors()
     allow_many_descriptors()
+    _report_fatal_signals()
     is_subcommand = argv is not None
     settings = load(
         BrokerSettings,
@@ -125,6 +130,7 @@ async def serve(settings: BrokerSettings) -> None:
     start, and NotCheckpointed if its state could not be written at the end.
     """
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(partial(_end_without_memory, mmap.mmap(-1, MEMORY_TO_END)))
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)  # a second signal has no effect
@@ -188,10 +194,15 @@ async def _run(
         journal_bytes=lambda: broker.storage.journal_written,
         check_directory=broker.storage.require_data_path,
         failed=broker.storage.sync_failed,
+        resumed=broker.storage.sync_resumed,
+        patience=settings.disk_timeout,
     )
 
+    checkpoints = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+    checkpoints.submit(int)  # starts the thread now: later there may be no memory for it
+
     def in_background(work: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
-        loop.run_in_executor(None, work).add_done_callback(lambda future: done(future.exception()))
+        loop.run_in_executor(checkpoints, work).add_done_callback(lambda future: done(future.exception()))
 
     broker.storage.checkpoint_in_background(in_background)
     take_over(broker.data_path)
@@ -209,6 +220,27 @@ async def _run(
         with contextlib.suppress(OSError):  # it was logged when it failed
             await syncer.close()
         broker.close()
+
+
+def _report_fatal_signals() -> None:
+    """Write the signal's name and the stack to standard error before the system ends the process.
+
+    SIGBUS is the one to expect: a page of a mapped file cannot be read, because the disk fails or the file was cut.
+    """
+    with contextlib.suppress(Exception):  # standard error may be closed
+        faulthandler.enable(all_threads=False)
+
+
+def _end_without_memory(reserve: mmap.mmap, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Handle an exception of a callback. If memory ran out there, end the process at once, as a kill would.
+
+    What the callback left undone is unknown, and the next one would fail too. No acknowledged message is lost.
+    """
+    if isinstance(context.get("exception"), MemoryError):
+        reserve.close()  # for the line and the exit
+        log.critical("the process ends: not enough memory; acknowledged messages are kept")
+        os._exit(1)
+    loop.default_exception_handler(context)
 
 
 def _dump_and_exit() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -24,8 +25,10 @@ class Removal:
         """Queue a directory for removal. Its name must already mark it as deleted."""
         self._queue.put(directory)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="removal", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="removal", daemon=True)
+            with suppress(RuntimeError):  # no memory for a thread: the next call starts it
+                thread.start()
+                self._thread = thread
 
     def _run(self) -> None:
         while True:

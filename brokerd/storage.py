@@ -12,6 +12,7 @@ from brokerd.data_path import TOPICS, DataPath, DataPathMoved
 from brokerd.disk_reserve import ReserveReached
 from brokerd.journal.journal import CHANGE_BYTES, Background, Journal
 from brokerd.refused_write import RefusedWrite
+from brokerd.syncer import DiskStalled, NotSynced
 from nsqwire.errors import BelowReserve, Drained, PublishFailed
 
 if TYPE_CHECKING:
@@ -58,10 +59,12 @@ class Storage:
         self.syncer: Syncer | None = None
         """The syncer, which is notified of writes. None until the process sets it, and in ``nsq repair``."""
         self.refusal: OSError | None = None
-        """Why publishes are refused: a failed fsync, which is final, a moved data path, a drain, too little free space.
-        None: they are accepted."""
+        """Why publishes are refused: a failed fsync, which is final, a moved data path, a disk that does not answer, a
+        drain, too little free space. None: they are accepted."""
         self._drained: NodeDrained | None = None
         """What publishes are refused with if nothing else refuses them; None unless the node is being drained."""
+        self._stall: DiskStalled | None = None
+        """Set while the disk does not answer. Publishes are then refused, with this or with another reason."""
         self.refused_write: RefusedWrite | None = None
         """The last write of messages that failed; None if one succeeded since."""
         self.lost_message_count = 0
@@ -148,7 +151,7 @@ class Storage:
         if self.syncer is None:
             done(None)
         else:
-            self.syncer.when_synced(done)
+            self.syncer.when_synced_at_last(done)
 
     def lost(self, topic: str, count: int, reason: str) -> None:
         """Count and log messages that were still to be delivered and cannot be read."""
@@ -201,12 +204,30 @@ class Storage:
             logger.info("the data path accepts messages again")
 
     def sync_failed(self, error: OSError) -> None:
-        """Refuse publishes after a failed fsync: until a restart, or until a data path that was moved is back."""
+        """Refuse publishes after a failed fsync, until a restart.
+
+        Exceptions: after DataPathMoved until the data path is back, after DiskStalled until the disk answers, and after
+        NotSynced not at all.
+        """
         if isinstance(error, DataPathMoved):
             self.check_data_path()
+        elif isinstance(error, NotSynced):
+            logger.error("a sync is put off: %s", error)
+        elif isinstance(error, DiskStalled):
+            self._stall = error
+            if self._is_refusal_passing:
+                self.refusal = error
         else:
             self._log_unhealthy(error)
             self.refusal = error
+
+    def sync_resumed(self) -> None:
+        """Accept publishes again, because the sync that DiskStalled was about has ended."""
+        self._stall = None
+        if isinstance(self.refusal, DiskStalled):
+            self.refusal = self._drained
+            logger.info("the disk answers again")
+            self.check_reserve()
 
     def require_data_path(self) -> None:
         """Raise DataPathMoved unless the data path is the directory that was opened. Any thread may call it."""
@@ -222,7 +243,7 @@ class Storage:
                 self.refusal = error
         else:
             if isinstance(self.refusal, DataPathMoved):
-                self.refusal = self._drained
+                self.refusal = self._stall or self._drained
                 logger.info("the data path is the directory that was opened again")
 
     def require_publishing(self) -> None:
@@ -235,12 +256,12 @@ class Storage:
         """Refuse publishes because the node is being drained; None: no longer. A refusal for ever goes before."""
         self._drained = refusal
         if self._is_refusal_passing:
-            self.refusal = refusal
+            self.refusal = self._stall or refusal
             self.check_reserve()
 
     @property
     def _is_refusal_passing(self) -> bool:
-        return self.refusal is None or isinstance(self.refusal, (ReserveReached, NodeDrained))
+        return self.refusal is None or isinstance(self.refusal, (ReserveReached, NodeDrained, DiskStalled))
 
     def check_reserve(self) -> None:
         """Refuse publishes while less of the disk is free than its reserve, unless they are refused anyway."""

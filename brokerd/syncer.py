@@ -4,11 +4,15 @@ With ``--sync-every=1`` an acknowledgement waits for an ``fdatasync`` of everyth
 topic that arrive during a sync share the next one. Otherwise a sync runs in the background after ``--sync-every``
 messages or ``--sync-timeout``. The journal is synced together with the messages, or alone if there are no new messages.
 One worker thread runs one sync at a time.
+
+A disk may stop answering. If a sync has run for ``--disk-timeout``, the acknowledgements that wait for it become errors
+and publishes are refused, until the sync ends.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,6 +26,7 @@ from brokerd.data_path import DataPathMoved
 from brokerd.file_systems import sync_file_systems
 from brokerd.log.headers import SUFFIX as HEADERS_SUFFIX
 from brokerd.write_out import write_out
+from nsqwire.units import Seconds
 
 if TYPE_CHECKING:
     from brokerd.log.segment import Segment
@@ -32,6 +37,15 @@ DIRECTORIES = 3
 """Number of directories to sync for a new segment: its topic's, the directory of topics, and the data path."""
 
 logger = logging.getLogger("brokerd")
+
+
+class DiskStalled(OSError):
+    """A sync has run for longer than ``--disk-timeout``; the text has the time."""
+
+
+class NotSynced(OSError):
+    """A sync did not take place, because descriptors or memory were lacking. Nothing that was written is lost."""
+
 
 Done = Callable[[OSError | None], None]
 Written = Mapping[Path, tuple[int, int] | None]
@@ -44,8 +58,11 @@ class Syncer:
 
     ``journal`` returns the journal's present files, and ``journal_bytes`` a number that changes with each record.
     ``check_directory`` raises DataPathMoved if the data path leads to another directory; any thread may call it.
-    ``failed`` is called with each error. After DataPathMoved the same files are synced again later. After any other
-    error nothing may be acknowledged, because the next fsync might not report what was lost.
+    ``failed`` is called with each error. After DataPathMoved and NotSynced the same files are synced again later.
+    DiskStalled lasts
+    until ``resumed`` is called; no publish may be accepted in between. After any other error nothing may be
+    acknowledged, because the next fsync might not report what was lost. ``patience`` is ``--disk-timeout``; zero for no
+    limit.
     """
 
     def __init__(
@@ -57,6 +74,8 @@ class Syncer:
         journal_bytes: Callable[[], int] = lambda: 0,
         check_directory: Callable[[], None],
         failed: Callable[[OSError], None],
+        resumed: Callable[[], None] = lambda: None,
+        patience: timedelta = timedelta(0),
     ) -> None:
         self.acknowledges = every == 1
         """True if acknowledgements wait for the disk."""
@@ -66,13 +85,16 @@ class Syncer:
         self._journal_bytes = journal_bytes
         self._check_directory = check_directory
         self._failed = failed
+        self._resumed = resumed
+        self._patience_s = patience.total_seconds()
         self._loop = asyncio.get_running_loop()
         begin = None if self.acknowledges else use_batch_scheduling
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sync", initializer=begin)
+        self._thread.submit(int)  # starts the thread now: later there may be no memory for it
         self._dirty: dict[Segment, int] = {}
         """Segments that were written to and not synced since, each with its end after the first write."""
         self._missed: dict[Path, None] = {}
-        """Segments of syncs that failed because the data path was moved. No acknowledgement waits for them any more."""
+        """Segments of syncs that failed with DataPathMoved or NotSynced. No acknowledgement waits for them any more."""
         self._directories: set[Path] = set()
         """Directories that have new names since their last sync."""
         self._journals: set[Path] = set()
@@ -80,7 +102,16 @@ class Syncer:
         self._synced_journal_bytes = journal_bytes()
         self._messages = 0
         self._waiting: list[Done] = []
+        """Called after the next sync, or with DiskStalled."""
+        self._patient: list[Done] = []
+        """Called after the next sync, however long it takes."""
+        self._awaited: list[Done] = []
+        """As ``_waiting``, of the running sync."""
         self._running: asyncio.Future[None] | None = None
+        self._running_s: Seconds | None = None
+        """How long ``check`` has seen the running sync run; None if it has not seen it."""
+        self.is_stalled = False
+        """True if the running sync has taken longer than ``--disk-timeout``."""
         self._starting = False
         self._timer = self._loop.call_later(self._timeout_s, self._timed)
 
@@ -102,9 +133,45 @@ class Syncer:
         """True if all messages that were written are on the disk."""
         return not self._dirty and self._running is None
 
+    @property
+    def delays_responses(self) -> bool:
+        """True if a response may acknowledge messages that are not on the disk.
+
+        False while the disk is stalled: those who waited have had their error, and no publish is accepted.
+        """
+        return not (self.is_stalled or self.is_clean)
+
     def when_synced(self, done: Done) -> None:
-        """Call ``done`` once all that was written so far is on the disk, or with the error."""
+        """Call ``done`` once all that was written so far is on the disk, or with the error, such as DiskStalled."""
         self._waiting.append(done)
+        self._start_soon()
+
+    def when_synced_at_last(self, done: Done) -> None:
+        """As ``when_synced``, but never with DiskStalled: ``done`` is called once it is known what is on the disk."""
+        self._patient.append(done)
+        self._start_soon()
+
+    def check(self, interval_s: Seconds) -> None:
+        """Find out whether the disk is stalled; to be called every ``interval_s``: a timer for each sync costs more.
+
+        The intervals are added up. A clock would blame the disk for the time in which this process was paused.
+        """
+        if self._running is None or not self._patience_s:
+            return
+        self._running_s = 0.0 if self._running_s is None else self._running_s + interval_s
+        if self._running_s < self._patience_s:
+            return
+        error = DiskStalled(f"the disk has not completed a sync within {self._patience_s:g} s")
+        if not self.is_stalled:
+            self.is_stalled = True
+            logger.error("publishes are refused: %s", error)
+            self._failed(error)
+        waiting = [*self._awaited, *self._waiting]
+        self._awaited, self._waiting = [], []
+        for done in waiting:
+            done(error)
+
+    def _start_soon(self) -> None:
         if not self._starting and self._running is None:
             # At the end of this turn of the event loop, so that other input of the turn shares the sync.
             self._starting = True
@@ -118,7 +185,7 @@ class Syncer:
             if not future.done():
                 future.set_result(None) if error is None else future.set_exception(error)
 
-        self.when_synced(done)
+        self.when_synced_at_last(done)
         await future
 
     async def close(self) -> None:
@@ -145,25 +212,37 @@ class Syncer:
                     paths[segment.headers.path] = None
         directories = self._directories
         self._missed, self._dirty, self._directories, self._messages = {}, {}, set(), 0
-        waiting, self._waiting = self._waiting, []
+        self._awaited, self._waiting = self._waiting, []
+        patient, self._patient = self._patient, []
         journal, self._synced_journal_bytes = self._journal(), self._journal_bytes()
         directories.update(path.parent for path in journal if path not in self._journals)
         self._journals = set(journal)
+        self._running_s = None
         self._running = self._loop.run_in_executor(self._thread, self._sync, paths, directories, journal)
-        self._running.add_done_callback(lambda future: self._done(future, paths, directories, waiting))
+        self._running.add_done_callback(lambda future: self._done(future, paths, directories, patient))
 
     def _sync(self, segments: Written, directories: Iterable[Path], journal: Sequence[Path]) -> None:
-        sync(segments, directories, journal)
+        try:
+            sync(segments, directories, journal)
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):  # of open: no fsync has failed
+                raise NotSynced(*error.args) from error
+            raise
         self._check_directory()  # afterwards: in a moved directory, files are missing as if they had been removed
 
     def _done(
-        self, future: asyncio.Future[None], paths: Iterable[Path], directories: set[Path], waiting: list[Done]
+        self, future: asyncio.Future[None], paths: Iterable[Path], directories: set[Path], patient: list[Done]
     ) -> None:
         self._running = None
+        waiting, self._awaited = [*self._awaited, *patient], []
+        if self.is_stalled:
+            self.is_stalled = False
+            self._resumed()
         error = future.exception()
         if error is not None and not isinstance(error, OSError):
-            raise error
-        if isinstance(error, DataPathMoved):
+            logger.error("a sync could not be made", exc_info=error)
+            error = NotSynced(f"a sync could not be made: {error!r}")
+        if isinstance(error, DataPathMoved | NotSynced):
             self._missed.update(dict.fromkeys(paths))
             self._directories |= directories
         elif error is not None:
@@ -172,7 +251,7 @@ class Syncer:
             self._failed(error)
         for done in waiting:
             done(error)
-        if self._waiting or (not self.acknowledges and self._messages >= self._every):
+        if self._waiting or self._patient or (not self.acknowledges and self._messages >= self._every):
             self._start()
 
 

@@ -425,7 +425,7 @@ class TopicLog:
                 self.log.drop_below(self._first_needed())
             except OSError as error:  # the files stay until the next start; the client's FIN still succeeds
                 self._storage.write_failed(error)
-            self._forget_below(self.log.first_seq)
+            self._forget_below(min(self.log.first_seq, self.low_water))  # the first segment may be missing
 
     def _forget_below(self, seq: int) -> None:
         """Forget the ranges below ``seq``. A rewind needs those of messages that are still in the log."""

@@ -1,7 +1,16 @@
 """The standard descriptors of a process, and its limit of open descriptors."""
 
+from __future__ import annotations
+
+import errno
 import os
 import resource
+import sys
+
+FILES_LEAVE = 1024
+"""Files leave a quarter of all descriptors, up to this many, to connections and to what needs one for a moment."""
+CONNECTIONS_LEAVE = 64
+"""Connections leave an eighth of all descriptors, up to this many, to what needs one for a moment, such as a sync."""
 
 
 def occupy_standard_descriptors() -> None:
@@ -24,3 +33,28 @@ def allow_many_descriptors() -> int:
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
+
+
+def is_for_connections(descriptor: int) -> bool:
+    """Return whether a connection may keep ``descriptor``, or whether the last ones are in use.
+
+    The system gives each file the lowest free number: the number tells how many are in use.
+    """
+    limit = _limit()
+    return descriptor < limit - min(limit // 8, CONNECTIONS_LEAVE)
+
+
+def require_descriptor_for_file() -> None:
+    """Check that a file may be kept open, or mapped. Raises OSError with EMFILE.
+
+    Otherwise thousands of files would leave no descriptor for connections, nor for syncs.
+    """
+    limit, descriptor = _limit(), os.dup(2)
+    os.close(descriptor)
+    if descriptor >= limit - min(limit // 4, FILES_LEAVE):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+def _limit() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft

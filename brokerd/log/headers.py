@@ -23,6 +23,7 @@ from xxhash import xxh3_64_intdigest
 
 from brokerd.file_header import HEADER_BYTES, HEADERS, WRITTEN
 from brokerd.log.reclamation import free_in_a_thread
+from nsqdaemon.descriptors import require_descriptor_for_file
 from nsqwire.headers import MAX_BLOCK_BYTES
 from nsqwire.units import Nanoseconds
 
@@ -70,6 +71,7 @@ class HeaderFile:
         """Create an empty file. Raises OSError; no file is left then."""
         file = cls(path, HEADER_BYTES)
         if path is not None:
+            require_descriptor_for_file()
             file._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             try:
                 file._write(WRITTEN[HEADERS.kind], 0)
@@ -193,6 +195,7 @@ class HeaderFile:
     def open(self) -> int:
         """The descriptor; -1 for a file in memory. Raises OSError."""
         if self._fd < 0 and self.path is not None:
+            require_descriptor_for_file()
             self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         return self._fd
 

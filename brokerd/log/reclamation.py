@@ -18,7 +18,10 @@ def free_in_a_thread(fd: int, nbytes: int, *maps: mmap.mmap | None) -> Future[No
 
     A map with slices that wait to be sent is closed with the last of them.
     """
-    return _thread.submit(_free, fd, nbytes, [map_ for map_ in maps if map_ is not None])
+    try:
+        return _thread.submit(_free, fd, nbytes, [map_ for map_ in maps if map_ is not None])
+    except RuntimeError:  # the thread cannot be started for lack of memory: the next call starts it for both
+        return Future()
 
 
 def close_map(map_: mmap.mmap) -> bool:

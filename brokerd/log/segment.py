@@ -31,6 +31,7 @@ from brokerd.log.frames import SEQ_MASK, Frames
 from brokerd.log.headers import MAX_FILE_BYTES, SUFFIX, HeaderFile
 from brokerd.log.reclamation import close_map, free_in_a_thread
 from brokerd.new_map import map_new_file, read_ahead
+from nsqdaemon.descriptors import require_descriptor_for_file
 from nsqwire.frame import MESSAGE_HEAD_BYTES
 from nsqwire.scan import Input
 from nsqwire.units import Nanoseconds
@@ -98,6 +99,7 @@ class Segment:
         if directory is None:
             return cls._begin(None, first_seq, mmap.mmap(-1, capacity), batches)
         path = directory / f"{first_seq:020d}.log"
+        require_descriptor_for_file()
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             try:
@@ -254,6 +256,7 @@ class Segment:
 
     def _mapped_again(self) -> memoryview:
         assert self.path is not None, "in memory, the map is all there is"
+        require_descriptor_for_file()
         fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         try:
             if os.fstat(fd).st_size < self.capacity:
@@ -418,6 +421,7 @@ class Segment:
         """The file's descriptor for writing; -1 for a segment in memory, or if the file cannot be opened."""
         if self._file < 0 and self.path is not None:
             with suppress(OSError):
+                require_descriptor_for_file()
                 self._file = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
         return self._file
 

@@ -1,4 +1,4 @@
-"""Periodic checks of the data path: whether it was moved, and what its disk has free and accepts."""
+"""Periodic checks of the data path: whether it was moved, whether its disk answers, what it has free and accepts."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ logger = logging.getLogger("brokerd")
 
 
 async def check_data_path(broker: Broker) -> None:
-    """Check every second that the data path is the directory that was opened, and the disk's reserve, until
-    cancelled."""
+    """Check every second that the disk answers, that the data path is the directory that was opened, and the disk's
+    reserve, until cancelled."""
     while True:
         await asyncio.sleep(INTERVAL_S)
+        if broker.storage.syncer is not None:
+            broker.storage.syncer.check(INTERVAL_S)
         broker.storage.check_data_path()
         broker.storage.check_reserve()
 
@@ -35,7 +37,7 @@ async def retry_refused_writes(broker: Broker) -> None:
             continue
         try:
             await asyncio.to_thread(refused.retry)
-        except OSError as error:
+        except (OSError, RuntimeError) as error:  # RuntimeError: no memory for a thread
             logger.debug("the disk still refuses a write of %d bytes: %s", refused.nbytes, error)
         else:
             broker.storage.write_succeeds(refused)

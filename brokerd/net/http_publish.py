@@ -172,14 +172,14 @@ class Publishing:
 
     def _stored_response(self, response: Response = OK) -> Answer:
         """The response for the messages just published, at once or after a sync."""
-        if self._syncer is None:
+        if self._syncer is None or self._syncer.is_stalled:
             return response
         answer = PendingResponse()
         self._resolve_once_stored(answer, response)
         return answer
 
     def _resolve_once_stored(self, answer: PendingResponse, response: Response = OK) -> None:
-        if self._syncer is None:
+        if self._syncer is None or self._syncer.is_stalled:  # then nothing was stored
             answer.resolve(response)
         else:
             self._syncer.when_synced(lambda error: answer.resolve(response if error is None else EXITING))

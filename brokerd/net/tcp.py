@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 import time
@@ -21,7 +22,9 @@ from brokerd.net.dispatch_auth import COMMANDS_WITH_AUTH
 from brokerd.net.failures import failure
 from brokerd.net.layers import Layers
 from brokerd.net.read_pause import ReadPause
+from brokerd.net.refused_connections import RefusedConnections
 from brokerd.net.reset import HAS_EPOLL, ResetWatch
+from nsqdaemon.descriptors import is_for_connections
 from nsqdaemon.input_budget import LONG_BYTES, InputBudget
 from nsqdaemon.linger import Linger
 from nsqwire.addresses import address_text
@@ -104,8 +107,11 @@ class Connection(asyncio.BufferedProtocol):
         polling: BusyPolling,
         tls: NewTLS | None,
         auth: AuthServers | None,
+        refused: RefusedConnections,
     ) -> None:
         self.broker = broker
+        self._refused = refused
+        self._is_refused = False
         self._budget = budget
         self._polling = polling
         self._scheduler = broker.runtime.scheduler
@@ -132,6 +138,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport
         self._write: Callable[[bytes | memoryview], None]
         self._heartbeat: asyncio.TimerHandle | None = None
+        self._heartbeat_due: Seconds = 0.0
         self._last_read = 0.0
         self._blocked_since: Seconds | None = None
 
@@ -140,8 +147,13 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass
         self._write = transport.write
-        transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
         connected = transport.get_extra_info("socket")
+        if connected is not None and not is_for_connections(connected.fileno()):
+            self._is_refused = self._has_left = self.session.closed = True
+            self._refused.add(self.now())
+            transport.abort()
+            return
+        transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
         if connected is not None and connected.family != socket.AF_UNIX:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         remote = address_text(transport.get_extra_info("peername"))
@@ -193,6 +205,8 @@ class Connection(asyncio.BufferedProtocol):
             self.channel.offer(self.client)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._is_refused:
+            return
         self._leave()
         logger.info("PROTOCOL(V2): [%s] closed%s", self.client.remote_address, f" - {exc}" if exc else "")
 
@@ -244,8 +258,8 @@ class Connection(asyncio.BufferedProtocol):
                     elif self._scheduler.clock() >= deadline and not session.closed:
                         self.continue_later()
                         break
-        except Exception:
-            self._broken()
+        except Exception as error:
+            self._broken(error)
         self.flush()
         if session.unfinished_bytes > LONG_BYTES or self._is_counted:
             self._count_unfinished()
@@ -277,8 +291,8 @@ class Connection(asyncio.BufferedProtocol):
             failures = self.channel.finish(client, lines, count, self.now_ns())
         except OSError as error:
             self._failed(Fin(lines, count), error)
-        except Exception:
-            self._broken()
+        except Exception as error:
+            self._broken(error)
         else:
             if not failures:
                 return True
@@ -298,8 +312,8 @@ class Connection(asyncio.BufferedProtocol):
             count, messages = topic.publish_commands(
                 self.scratch, nbytes, self._line, self._publish_limits, self.client
             )
-        except Exception:  # the messages may be stored already, so the regular path must not store them again
-            self._broken()
+        except Exception as error:  # the messages may be stored already, so the regular path must not store them again
+            self._broken(error)
             self.flush()
             return True
         if not count:
@@ -323,8 +337,8 @@ class Connection(asyncio.BufferedProtocol):
             self.session.refuse(error)
         except OSError as error:
             self._failed(run, error)
-        except Exception:
-            self._broken()
+        except Exception as error:
+            self._broken(error)
         self.flush()
 
     def continue_later(self) -> None:
@@ -354,7 +368,7 @@ class Connection(asyncio.BufferedProtocol):
         If responses wait for a sync, returns a Wait for it, because they must be sent without TLS or compression.
         """
         self.session.drop_unread()
-        if self._unsynced or not (self._syncer is None or self._syncer.is_clean):
+        if self._unsynced or (self._syncer is not None and self._syncer.delays_responses):
             # Responses up to this one wait for the disk.
             return Wait(self._responses_sent, self._begin_layers)
         self._begin_layers()
@@ -397,8 +411,8 @@ class Connection(asyncio.BufferedProtocol):
             self.session.refuse(error)
         except OSError as error:
             self._failed(command, error)
-        except Exception:
-            self._broken()
+        except Exception as error:
+            self._broken(error)
         self.take_commands()
         if self._waiting is None:
             self.resume_reading(ReadPause.COMMAND)
@@ -412,8 +426,11 @@ class Connection(asyncio.BufferedProtocol):
         logger.error("PROTOCOL(V2): [%s] %s", self.client.remote_address, error)
         self.session.refuse(failure(command, error))
 
-    def _broken(self) -> None:
-        logger.exception("PROTOCOL(V2): [%s] a command could not be executed", self.client.remote_address)
+    def _broken(self, error: Exception) -> None:
+        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+            logger.error("PROTOCOL(V2): [%s] closed: not enough memory for a command", self.client.remote_address)
+        else:
+            logger.exception("PROTOCOL(V2): [%s] a command could not be executed", self.client.remote_address)
         self.session.closed = True
 
     # -- input and output -----------------------------------------------------------------------------------------
@@ -461,7 +478,7 @@ class Connection(asyncio.BufferedProtocol):
         """Send the responses, and close the connection if the session is closed."""
         output = self.session.take_output()
         if output:
-            if self._unsynced or not (self._syncer is None or self._syncer.is_clean):
+            if self._unsynced or (self._syncer is not None and self._syncer.delays_responses):
                 self._send_when_synced(output)
             else:
                 self._send(output)
@@ -528,21 +545,38 @@ class Connection(asyncio.BufferedProtocol):
         if self.session.awaits_magic:
             return
         if interval_s := self.session.terms.heartbeat_interval_ms / 1000:
-            self._heartbeat = asyncio.get_running_loop().call_later(interval_s, self._send_heartbeat, interval_s)
+            self._check_again(interval_s, self._send_heartbeat, interval_s)
         else:
             limit_s = 2 * self.session.limits.identify.max_heartbeat_interval_ms / 1000
-            self._heartbeat = asyncio.get_running_loop().call_later(limit_s, self._end_unfinished, limit_s)
+            self._check_again(limit_s, self._end_unfinished, limit_s)
+
+    def _check_again(self, delay_s: Seconds, check: Callable[[float], None], limit_s: float) -> None:
+        self._heartbeat_due = self.now() + delay_s
+        self._heartbeat = asyncio.get_running_loop().call_later(delay_s, check, limit_s)
+
+    def _forgive_pause(self) -> None:
+        """Do not count the time by which the check is late: this process was paused, or waited for the disk.
+
+        Nothing was read then, and no heartbeat was sent that the client could have answered.
+        """
+        now = self.now()
+        late_s = max(0.0, now - self._heartbeat_due)
+        self._last_read = min(now, self._last_read + late_s)
+        if self._blocked_since is not None:
+            self._blocked_since = min(now, self._blocked_since + late_s)
 
     def _end_unfinished(self, limit_s: float) -> None:
         """Close a connection that is silent within a command. Without heartbeats nothing else would notice it."""
+        self._forgive_pause()
         silent_s = self.now() - self._last_read
         if self.session.unfinished_bytes and silent_s >= limit_s and self._waiting is None and not self.read_pauses:
             logger.error("PROTOCOL(V2): [%s] silent for %.1f s within a command", self.client.remote_address, silent_s)
             self._transport.abort()
             return
-        self._heartbeat = asyncio.get_running_loop().call_later(limit_s / 2, self._end_unfinished, limit_s)
+        self._check_again(limit_s / 2, self._end_unfinished, limit_s)
 
     def _send_heartbeat(self, interval_s: float) -> None:
+        self._forgive_pause()
         if self._layers is None or not self._layers.in_handshake:  # the handshake has a deadline of its own
             if reason := self._failure():
                 logger.error("PROTOCOL(V2): [%s] %s", self.client.remote_address, reason)
@@ -550,7 +584,7 @@ class Connection(asyncio.BufferedProtocol):
                 return
             if self._blocked_since is None:
                 self._write(HEARTBEAT_FRAME)
-        self._heartbeat = asyncio.get_running_loop().call_later(interval_s, self._send_heartbeat, interval_s)
+        self._check_again(interval_s, self._send_heartbeat, interval_s)
 
     def _failure(self) -> str:
         """Why the connection has failed; empty if it has not."""
@@ -572,9 +606,10 @@ async def serve_tcp(
     scratch = bytearray(SCRATCH_BYTES)
     loop = asyncio.get_running_loop()
     polling = BusyPolling(loop.call_soon)
+    refused = RefusedConnections()
 
     def connection() -> Connection:
-        return Connection(broker, limits, scratch, budget, polling, tls, auth)
+        return Connection(broker, limits, scratch, budget, polling, tls, auth, refused)
 
     if listening.family == socket.AF_UNIX:
         return await loop.create_unix_server(connection, sock=listening, backlog=4096)

@@ -20,6 +20,7 @@ os.environ["BROKERD_KERNEL"] = "python"
 
 from brokerd.broker import Broker
 from brokerd.net.busy_polling import BusyPolling
+from brokerd.net.refused_connections import RefusedConnections
 from brokerd.net.tcp import Connection, session_limits
 from brokerd.settings import BrokerSettings
 from nsqdaemon.input_budget import InputBudget
@@ -102,7 +103,9 @@ def main(data_path: str) -> None:
 
     def connect() -> tuple[Connection, Transport]:
         limits, polling = session_limits(settings), BusyPolling(lambda run: None)
-        connection, transport = Connection(broker, limits, scratch, budget, polling, None, None), Transport()
+        refused = RefusedConnections()
+        connection = Connection(broker, limits, scratch, budget, polling, None, None, refused)
+        transport = Transport()
         connection.connection_made(transport)
         connection.restart_heartbeat = lambda: None  # type: ignore[method-assign]
         return connection, transport

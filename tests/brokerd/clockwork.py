@@ -77,6 +77,9 @@ class Node:
     def kill(self) -> None:
         """End it like SIGKILL: what it wrote remains, and nothing else happens. Another broker can then be opened."""
         self.broker._data_path.close()
+        for topic in self.broker.topics.values():
+            for segment in topic.log.segments:
+                segment.close()  # descriptors without an object that closes them
 
     @property
     def journal_is_complete(self) -> bool:

@@ -178,6 +178,19 @@ def test_a_missing_segment_is_counted_and_named(story: Story, caplog: pytest.Log
     story.check_new_ids(delivered)
 
 
+def test_a_slow_channel_skips_a_missing_segment_after_a_fast_one_has_finished(story: Story) -> None:
+    """The range that is missing is remembered until every channel has passed it."""
+    story.create("a", "b")
+    story.publish(3 * IN_A_SEGMENT)
+    client, got = story.consume("b", 2)
+    story.finish("b", client, got)
+    story.restart(story.files()[0].unlink)
+    for channel in ("a", "b"):
+        client, got = story.consume(channel)
+        assert numbers(got) == list(range(IN_A_SEGMENT, 3 * IN_A_SEGMENT))
+        story.finish(channel, client, got)
+
+
 @pytest.mark.parametrize("what", ["newest log", "folder", "topics"])
 def test_missing_files_at_the_end_are_counted(what: str, story: Story, caplog: pytest.LogCaptureFixture) -> None:
     """The newest segment without its index, the topic's folder, or all topics: the messages known from the state are

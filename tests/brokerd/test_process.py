@@ -53,6 +53,7 @@ NSQD_FLAGS = frozenset(
 )
 OUR_FLAGS = {
     "disk-reserve",
+    "disk-timeout",
     "drain-publishes",
     "dedup-window",
     "drain-timeout",

@@ -32,7 +32,7 @@ class Disk:
 
     def __init__(self) -> None:
         self.release = threading.Event()
-        self.error: OSError | None = None
+        self.error: Exception | None = None
         self.begun = threading.Event()
         self.synced: list[set[str]] = []
 
@@ -143,6 +143,22 @@ async def test_a_failed_sync_acknowledges_nothing_and_is_final(address: tuple[st
     later.pub("a")
     assert (await later.frame()).startswith(b"E_PUB_FAILED PUB failed")
     assert len(disk.synced) == 1
+
+
+@pytest.mark.parametrize("error", [OSError(24, "Too many open files"), MemoryError(), ImportError("no memory")])
+async def test_a_sync_that_could_not_be_made_is_made_again(
+    error: Exception, address: tuple[str, int], disk: Disk
+) -> None:
+    """Nothing is wrong with the disk: this publish gets an error, and the next sync includes its topic."""
+    first, second = await Peer.connect(address), await Peer.connect(address)
+    disk.error = error
+    disk.release.set()
+    first.pub("a")
+    assert (await first.frame()).startswith(b"E_PUB_FAILED PUB failed")
+    disk.error = None
+    second.pub("b")
+    assert await second.frame() == b"OK"
+    assert disk.synced == [{"a"}, {"a", "b"}]
 
 
 class Recording:

@@ -61,7 +61,13 @@ class Ledger:
                 self.node.open()
                 for account in self.accounts.values():
                     account.shown |= account.published
+            self._keep_older_copy()
         self.node.kill()
+
+    def _keep_older_copy(self) -> None:
+        """Copy the files as they are now: later, one of them may take the place of a newer one."""
+        shutil.rmtree(older_copy(self.data_path), ignore_errors=True)
+        shutil.copytree(self.data_path, older_copy(self.data_path))
 
     def _publish(self, name: str) -> None:
         topic, account = self.node.broker.topic(name), self.accounts[name]
@@ -124,6 +130,11 @@ class Ledger:
         return got
 
 
+def older_copy(data_path: Path) -> Path:
+    """The folder with the files of a data path as they were in the middle of the story."""
+    return data_path.with_name(f"{data_path.name}.older")
+
+
 @dataclass
 class Damage:
     """``state`` means damage to the journal's files. With ``hides``, no file is left that shows the loss of some
@@ -146,9 +157,10 @@ def damage(data_path: Path, chance: Random, *, state_files: bool) -> Damage:
     path = chance.choice(chance.choice([kind for kind in kinds if kind]))
     way: Callable[[Path, Random], Damage]
     if state_files:
-        way = chance.choice([_flip, _zero, _cut])
+        way = chance.choice([_flip, _zero, _cut, _older])
     else:
-        way = chance.choice([_flip, _flip, _zero, _zero, _cut, _cut, _remove, _remove, _swap, _stray, _directory])
+        ways = [_flip, _flip, _zero, _zero, _cut, _cut, _remove, _remove, _swap, _stray, _directory, _older, _older]
+        way = chance.choice(ways)
     done = way(path, chance)
     done.state = state_files
     return done
@@ -157,7 +169,7 @@ def damage(data_path: Path, chance: Random, *, state_files: bool) -> Damage:
 def damage_headers(data_path: Path, chance: Random) -> Damage:
     """Damage a file with headers once. No message may be lost or altered."""
     path = chance.choice(sorted(data_path.glob("topics/*/*.hdr")))
-    way = chance.choice([_flip, _flip, _zero, _cut, _unlink, _swap_headers, _append])
+    way = chance.choice([_flip, _flip, _zero, _cut, _unlink, _swap_headers, _append, _older])
     done = way(path, chance)
     done.headers = True
     return done
@@ -256,6 +268,16 @@ def _swap(path: Path, chance: Random) -> Damage:
             if source.exists() or suffix != ".hdr":
                 source.rename(target)
     return Damage(f"{path} and {other} swapped: {pairs}", hides=len(pairs) > 1)
+
+
+def _older(path: Path, chance: Random) -> Damage:
+    """Replace the file by an older copy of it, as a backup that was restored in part does."""
+    data_path = next(parent for parent in path.parents if older_copy(parent).exists())
+    older = older_copy(data_path) / path.relative_to(data_path)
+    if not older.exists() or older.read_bytes() == path.read_bytes():
+        return _flip(path, chance)
+    shutil.copy(older, path)
+    return Damage(f"{path} replaced by an older copy", hides=path.suffix == ".idx")
 
 
 def _stray(path: Path, chance: Random) -> Damage:

@@ -17,7 +17,18 @@ import pytest
 
 import brokerd.journal.journal as journal_module
 import brokerd.log.log as log_module
-from tests.durability.corruption import AFTER, CHANNELS, TOPICS, Damage, Ledger, damage, damage_headers, damage_twice
+from tests.durability.corruption import (
+    AFTER,
+    CHANNELS,
+    TOPICS,
+    Damage,
+    Ledger,
+    damage,
+    damage_headers,
+    damage_twice,
+    older_copy,
+)
+from tests.failures import tally
 
 CASES = int(os.environ.get("CORRUPTIONS", "100"))
 LOST = re.compile(r"TOPIC\((\w+)\): (\d+) messages are lost: numbers \d+ to \d+ are \w+")
@@ -61,7 +72,10 @@ def test_any_damage_is_reported_and_loses_only_what_it_hit(where: str, tmp_path:
             failures.append(f"CORRUPTION_SEED={seed}: {what}: {error!r}")
             if os.environ.get("CORRUPTION_RAISE"):
                 raise
-        shutil.rmtree(folder, ignore_errors=True)
+        for each in (folder, older_copy(folder)):
+            shutil.rmtree(each, ignore_errors=True)
+    lost = sum("are missing" in failure for failure in failures)
+    tally.record(f"damage to {where}", tries=cases, lost=lost, unexpected=len(failures) - lost, seed=SEED)
     assert not failures, "\n".join([f"{len(failures)} of {cases}", *failures[:20]])
 
 

@@ -27,6 +27,7 @@ from nsqwire import encoding
 from nsqwire.headers import encode_headers
 from tests.brokerd.clockwork import Delivery, Node
 from tests.durability.power_loss import Record
+from tests.failures import tally
 from tests.harness.daemon import Daemon
 from tests.harness.v2 import V2Client
 from tests.harness.waiting import DEADLINE_S, wait_until
@@ -150,7 +151,7 @@ def check(folder: Path, story: Story, owed: dict[str, set[bytes]]) -> None:
             if altered:
                 raise AssertionError(f"{name}: {[body[:20] for body in altered]} were not published")
             if missing := owed.get(name, set()) - got.keys():
-                raise AssertionError(f"{name}: {sorted(body[:8] for body in missing)} of {len(owed[name])} are missing")
+                raise Lost(f"{name}: {sorted(body[:8] for body in missing)} of {len(owed[name])} are missing")
             for body, block in got.items():
                 wanted = story.blocks.get(body, b"")
                 is_right = block == wanted or (not block and body not in owed.get(name, ()))
@@ -167,9 +168,13 @@ def synced_ns(record: Record, instant: int) -> int:
     return max((each.began_ns for each in record.rounds if each.ended_ns < record.ends_ns(instant)), default=0)
 
 
-def lose_power(story: Story, record: Record, tmp_path: Path, *, acknowledges: bool) -> None:
+class Lost(AssertionError):
+    """A message that was durable is missing."""
+
+
+def lose_power(story: Story, record: Record, tmp_path: Path, fault: str, *, acknowledges: bool) -> None:
     """Check data paths of instants all over the record: with all, some, and none of the data that was not synced."""
-    failures = []
+    failures, lost = [], 0
     for case in range(CASES):
         chance = Random(SEED + case)
         instant = chance.randint(0, len(record.syncs))
@@ -183,10 +188,12 @@ def lose_power(story: Story, record: Record, tmp_path: Path, *, acknowledges: bo
         try:
             check(folder, story, owed)
         except Exception as error:  # whatever it is, it is reported with the seed
+            lost += isinstance(error, Lost)
             failures.append(f"POWER_LOSS_SEED={SEED + case}, instant {instant} of {len(record.syncs)}: {error!r}")
             if os.environ.get("POWER_LOSS_RAISE"):
                 raise
         shutil.rmtree(folder, ignore_errors=True)  # a thread may still remove directories of deleted topics in it
+    tally.record(f"power loss, {fault}", tries=CASES, lost=lost, unexpected=len(failures) - lost, seed=SEED)
     assert not failures, "\n".join([f"{len(failures)} of {CASES}", *failures[:20]])
 
 
@@ -195,7 +202,7 @@ def test_with_sync_every_1_no_acknowledged_message_is_lost(tmp_path: Path) -> No
     story = Story(tmp_path, "--sync-every=1", "--sync-timeout=100ms")
     story.publish_at_once(3, 60, SEED)
     record = story.kill()
-    lose_power(story, record, tmp_path, acknowledges=True)
+    lose_power(story, record, tmp_path, "--sync-every=1", acknowledges=True)
 
 
 @pytest.mark.parametrize("every", [7, 2500])
@@ -204,7 +211,7 @@ def test_with_another_value_messages_before_the_last_sync_are_kept(every: int, t
     story = Story(tmp_path, f"--sync-every={every}", "--sync-timeout=50ms")
     story.publish_at_once(3, 100, SEED)
     record = story.kill()
-    lose_power(story, record, tmp_path, acknowledges=False)
+    lose_power(story, record, tmp_path, f"--sync-every={every}", acknowledges=False)
 
 
 def test_everything_is_synced_within_the_timeout(tmp_path: Path) -> None:

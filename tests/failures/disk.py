@@ -1,0 +1,41 @@
+"""A disk that fails on demand, and the broker on it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.failures.faulty_broker import HANG
+from tests.harness.daemon import Daemon
+
+__all__ = ["HANG", "FaultyDisk"]
+
+
+class FaultyDisk:
+    """The data path of a broker, whose system calls fail as told."""
+
+    def __init__(self, folder: Path) -> None:
+        self.data_path, self._file = folder / "data", folder / "faults"
+        self.data_path.mkdir()
+        self._set({})
+
+    def broker(self, *flags: str) -> Daemon:
+        """A broker on this disk, which is not started yet."""
+        return Daemon("tests.failures.faulty_broker", f"--faults={self._file}", f"--data-path={self.data_path}", *flags)
+
+    @contextmanager
+    def fault(self, **kinds: int | str) -> Iterator[None]:
+        """Let system calls fail during the block: ``sync``, ``write`` and ``read``, each with an errno or HANG."""
+        self._set(kinds)
+        try:
+            yield
+        finally:
+            self._set({})
+
+    def _set(self, kinds: dict[str, int | str]) -> None:
+        aside = self._file.with_suffix(".new")
+        aside.write_text(json.dumps(kinds))
+        os.replace(aside, self._file)

@@ -1,0 +1,255 @@
+"""A disk that does not answer, or answers with errors.
+
+Publishers get an error within a bounded time, consumers of what is in memory go on, ``/ping`` says it, and nothing
+that was acknowledged is lost.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nsqwire import encoding
+from nsqwire.frame import MESSAGE_WITH_HEADERS
+from nsqwire.headers import encode_headers
+from tests.failures.disk import HANG, FaultyDisk
+from tests.harness.daemon import Daemon
+from tests.harness.v2 import ERROR, RESPONSE, V2Client, sized
+from tests.harness.waiting import wait_until
+
+Start = Callable[..., Daemon]
+Connect = Callable[[Daemon], V2Client]
+
+STALLED = "the disk has not completed a sync within 1 s"
+LARGE = bytes(100_000)
+"""A body that is written by a system call, not through the map."""
+
+
+def health(broker: Daemon) -> tuple[int, str]:
+    answer = broker.request("GET", "/ping")
+    return answer.status, answer.text
+
+
+def refusal(client: V2Client, body: bytes) -> bytes:
+    """The error with which a publish is answered."""
+    kind, data = client.command(b"PUB t\n" + sized(body))
+    assert kind == ERROR, data
+    return data
+
+
+def consume(client: V2Client, count: int) -> list[bytes]:
+    """Receive and finish messages, one after the other, and ask for no more."""
+    bodies = []
+    for _ in range(count):
+        client.send(b"RDY 1\n")
+        message_id, _, body = client.message()
+        client.send(b"RDY 0\n")
+        client.finish(message_id)
+        bodies.append(body)
+    return bodies
+
+
+def left(broker: Daemon, connect: Connect) -> list[bytes]:
+    """The bodies of all messages of channel ``c`` of topic ``t``."""
+    [channel] = broker.topics()["t"]["channels"]
+    client = connect(broker)
+    client.sub("t", "c")
+    return sorted(consume(client, channel["depth"]))
+
+
+def test_an_acknowledgement_that_waits_for_a_hanging_disk_becomes_an_error(
+    disk: FaultyDisk, start: Start, connect: Connect
+) -> None:
+    """--sync-every=1: an error after --disk-timeout, to waiting and to new publishers. Consumers go on, new ones too.
+    When the disk answers, publishes are accepted again, and after a kill all that was acknowledged is there."""
+    broker = start(broker=disk.broker("--sync-every=1", "--disk-timeout=1s"))
+    consumer, waiting, other = connect(broker), connect(broker), connect(broker)
+    consumer.sub("t", "c")
+    for number in range(4):
+        waiting.pub("t", b"%d" % number)
+    with disk.fault(sync=HANG):
+        assert STALLED.encode() in refusal(waiting, b"refused")
+        assert STALLED.encode() in refusal(other, b"refused")
+        answer = broker.request("POST", "/pub?topic=t", b"refused")
+        assert (answer.status, answer.text) == (503, '{"message":"EXITING"}')
+        assert health(broker) == (500, f"NOK - {STALLED}")
+        assert consume(consumer, 2) == [b"0", b"1"]
+        late = connect(broker)
+        late.sub("t", "c")
+        assert consume(late, 1) == [b"2"]
+    wait_until(lambda: health(broker) == (200, "OK"), "the disk answers")
+    connect(broker).pub("t", b"4")
+    assert broker.request("POST", "/pub?topic=t", b"5").status == 200
+    broker.end(signal.SIGKILL)
+    broker.launch()
+    bodies = left(broker, connect)
+    assert set(bodies) - {b"refused"} >= {b"3", b"4", b"5"}
+    assert set(bodies) <= {b"2", b"3", b"4", b"5", b"refused"}
+
+
+def test_publishes_that_do_not_wait_for_the_disk_are_refused_once_it_hangs(
+    disk: FaultyDisk, start: Start, connect: Connect
+) -> None:
+    """Otherwise --sync-every and --sync-timeout would no longer limit what a power loss takes."""
+    broker = start(broker=disk.broker("--sync-timeout=20ms", "--disk-timeout=1s"))
+    client = connect(broker)
+    client.sub("t", "c")
+    accepted = 0
+    with disk.fault(sync=HANG):
+        publisher = connect(broker)
+        while (answer := publisher.command(b"PUB t\n" + sized(b"x"))) == (RESPONSE, b"OK"):
+            accepted += 1
+            time.sleep(0.01)  # not more messages than the test needs
+        assert STALLED.encode() in answer[1]
+        assert health(broker)[0] == 500
+    wait_until(lambda: health(broker)[0] == 200, "the disk answers")
+    connect(broker).pub("t", b"x")
+    assert accepted
+    assert left(broker, connect) == [b"x"] * (accepted + 1)
+
+
+def test_a_disk_that_hangs_for_shorter_than_the_limit_is_only_slow(
+    disk: FaultyDisk, start: Start, connect: Connect
+) -> None:
+    """The acknowledgement comes when the disk answers, and no publish is refused. 0s: however long it takes."""
+    broker = start(broker=disk.broker("--sync-every=1", "--disk-timeout=0s"))
+    client = connect(broker)
+    with disk.fault(sync=HANG):
+        client.send(b"PUB t\n" + sized(b"x"))
+        assert client.is_silent(3.0)
+        assert health(broker) == (200, "OK")
+    assert client.frame() == (RESPONSE, b"OK")
+
+
+def test_a_disk_that_fails_after_it_hung_is_final(disk: FaultyDisk, start: Start, connect: Connect) -> None:
+    """What is on the disk is unknown, so publishes are refused until a restart, although the disk answers again."""
+    broker = start(broker=disk.broker("--sync-every=1", "--disk-timeout=1s"))
+    with disk.fault(sync=HANG):
+        assert STALLED.encode() in refusal(connect(broker), b"x")
+        with disk.fault(sync=errno.EIO):
+            wait_until(lambda: "Input/output error" in health(broker)[1], "the sync failed")
+    assert b"Input/output error" in refusal(connect(broker), b"x")
+    broker.end(signal.SIGKILL)
+    broker.launch()
+    connect(broker).pub("t", b"x")
+
+
+def test_a_sync_without_a_descriptor_is_made_again(disk: FaultyDisk, start: Start, connect: Connect) -> None:
+    """EMFILE says nothing about the disk: only the publishes that waited are refused, and no restart is needed."""
+    broker = start(broker=disk.broker("--sync-every=1"))
+    with disk.fault(sync=errno.EMFILE):
+        assert b"Too many open files" in refusal(connect(broker), b"refused")
+        assert health(broker) == (200, "OK")
+    connect(broker).pub("t", b"0")
+    broker.end(signal.SIGKILL)
+    assert "nothing more is acknowledged" not in broker.output
+    broker.launch()
+    assert broker.topics()["t"]["depth"] == 2
+
+
+def test_a_write_that_hangs_stops_the_broker_and_nothing_else(disk: FaultyDisk, start: Start, connect: Connect) -> None:
+    """Everybody waits, for longer than clients may be silent. When the write ends, all go on as if nothing had been:
+    no client is disconnected."""
+    broker = start(broker=disk.broker())
+    consumer, publisher = connect(broker), connect(broker)
+    for client in (consumer, publisher):
+        client.command(encoding.identify({"feature_negotiation": True, "heartbeat_interval": 1000}))
+    consumer.sub("t", "c")
+    publisher.pub("t", b"small")
+    with disk.fault(write=HANG):
+        publisher.send(b"PUB t\n" + sized(LARGE))
+        time.sleep(4)  # two intervals are the most that a client may be silent for
+    assert publisher.frame() == (RESPONSE, b"OK")
+    assert consume(consumer, 2) == [b"small", LARGE]
+    publisher.pub("t", b"again")
+    assert consume(consumer, 1) == [b"again"]
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.EROFS])
+def test_a_write_that_fails_refuses_what_needs_it(error: int, disk: FaultyDisk, start: Start, connect: Connect) -> None:
+    """A publish and a new topic; /ping says it, and recovers by itself once writes succeed. Consumers go on."""
+    broker = start(broker=disk.broker())
+    consumer, publisher = connect(broker), connect(broker)
+    consumer.sub("t", "c")
+    publisher.pub("t", LARGE)
+    text = os.strerror(error)
+    with disk.fault(write=error):
+        assert text.encode() in refusal(connect(broker), LARGE)
+        assert broker.request("POST", "/topic/create?topic=new").status == 503
+        assert health(broker)[0] == 500
+        assert text in health(broker)[1]
+        assert consume(consumer, 1) == [LARGE]
+    wait_until(lambda: health(broker) == (200, "OK"), "writes succeed")
+    publisher.pub("t", b"later")
+    assert consume(consumer, 1) == [b"later"]
+
+
+def test_a_file_system_that_became_read_only_loses_nothing(disk: FaultyDisk, start: Start, connect: Connect) -> None:
+    """As after an error of ext4: writes and syncs fail. Publishes are refused until a restart, consumers go on, and
+    after the restart every message that was acknowledged and not finished is there."""
+    broker = start(broker=disk.broker("--sync-every=1"))
+    consumer = connect(broker)
+    consumer.sub("t", "c")
+    connect(broker).mpub("t", [b"0", b"1", b"2"])
+    with disk.fault(write=errno.EROFS, sync=errno.EROFS):
+        assert b"Read-only file system" in refusal(connect(broker), b"refused")
+        assert health(broker)[0] == 500
+        assert consume(consumer, 1) == [b"0"]
+        assert b"Read-only file system" in refusal(connect(broker), b"refused")
+        broker.end(signal.SIGTERM)
+    broker.launch()
+    connect(broker).pub("t", b"3")
+    assert set(left(broker, connect)) - {b"0", b"refused"} == {b"1", b"2", b"3"}
+
+
+def test_a_message_whose_headers_cannot_be_read_comes_without_them(
+    disk: FaultyDisk, start: Start, connect: Connect
+) -> None:
+    """EIO: the log says so. Once they can be read again, the message has them, also when it is redelivered."""
+    block = encode_headers({"a": "b"})
+    with_headers = encoding.identify({"feature_negotiation": True, "headers": True})
+    broker = start(broker=disk.broker())
+    broker.post("/topic/create", topic="t")
+    broker.post("/channel/create", topic="t", channel="c")
+    publisher = connect(broker)
+    publisher.command(with_headers)
+    publisher.ok(encoding.hpub("t", block, b"x"))
+    broker.end(signal.SIGKILL)
+    broker.launch()  # headers that were just published are still in memory
+    consumer = connect(broker)
+    consumer.command(with_headers)
+    consumer.sub("t", "c")
+    with disk.fault(read=errno.EIO):
+        consumer.send(b"RDY 1\n")
+        message_id, _, body = consumer.message()
+        assert body == b"x"
+        broker.wait_for_log("headers in .* are lost, .*Input/output error")
+    consumer.send(b"REQ %b 0\n" % message_id)
+    kind, data = consumer.frame()
+    assert kind == MESSAGE_WITH_HEADERS
+    assert data.endswith(block + b"x")
+
+
+def test_a_page_that_cannot_be_read_ends_the_broker_with_the_reason(
+    start: Start, connect: Connect, tmp_path: Path
+) -> None:
+    """A file that is cut stands for it: in both cases the system sends SIGBUS when the mapped page is read. The next
+    start counts what was in the page as lost, and goes on."""
+    broker = start()
+    connect(broker).mpub("t", [b"%03d" % number + bytes(1000) for number in range(100)])
+    [log] = tmp_path.glob("data/topics/*/*.log")
+    os.truncate(log, 4096)
+    consumer = connect(broker)
+    consumer.sub("t", "c", 100)
+    assert broker.wait_for_exit() == -signal.SIGBUS
+    assert "Fatal Python error: Bus error" in broker.output
+    broker.launch()
+    connect(broker).pub("t", b"later")
+    assert [body[:5].rstrip(b"\0") for body in left(broker, connect)] == [b"000", b"001", b"002", b"later"]
+    assert broker.stats(include_histograms="true")["lost_message_count"] == 97
