@@ -79,10 +79,15 @@ def past_weeks(stack) -> Iterator[None]:
         path.unlink(missing_ok=True)
 
 
-def test_a_rule_compares_channels_with_past_weeks(admin, stack, axe, past_weeks):
+def test_a_rule_compares_channels_with_past_weeks(admin, live, stack, axe, past_weeks):
     """The form names the band; the rule's row counts the channels with too little history; the alert says what is
     usual."""
     waits_for_nobody(stack, "alarm-w", ("siren", "young", "new"))
+    # The form's preview is of the channels that the platform knows when it is filled in.
+    channels = live("/channels?q=alarm-w")
+    for name in ("siren", "young", "new"):
+        expect(channels.get_by_role("link", name=f"alarm-w / {name}")).to_be_visible()
+    channels.close()
     page = admin.page
     page.get_by_role("button", name="Write a new rule").click()
     form = page.get_by_role("dialog", name="New rule")
