@@ -453,6 +453,7 @@ def test_no_password_is_in_an_error(archive, midnight, collect, closed_port):
             f"postgresql://nsq@127.0.0.1:{closed_port}/catalog",
         ),
         (f"http://nsq:hunter2@127.0.0.1:{closed_port}/rest", f"http://nsq@127.0.0.1:{closed_port}/rest"),
+        (f"http://127.0.0.1:{closed_port}/rest?token=hunter2", f"http://127.0.0.1:{closed_port}/rest"),
     ):
         [(_, action, *_)] = register(str(archive), catalog, "nsq", midnight + HOURS)
         assert action.startswith(f"not registered: the Iceberg catalog {name} cannot be used: ")
