@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from brokerd.kernel.waiting import WAITING_RANGE
 from brokerd.lives import LifeEvent, Lives, Party, What, Why
@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from brokerd.client import Client
     from brokerd.dead import Reason
     from brokerd.topic_log import TopicLog
+
+
+LONGEST_CLIENT_ID: Final = 256
+"""Characters of a client id that an event has. IDENTIFY bounds an id only by the size of its body, and each event of a
+page has one."""
 
 
 class SampledLives:
@@ -61,7 +66,7 @@ class SampledLives:
         at_ns: Nanoseconds | None = None,
     ) -> None:
         """Record what happened to ``seqs``, which are sampled. ``attempts`` may be one number for all of them."""
-        client_id, address = ("", "") if by is None else (by.client_id, by.remote_address)
+        client_id, address = ("", "") if by is None else (by.client_id[:LONGEST_CLIENT_ID], by.remote_address)
         delay_ms = round(delay_s * 1000) if delay_s else None
         for seq in seqs:
             self._add(

@@ -361,8 +361,39 @@ def test_two_runs_at_once_register_each_file_once(archive, midnight, collect, sq
     assert not failed
 
 
+def test_a_table_that_another_run_creates_meanwhile_has_each_file_once(archive, midnight, collect, sqlite, monkeypatch):
+    """This run had found no table yet. It starts again, and finds that nothing is left to do."""
+    collect(1)
+    load = ArchiveTable.load
+
+    def late(*words: Any) -> Table | None:
+        monkeypatch.setattr(ArchiveTable, "load", load)
+        found = load(*words)
+        assert register(str(archive), sqlite, "nsq", midnight + HOURS)
+        return found
+
+    monkeypatch.setattr(ArchiveTable, "load", late)
+    assert register(str(archive), sqlite, "nsq", midnight + HOURS) == []
+    assert len(by_iceberg(sqlite, archive)) == 6
+
+
+def test_a_table_whose_creation_was_interrupted_is_completed(archive, midnight, collect, sqlite):
+    """A killed run has created it, but neither its partitions nor the names of its columns in files."""
+    collect(2)
+    catalog = opened(sqlite, "")
+    catalog.create_namespace("nsq")
+    catalog.create_table(("nsq", "stats"), tables.declared_columns(), location=STATS.location(str(archive)))
+    register(str(archive), sqlite, "nsq", midnight + 2 * HOURS)
+    found = table_of(sqlite, archive)
+    assert [str(each.transform) for each in found.spec().fields] == ["hour"]
+    assert {task.file.partition[0] for task in found.scan().plan_files()} == {
+        midnight.timestamp() // 3600 + at for at in (0, 1)
+    }
+    assert len(by_iceberg(sqlite, archive)) == 12
+
+
 def test_a_file_that_does_not_fit_is_named_and_the_others_are_registered(archive, midnight, collect, sqlite):
-    """One with another type of column, and one that is no Parquet file."""
+    """One with another type of column, one with a type that Iceberg does not have, and one that is no Parquet file."""
     collect(1)
     register(str(archive), sqlite, "nsq", midnight + HOURS)
     place = archive / "samples/date=2026-03-14/hour=01"
@@ -370,11 +401,13 @@ def test_a_file_that_does_not_fit_is_named_and_the_others_are_registered(archive
     strange = as_table([Sample(taken_at=midnight + HOURS, node="n", boot_id="b", started_at=midnight, topic="t")])
     at = strange.schema.get_field_index("depth")
     pq.write_table(strange.set_column(at, "depth", pa.array(["deep"])), place / "strange.parquet")
+    pq.write_table(pa.table({"noted_at": pa.array([1], pa.timestamp("ns"))}), place / "nanoseconds.parquet")
     (place / "torn.parquet").write_bytes(b"PAR1" * 20)
     done = register(str(archive), sqlite, "nsq", midnight + 2 * HOURS)
     assert [row[1].split(": ")[:2] for row in done] == [
         ["registered in nsq.stats"],
         ["not registered", "torn.parquet"],
+        ["not registered", "nanoseconds.parquet"],
         ["not registered", "strange.parquet"],
     ]
     assert len(by_iceberg(sqlite, archive)) == 12
@@ -420,6 +453,7 @@ def test_no_password_is_in_an_error(archive, midnight, collect, closed_port):
             f"postgresql://nsq@127.0.0.1:{closed_port}/catalog",
         ),
         (f"http://nsq:hunter2@127.0.0.1:{closed_port}/rest", f"http://nsq@127.0.0.1:{closed_port}/rest"),
+        (f"http://127.0.0.1:{closed_port}/rest?token=hunter2", f"http://127.0.0.1:{closed_port}/rest"),
     ):
         [(_, action, *_)] = register(str(archive), catalog, "nsq", midnight + HOURS)
         assert action.startswith(f"not registered: the Iceberg catalog {name} cannot be used: ")

@@ -218,6 +218,14 @@ def test_a_restart_begins_anew(broker: Any, connect: Connect) -> None:
     assert [each["id"] for each in lives(broker)["events"]] == [each["id"] for each in before["events"]]
 
 
+def test_a_long_client_id_is_cut(broker: Any, connect: Connect) -> None:
+    """A page has up to 2,000 events, and each has the id."""
+    publish(broker, b"a")
+    consumer_of(connect, broker, "worker-" * 100_000).message()
+    [delivered] = lives(broker, **{"from": 1})["events"]
+    assert delivered["client_id"] == ("worker-" * 100)[:256]
+
+
 def test_pages_and_events_that_were_overwritten(start_broker: Start) -> None:
     """A reader gets each event once, and the number of those that it missed because newer ones needed the room."""
     broker = start_broker()

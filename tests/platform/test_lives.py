@@ -118,6 +118,8 @@ def test_events_after_a_restart_of_the_node_are_read_too(cluster: OurCluster, co
         ("0" * 16, {"from": "yesterday"}, "from"),
         ("0" * 16, {"from": "2026-11-20T10:00:00Z", "to": "2026-11-20T09:00:00Z"}, "from"),
         ("0" * 16, {"from": "2020-11-20T10:00:00Z", "to": "2026-11-20T09:00:00Z"}, "at most 400 days"),
+        ("0" * 16, {"to": "0001-01-01T00:00:00Z"}, "to: "),
+        ("0" * 16, {"from": "9999-12-30T00:00:00Z", "to": "9999-12-31T23:59:59Z"}, "from: "),
     ],
 )
 def test_a_wrong_request_is_refused_with_what_is_wrong(caller, message_id: str, params: dict[str, str], text: str):

@@ -47,13 +47,14 @@ def depths(*, down: str = "", **figures: float) -> Snapshot:
 
 
 class Weeks:
-    """An engine with one rule and the bands of orders/billing, polled with a clock of its own."""
+    """An engine with one rule and the bands of orders/billing, polled with a clock of its own. Without ``hours``, the
+    archive has no rollups yet."""
 
-    def __init__(self, hours: list[Hour], **rule: Any) -> None:
+    def __init__(self, hours: list[Hour] | None, **rule: Any) -> None:
         values = UNUSUAL | QUICK | rule
         self.engine = Engine(settling_s=0.0)
         self.engine.set_rules([Rule(pk=1, **values)], now=0.0)
-        bands = {"channel:unusual_depth": {"orders/billing": hours}}
+        bands = {} if hours is None else {"channel:unusual_depth": {"orders/billing": hours}}
         self.bands = Bands({"at": NOON, "first": NOON // HOUR_S - 1, "bands": bands, "rules": [], "error": ""})
 
     def poll(self, at: float, snapshot: Snapshot, *, known: bool = True) -> list[tuple[str, float | None, str]]:
@@ -114,6 +115,7 @@ def test_a_short_history_fires_nothing_and_neither_do_bands_that_are_unknown():
     """Whatever the figure is. A firing alert stays until its figure is known to be back."""
     weeks = Weeks([None] * 4)
     assert weeks.poll(1200, depths(billing=10**9, mail=10**9)) == []
+    assert Weeks(None).poll(1200, depths(billing=10**9)) == []
     weeks = Weeks([AROUND_100] * 4)
     assert weeks.poll(1200, depths(billing=520), known=False) == []
     assert len(weeks.poll(1210, depths(billing=520))) == 1
@@ -222,6 +224,26 @@ def test_rollups_that_cannot_be_read_are_named(admin, redis, settings, tmp_path)
     stored = json.loads(redis.get("nsq:alerts:bands"))
     assert stored["bands"] == {}
     assert stored["error"].startswith("the rollups cannot be read: ")
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.database
+def test_without_rollups_the_rule_is_listed_as_one_with_too_little_history(go_cluster, collect, admin, impatient):
+    """As on a new platform."""
+    [alpha, *_] = go_cluster.nodes
+    alpha.channel("orders", "billing", depth=5000)
+    assert admin.request("POST", "alerts/rules", UNUSUAL).status_code == 201
+    tasks.find_bands()
+    collect()
+
+    def history() -> dict[str, Any]:
+        answer = admin.request("GET", "alerts/rules")
+        assert answer.status_code == 200, answer.content
+        [rule] = answer.json()["rules"]
+        return dict(rule["past_weeks"] or {})
+
+    wait_until(lambda: history().get("matched") == 1, "the collector has polled")
+    assert (history()["short"], history()["error"]) == (1, "")
 
 
 @pytest.mark.django_db

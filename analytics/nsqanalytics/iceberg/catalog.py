@@ -18,7 +18,7 @@ _CONNECT_TIMEOUT_S = 10
 
 
 class CatalogUnusable(Exception):
-    """The catalog does not answer, or refuses; the message is one line, without a password."""
+    """The catalog does not answer, or refuses; the message is one line, without a password or a query."""
 
 
 def is_catalog(uri: str) -> bool:
@@ -63,8 +63,8 @@ def unusable(uri: str, error: Exception) -> CatalogUnusable:
     """Return the error for a catalog that failed, with the reason in one line."""
     cause: BaseException = getattr(error, "orig", None) or error
     text = next((line.strip() for line in str(cause).splitlines() if line.strip()), type(cause).__name__)
-    secret = urlsplit(uri).password
-    if secret:
+    parts = urlsplit(uri)
+    for secret in filter(None, (parts.query, parts.password)):
         text = text.replace(secret, "***")
     return CatalogUnusable(f"the Iceberg catalog {shown(uri)} cannot be used: {text[:300]}")
 

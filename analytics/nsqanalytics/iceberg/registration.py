@@ -172,6 +172,8 @@ def _update(
     found = table.load(catalog, namespace, root)
     if found is None and not wanted:
         return None
+    if found is not None:
+        table.complete(found)
     present = {} if found is None else _files_of(found)
     new = [each for uri, each in wanted.items() if uri not in present]
     gone = [entry for uri, entry in present.items() if uri not in wanted]
@@ -210,15 +212,17 @@ def _files_of(table: Table) -> dict[str, DataFile]:
 
 
 def _extended(table: Table, files: Iterable[Described], declared: list[pa.Schema]) -> dict[str, Exception]:
-    """Add the columns to the table that it lacks. Return the columns that contradict it, as text, with the reason."""
+    """Add the columns to the table that it lacks. Return those that contradict it, or that Iceberg cannot have,
+    as text, with the reason."""
     from pyiceberg.exceptions import ValidationError
+    from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException
 
     contradicting: dict[str, Exception] = {}
     for text, columns in {str(each): each for each in (*declared, *(file.columns for file in files))}.items():
         try:
             with table.update_schema() as update:
                 update.union_by_name(columns)
-        except (ValueError, ValidationError) as error:
+        except (ValueError, ValidationError, UnsupportedPyArrowTypeException) as error:
             contradicting[text] = error
     return contradicting
 

@@ -29,6 +29,7 @@ PROPERTIES = {
     # After a conflict, what is missing is found anew: another run may have registered the same files.
     "commit.retry.num-retries": "0",
 }
+NAMES = "schema.name-mapping.default"
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
@@ -64,27 +65,43 @@ class ArchiveTable:
         return f"{uri_of(root)}/iceberg/{self.name}"
 
     def create(self, catalog: Catalog, namespace: str, root: str, columns: pa.Schema) -> Table:
-        """Create the table, or load the one that another run has created meanwhile."""
-        from pyiceberg.exceptions import NamespaceAlreadyExistsError, TableAlreadyExistsError
+        """Create the table. Raises CommitFailedException if another run has created it meanwhile, and may have added
+        files."""
+        from pyiceberg.exceptions import (
+            CommitFailedException,
+            NamespaceAlreadyExistsError,
+            TableAlreadyExistsError,
+        )
 
         try:
             catalog.create_namespace(namespace)
         except NamespaceAlreadyExistsError:
             pass
-        identifier = (namespace, self.name)
         try:
             table = catalog.create_table(
-                identifier, columns, location=self.location(root), properties={**PROPERTIES, "format-version": "2"}
+                (namespace, self.name),
+                columns,
+                location=self.location(root),
+                properties={**PROPERTIES, "format-version": "2"},
             )
-        except TableAlreadyExistsError:
-            return self.load(catalog, namespace, root) or self.create(catalog, namespace, root, columns)
+        except TableAlreadyExistsError as error:
+            raise CommitFailedException(str(error)) from error
+        self.complete(table)
+        return table
+
+    def complete(self, table: Table) -> None:
+        """Give the table its partitions and the names of its columns in files, unless it has them.
+
+        A run that is killed after it has created the table leaves it without.
+        """
+        if NAMES in table.properties:
+            return
         with table.transaction() as transaction:
             with transaction.update_spec() as spec:
                 spec.add_field(self.time, self.partition, self.partition)
             # The files have no field ids: columns are found by name.
             mapping = transaction.table_metadata.schema().name_mapping.model_dump_json()
-            transaction.set_properties({"schema.name-mapping.default": mapping})
-        return table
+            transaction.set_properties({NAMES: mapping})
 
     def load(self, catalog: Catalog, namespace: str, root: str) -> Table | None:
         """Return the table, or None if there is none. Raises OtherArchive."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
@@ -18,6 +18,7 @@ from nsqplatform.accounts.roles import Permission
 from nsqplatform.marks.models import EVERYTHING, Mark
 from nsqplatform.patterns import is_pattern, matcher
 
+EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 CLOCKS_DIFFER = timedelta(minutes=1)
 """How much later than here a mark may be: the clock of another machine may be ahead."""
 
@@ -35,6 +36,8 @@ def post(*, text: str, at: datetime | None, topic_pattern: str, by: User, remote
     now = timezone.now()
     if at is not None and at > now + CLOCKS_DIFFER:
         raise ValidationError({"at": "this time is in the future; a mark says what has happened"})
+    if at is not None and at < EARLIEST:
+        raise ValidationError({"at": "this time is before 1970"})
     mark = Mark(text=text, at=at or now, topic_pattern=topic_pattern, created_by=by.username)
     with transaction.atomic():
         if keep := settings.NSQADMIN.audit_retention:

@@ -21,6 +21,7 @@ router = Router(tags=["messages"])
 
 DAY = timedelta(days=1)
 LONGEST = timedelta(days=400)
+EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
 
 
 class LifeOut(Schema):
@@ -52,6 +53,9 @@ def life(
     """
     check_range(since, until, names=("from", "to"))
     end = until or datetime.now(UTC)
+    for name, at in (("from", since), ("to", end)):
+        if at is not None and not EARLIEST <= at <= LATEST:
+            raise HttpError(422, f"{name}: {at} is not between 1970 and 2100")
     start = since or end - DAY
     if not start < end <= start + LONGEST:
         raise HttpError(422, f"from must be before to, and at most {LONGEST.days} days before it")
