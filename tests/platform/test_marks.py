@@ -6,12 +6,16 @@ import getpass
 import subprocess
 import sys
 import time
+from collections import Counter
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import connection
+from django.utils import timezone
 
 from nsqplatform.accounts.models import AuditEntry
+from nsqplatform.cluster.models import NodeEvent
 from nsqplatform.marks.models import Mark
 from tests.database import url_of
 from tests.harness.process import ROOT
@@ -73,6 +77,17 @@ def test_a_mark_has_the_time_that_is_given_and_is_deleted(signed_in):
     gone = ana.request("DELETE", f"marks/{mark['id']}")
     assert (gone.status_code, gone.json()["message"]) == (404, f"there is no mark {mark['id']}")
     assert AuditEntry.objects.filter(action="delete mark", subject="deploy 1.2").count() == 1
+
+
+def test_thousands_of_marks_leave_room_for_other_events(signed_in):
+    ana = signed_in("viewer", name="ana")
+    now = timezone.now()
+    NodeEvent.objects.create(at=now - timedelta(minutes=50), node="10.0.0.1:4151", kind="down")
+    Mark.objects.bulk_create(
+        Mark(text=f"deploy {n}", at=now - timedelta(minutes=1), created_by="ci") for n in range(600)
+    )
+    kinds = Counter(event["kind"] for event in ana.request("GET", "events?scope=cluster").json()["events"])
+    assert kinds == {"node_down": 1, "marked": 100}
 
 
 @pytest.mark.parametrize(

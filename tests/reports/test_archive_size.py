@@ -142,6 +142,18 @@ def test_an_archive_that_cannot_be_listed_says_why(caller, settings, tmp_path):
     assert "Not a directory" in found["error"]
 
 
+def test_a_damaged_state_of_the_registration_is_an_error_and_no_listing_for_ever(caller, root):
+    ask = caller("viewer")
+    (root / "iceberg").mkdir(parents=True)
+    (root / "iceberg" / "state.json").write_text(
+        '{"catalog": 5, "tried_at": "2026-03-14T00:00:00+00:00", "error": "", "tables": []}'
+    )
+    tasks.list_archive("default")
+    _, found = ask("GET", "reports/archive")
+    assert (found["listed_at"], found["datasets"]) == (None, [])
+    assert "catalog" in found["error"]
+
+
 def test_nobody_sees_it_without_signing_in(caller):
     ask = caller("viewer")
     ask("DELETE", "session")

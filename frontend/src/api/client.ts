@@ -241,8 +241,8 @@ export const wholeMessage = async (topic: string, channel: string, { id, node }:
   withVisibleText(await answered(api.GET('/api/v1/messages/{id}', { params: { path: { id }, query: { topic, channel, node } } })));
 
 /** What happened to a sampled message since a time, RFC 3339. */
-export const life = (topic: string, id: string, from: string): Promise<Life> =>
-  answered(api.GET('/api/v1/messages/{id}/life', { params: { path: { id }, query: { topic, from } } }));
+export const life = async (topic: string, id: string, from: string): Promise<Life> =>
+  withVisibleText(await answered(api.GET('/api/v1/messages/{id}/life', { params: { path: { id }, query: { topic, from } } })));
 
 const ofType = (id: number) => ({ params: { path: { type_id: id } } });
 /** The Protocol Buffers message types of topics, by pattern. */

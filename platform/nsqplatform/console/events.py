@@ -47,6 +47,8 @@ ACTIONS: dict[str, Kind] = {
 NODE_KINDS: dict[str, Kind] = {"down": "node_down", "up": "node_up", "restarted": "node_restarted"}
 MAX_EVENTS = 500
 """Maximum number of events in a response, the newest ones."""
+MAX_MARKS = 100
+"""Maximum number of marks among them: a script can post thousands, and alerts must not disappear behind these."""
 
 
 class Subject(NamedTuple):
@@ -78,7 +80,7 @@ def events(subject: Subject, since: datetime, until: datetime) -> list[Event]:
         *islice(_alerts(subject, since, until), MAX_EVENTS),
         *islice(_runs(subject, since, until), MAX_EVENTS),
         *islice(_nodes(subject, since, until), MAX_EVENTS),
-        *islice(_marks(subject, since, until), MAX_EVENTS),
+        *islice(_marks(subject, since, until), MAX_MARKS),
     ]
     # Each source gives its newest first; times are rounded, so those of one millisecond must not stay in that order.
     found.reverse()

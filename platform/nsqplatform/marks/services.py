@@ -54,8 +54,9 @@ def delete(*, mark_id: int, by: User, remote_address: str) -> None:
         raise Http404(f"there is no mark {mark_id}")
     require_pattern(by, Permission.MARK, mark.topic_pattern)
     with transaction.atomic():
+        if not Mark.objects.filter(pk=mark_id).delete()[0]:
+            raise Http404(f"there is no mark {mark_id}")  # another request was first
         _record("delete mark", mark, by, remote_address)
-        mark.delete()
 
 
 def marks(since: datetime, until: datetime, *, topic: str = "", everything: bool = False) -> Iterator[Mark]:

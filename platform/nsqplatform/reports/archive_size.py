@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+import pyarrow as pa
 from pydantic import ValidationError
 
 from nsqanalytics.iceberg.state import State, read_state
@@ -90,7 +91,7 @@ def list_now() -> None:
     """List the archive and keep the result. If it cannot be listed, the reason is the result."""
     try:
         found = described(inventory(current.archive()), retention(), read_state(current.archive()), free_space())
-    except OSError as error:
+    except (OSError, ValueError, pa.ArrowException) as error:  # ValueError: a file about the tables is damaged
         found = unlisted(str(error))
     with store.connect() as redis:
         redis.set(LISTED(), found.model_dump_json(), ex=KEPT_S)
