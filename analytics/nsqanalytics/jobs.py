@@ -362,7 +362,7 @@ def run_compact(_: None, place: Locations, args: CompactParameters, now: datetim
 
 
 def run_retain(_: None, place: Locations, args: RetainParameters, now: datetime, progress: Progress) -> int:
-    """Remove samples and rollups beyond their retention, without Spark. Returns the number of rows."""
+    """Remove samples, events and rollups beyond their retention, without Spark. Returns the number of rows."""
     until = args.until or now
     leaving = (
         file.path
@@ -691,7 +691,7 @@ JOBS: dict[str, Job] = {
         Job(
             "retain",
             "Retain",
-            "Remove samples and rollups at the end of their retention.",
+            "Remove samples, events of sampled messages, and rollups at the end of their retention.",
             "maintenance",
             RetainParameters,
             tables.MAINTENANCE,

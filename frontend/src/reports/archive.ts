@@ -41,7 +41,7 @@ export function forecastWords(size: ArchiveSize): string {
   return `The growth is the mean of the last ${plural(days, 'whole day')}, in UTC. Changes of traffic, topics or channels are not foreseen.`;
 }
 
-/** Which setting removes old data, without its name. */
+/** How long each part is kept; the page names the schedule before it. */
 export function retentionWords(size: ArchiveSize): string {
   if (size.schedule === null || size.schedule === undefined) return 'No enabled schedule removes old data: the archive grows for ever.';
   const known = size.datasets.filter(({ kept_days }) => kept_days !== null && kept_days !== undefined);
