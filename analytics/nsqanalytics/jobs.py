@@ -333,13 +333,14 @@ def run_rollup(spark: SparkSession, place: Locations, args: RollupParameters, no
 
 
 def roll_up_nothing(place: Locations, args: RollupParameters, now: datetime, progress: Progress) -> int | None:
-    """Write an empty result and return 0 if no hour or day needs a rollup; otherwise return None."""
+    """If no hour or day needs a rollup, register the archive's files and return the number of rows; otherwise return
+    None."""
     since, until = _rolled_up_period(args, now)
     progress.at(0.1, "listing the archive")
     rollups = Rollups(place.archive)
     if stale_hours(rollups, since, until) or stale_days(rollups, since, until):
         return None
-    return replace_table([], tables.MAINTENANCE, place.output)
+    return replace_table([*_registered(place, until, progress)], tables.MAINTENANCE, place.output)
 
 
 def _rolled_up_period(args: RollupParameters, now: datetime) -> tuple[datetime, datetime]:
