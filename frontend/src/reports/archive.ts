@@ -3,6 +3,13 @@ import type { ArchiveDataset, ArchiveSize } from '../api/types';
 import { DASH, dateTime, plural } from '../format/format';
 
 const DAY_MS = 86_400_000;
+
+/** After how many milliseconds a page asks again. The first answer may be the listing of an earlier visit, and asks for a new one. */
+export function askAgainMs(size: ArchiveSize | null, answers: number): number {
+  if (size === null || size.listed_at === null || size.listed_at === undefined) return 2_000;
+  return answers === 1 ? 5_000 : 60_000;
+}
+
 /** The parts that grow by the day, and that retention keeps short. */
 export const GROWING: ReadonlySet<string> = new Set(['samples', 'lives', 'hourly', 'daily']);
 
