@@ -68,16 +68,23 @@ class SampledLives:
         """Record what happened to ``seqs``, which are sampled. ``attempts`` may be one number for all of them."""
         client_id, address = ("", "") if by is None else (by.client_id[:LONGEST_CLIENT_ID], by.remote_address)
         delay_ms = round(delay_s * 1000) if delay_s else None
+        why = "" if reason is None else reason.value
+        lives, messages = self._lives, self._messages
         for seq in seqs:
-            self._add(
-                seq,
-                what,
-                time.time_ns() if at_ns is None else at_ns,
-                attempts if isinstance(attempts, int) else attempts.get(seq, 0),
-                "" if reason is None else reason.value,
-                delay_ms,
-                client_id,
-                address,
+            lives.add(
+                LifeEvent(
+                    lives.end,
+                    messages.name,
+                    self._channel,
+                    messages.id_of(seq),
+                    what,
+                    time.time_ns() if at_ns is None else at_ns,
+                    attempts if isinstance(attempts, int) else attempts.get(seq, 0),
+                    why,
+                    delay_ms,
+                    client_id,
+                    address,
+                )
             )
 
     def published(self, seqs: range, at_ns: Nanoseconds, by: Party | list[Party] | None, delays: bytes = b"") -> None:
@@ -103,31 +110,3 @@ class SampledLives:
         for first, count in ranges:
             for seq in self.numbers(first, first + count):
                 self.record(What.FINISHED, (seq,), by=client, attempts=attempts.get(seq, 1), at_ns=at_ns)
-
-    def _add(
-        self,
-        seq: int,
-        what: What,
-        at_ns: Nanoseconds,
-        attempts: int,
-        reason: str,
-        delay_ms: int | None,
-        client_id: str,
-        address: str,
-    ) -> None:
-        messages, lives = self._messages, self._lives
-        lives.add(
-            LifeEvent(
-                lives.end,
-                messages.name,
-                self._channel,
-                messages.id_of(seq),
-                what,
-                at_ns,
-                attempts,
-                reason,
-                delay_ms,
-                client_id,
-                address,
-            )
-        )

@@ -386,7 +386,13 @@ class RetainParameters:
     """Parameters of retention."""
 
     samples: Annotated[
-        timedelta, Parameter(kind="duration", title="Samples", default="30d", description="How long samples are kept.")
+        timedelta,
+        Parameter(
+            kind="duration",
+            title="Samples",
+            default="30d",
+            description="How long samples and events of sampled messages are kept.",
+        ),
     ]
     rollups: Annotated[
         timedelta,

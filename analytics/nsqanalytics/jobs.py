@@ -311,7 +311,9 @@ def run_rollup(spark: SparkSession, place: Locations, args: RollupParameters, no
         for at in range(0, len(hours), ROLLED_AT_ONCE):
             some = hours[at : at + ROLLED_AT_ONCE]
             start, end = (0.15 + 0.65 * share / len(hours) for share in (at, at + len(some)))
-            with progress.following(spark, f"rolling up {len(some)} hours", expected_stages=12, start=start, end=end):
+            with progress.following(
+                spark, f"rolling up {_counted(len(some), 'hour')}", expected_stages=12, start=start, end=end
+            ):
                 rollups.make_hours(spark, some)
             done.extend((hour.start, "rolled up", len(rollups.samples[hour.start]), 1, 0, 0) for hour in some)
             spark.catalog.clearCache()
@@ -319,7 +321,9 @@ def run_rollup(spark: SparkSession, place: Locations, args: RollupParameters, no
     def add_up_days() -> None:
         rollups = Rollups(place.archive)
         if days := stale_days(rollups, since, until):
-            with progress.following(spark, f"adding up {len(days)} days", expected_stages=4, start=0.8, end=0.95):
+            with progress.following(
+                spark, f"adding up {_counted(len(days), 'day')}", expected_stages=4, start=0.8, end=0.95
+            ):
                 rollups.make_days(spark, days)
             done.extend((day, "day added up", len(rollups.between(day, day + DAY)), 1, 0, 0) for day in days)
 
@@ -333,13 +337,18 @@ def run_rollup(spark: SparkSession, place: Locations, args: RollupParameters, no
 
 
 def roll_up_nothing(place: Locations, args: RollupParameters, now: datetime, progress: Progress) -> int | None:
-    """Write an empty result and return 0 if no hour or day needs a rollup; otherwise return None."""
+    """If no hour or day needs a rollup, register the archive's files and return the number of rows; otherwise return
+    None."""
     since, until = _rolled_up_period(args, now)
     progress.at(0.1, "listing the archive")
     rollups = Rollups(place.archive)
     if stale_hours(rollups, since, until) or stale_days(rollups, since, until):
         return None
-    return replace_table([], tables.MAINTENANCE, place.output)
+    return replace_table([*_registered(place, until, progress)], tables.MAINTENANCE, place.output)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _rolled_up_period(args: RollupParameters, now: datetime) -> tuple[datetime, datetime]:
@@ -362,7 +371,7 @@ def run_compact(_: None, place: Locations, args: CompactParameters, now: datetim
 
 
 def run_retain(_: None, place: Locations, args: RetainParameters, now: datetime, progress: Progress) -> int:
-    """Remove samples and rollups beyond their retention, without Spark. Returns the number of rows."""
+    """Remove samples, events and rollups beyond their retention, without Spark. Returns the number of rows."""
     until = args.until or now
     leaving = (
         file.path
@@ -691,7 +700,7 @@ JOBS: dict[str, Job] = {
         Job(
             "retain",
             "Retain",
-            "Remove samples and rollups at the end of their retention.",
+            "Remove samples, events of sampled messages, and rollups at the end of their retention.",
             "maintenance",
             RetainParameters,
             tables.MAINTENANCE,

@@ -68,7 +68,9 @@ def maintain(spark, archive, tmp_path, midnight, monkeypatch) -> Callable[..., l
         output = tmp_path / f"result-{random.randrange(1 << 30)}"
         period = {"period": "2d"} if name == "rollup" else {}
         given = JOBS[name].checked({"until": until.isoformat(), **period, **parameters})
-        JOBS[name].run(spark, Locations(str(archive), str(output)), given, midnight, Progress(io.StringIO()))
+        job, place, progress = JOBS[name], Locations(str(archive), str(output)), Progress(io.StringIO())
+        if job.without_spark is None or job.without_spark(place, given, midnight, progress) is None:
+            job.run(spark, place, given, midnight, progress)
         result = Result(output)
         names = [column.name for column in result.columns]
         return [dict(zip(names, row, strict=True)) for row in result.page(0, 10_000)]
@@ -293,6 +295,21 @@ def test_a_catalog_that_is_away_delays_nothing_and_loses_nothing(
     state = read_state(str(archive))
     assert state is not None
     assert (state.error, [each.files for each in state.tables]) == ("", [3])
+
+
+def test_a_rollup_with_nothing_to_roll_up_registers_what_is_missing(
+    spark, archive, midnight, collect, maintain, sqlite
+):
+    """As after the catalog was away, or was not given yet."""
+    collect(2)
+    until = midnight + 2.1 * HOURS
+    assert maintain("rollup", "", until)
+    assert actions(maintain("rollup", sqlite, until)) == [
+        ("registered in nsq.stats", 0, 6),
+        ("registered in nsq.rollups_hourly", 0, 2),
+    ]
+    assert by_iceberg(sqlite, archive, HOURLY) == by_spark(spark, archive, HOURLY, until)
+    assert maintain("rollup", sqlite, until) == []
 
 
 def test_a_reader_of_an_old_snapshot_reads_it_until_its_files_are_removed(archive, midnight, collect, sqlite):

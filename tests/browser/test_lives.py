@@ -90,4 +90,4 @@ def test_a_message_is_found_by_its_id(visit: Any, stack: Stack, followed: str, a
     assert axe(page) == []
     page.get_by_label("Message id").fill("not an id")
     page.get_by_role("button", name="Show").click()
-    expect(page.get_by_text("an id is up to 16 letters and digits")).to_be_visible()
+    expect(page.get_by_text("an id is 16 hex digits")).to_be_visible()

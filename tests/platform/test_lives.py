@@ -113,7 +113,9 @@ def test_events_after_a_restart_of_the_node_are_read_too(cluster: OurCluster, co
 @pytest.mark.parametrize(
     ("message_id", "params", "text"),
     [
-        ("x" * 17, {}, "16"),
+        ("0" * 17, {}, "16 hex digits"),
+        ("0" * 15, {}, "16 hex digits"),
+        ("zz", {}, "16 hex digits"),
         ("0" * 16, {"topic": "?"}, "topic"),
         ("0" * 16, {"from": "yesterday"}, "from"),
         ("0" * 16, {"from": "2026-11-20T10:00:00Z", "to": "2026-11-20T09:00:00Z"}, "from"),

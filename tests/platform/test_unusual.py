@@ -211,6 +211,29 @@ def test_a_backlog_unlike_past_weeks_is_notified_and_a_new_channel_is_not(
     assert [(each["channel"], each["resolution"]) for each in past] == [("billing", "cleared")]
 
 
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.database
+def test_without_rollups_nothing_is_unusual_and_other_rules_fire(go_cluster, collect, admin, impatient):
+    """As on the first day, or with patterns that no topic of the archive matches: there is no band at all."""
+    [alpha, *_] = go_cluster.nodes
+    alpha.channel("orders", "billing", depth=5000)
+    for rule in (UNUSUAL, UNUSUAL | {"name": "Backlog", "metric": "depth", "comparison": "above"}):
+        assert admin.request("POST", "alerts/rules", rule | QUICK).status_code == 201
+    tasks.find_bands()
+    collect()
+
+    def firing() -> list[str]:
+        return [each["rule"] for each in admin.request("GET", "alerts").json()["alerts"]]
+
+    assert wait_until(firing, "a rule fires") == ["Backlog"]
+    listed = admin.request("GET", "alerts/rules")
+    assert listed.status_code == 200, listed.content
+    history = {rule["name"]: rule["past_weeks"] for rule in listed.json()["rules"]}["Unlike"]
+    assert (history["matched"], history["short"], history["error"]) == (1, 1, "")
+    preview = admin.request("POST", "alerts/rules/preview", UNUSUAL).json()
+    assert (preview["matched"], preview["beyond"], preview["unknown"]) == (1, 0, 1)
+
+
 @pytest.mark.django_db
 @pytest.mark.database
 def test_rollups_that_cannot_be_read_are_named(admin, redis, settings, tmp_path):

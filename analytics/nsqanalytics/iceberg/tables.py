@@ -57,8 +57,9 @@ class ArchiveTable:
 
     def folder(self, root: str) -> Folder:
         """Return the folder of its files in the archive ``root``."""
-        path = samples_path(root) if self.dataset == "samples" else rollups_path(root, self.dataset[8:])
-        return Folder(path, daily=self.partition == "day")
+        if self.dataset == "samples":
+            return Folder(samples_path(root))
+        return Folder(rollups_path(root, self.dataset.removeprefix("rollups/")), daily=self.partition == "day")
 
     def location(self, root: str) -> str:
         """Return the URI of the folder with the table's own metadata."""

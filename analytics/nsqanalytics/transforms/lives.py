@@ -8,6 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from nsqanalytics import tables
+from nsqanalytics.life_events import KEY
 
 _MESSAGE = ("topic", "channel", "message_id")
 
@@ -17,7 +18,7 @@ def lives(events: DataFrame) -> DataFrame:
 
     A message counts if its publish is among the events. Times are differences of one node's clock.
     """
-    once = events.dropDuplicates(["node", "boot_id", "number"])
+    once = events.dropDuplicates(list(KEY))
     published = once.where("event = 'published'").groupBy("topic", "message_id").agg(F.min("at").alias("published_at"))
     found = once.where("channel is not null").join(published, ["topic", "message_id"])
     whole = _rows(found.withColumn("client_id", F.lit(None).cast("string")))

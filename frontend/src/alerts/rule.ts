@@ -16,11 +16,11 @@ const BYTE_RATES: readonly Unit[] = [
   { name: 'GiB/s', size: 1024 ** 3 },
 ];
 
-/** Names of bands by their scores, and short ones: the share of usual hours that they have, or the report that draws them. */
+/** Names of bands by their scores, and short ones: the share of usual hours that they have. */
 export const BAND_NAMES: readonly { score: number; name: string; short: string }[] = [
   { score: 1.28, name: '80 % band', short: '80 %' },
   { score: 1.96, name: '95 % band', short: '95 %' },
-  { score: 4, name: 'band of the report', short: 'report' },
+  { score: 4, name: 'band of score 4', short: 'reports' },
 ];
 
 /** The unit of a metric's thresholds: a score for one that is compared with past weeks. */

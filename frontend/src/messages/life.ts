@@ -52,7 +52,7 @@ export function happened({ event, reason, delay_ms }: Pick<LifeEvent, 'event' | 
   return reason === null ? delayed : `${delayed}: ${REASONS[reason] ?? reason}`;
 }
 
-/** The end of a channel's part, or what the last event left it as: `finished after 1.2 s, 2 attempts`. */
+/** The last event in a channel, and its time since the publish if that is known: `finished after 1.2 s, 2 attempts`. */
 export function summary(steps: readonly Step[], published: LifeEvent | undefined): string {
   const last = steps.at(-1)?.event;
   if (last === undefined) return '';

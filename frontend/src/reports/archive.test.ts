@@ -1,12 +1,19 @@
 import { expect, test } from 'vitest';
 import type { ArchiveDataset, ArchiveSize } from '../api/types';
-import { atRetention, day, diskWords, forecastWords, hour, kept, retentionWords, share } from './archive';
+import { askAgainMs, atRetention, day, diskWords, forecastWords, hour, kept, retentionWords, share } from './archive';
 
 const NOW = Date.UTC(2026, 10, 20, 12);
 const DAY = 86_400_000;
 const samples: ArchiveDataset = { name: 'samples', title: 'Samples', files: 10, bytes: 1000, oldest: NOW - DAY, newest: NOW, kept_days: 30, growth_days: 0, growth_known_at: NOW + DAY };
 const size: ArchiveSize = { place: '/archive', listed_at: NOW, error: '', schedule: { id: 3, name: 'Remove expired data' }, datasets: [samples], bytes: 1000, days: [], free_bytes: 10, disk_bytes: 20 };
 const grown: ArchiveSize = { ...size, growth_bytes_per_day: 500, datasets: [{ ...samples, growth_days: 7, growth_known_at: null, growth_bytes_per_day: 500 }] };
+
+test('a page asks soon for the first listing and for one that is newer than that of an earlier visit, then once a minute', () => {
+  expect(askAgainMs(null, 0)).toBe(2_000);
+  expect(askAgainMs({ ...size, listed_at: null }, 3)).toBe(2_000);
+  expect(askAgainMs(size, 1)).toBe(5_000);
+  expect(askAgainMs(size, 2)).toBe(60_000);
+});
 
 test('an archive of a day says when its growth will be known', () => {
   expect(forecastWords(size)).toMatch(/^The growth is not known yet: it needs a whole UTC day/);

@@ -3,6 +3,13 @@ import type { ArchiveDataset, ArchiveSize } from '../api/types';
 import { DASH, dateTime, plural } from '../format/format';
 
 const DAY_MS = 86_400_000;
+
+/** After how many milliseconds a page asks again. The first answer may be the listing of an earlier visit, and asks for a new one. */
+export function askAgainMs(size: ArchiveSize | null, answers: number): number {
+  if (size === null || size.listed_at === null || size.listed_at === undefined) return 2_000;
+  return answers === 1 ? 5_000 : 60_000;
+}
+
 /** The parts that grow by the day, and that retention keeps short. */
 export const GROWING: ReadonlySet<string> = new Set(['samples', 'lives', 'hourly', 'daily']);
 
@@ -41,7 +48,7 @@ export function forecastWords(size: ArchiveSize): string {
   return `The growth is the mean of the last ${plural(days, 'whole day')}, in UTC. Changes of traffic, topics or channels are not foreseen.`;
 }
 
-/** Which setting removes old data, without its name. */
+/** How long each part is kept; the page names the schedule before it. */
 export function retentionWords(size: ArchiveSize): string {
   if (size.schedule === null || size.schedule === undefined) return 'No enabled schedule removes old data: the archive grows for ever.';
   const known = size.datasets.filter(({ kept_days }) => kept_days !== null && kept_days !== undefined);

@@ -119,8 +119,7 @@ class Bands:
         if found is None:
             subjects = self._stored.get(name, {})
             rows = [[hour or (np.nan, np.nan, 0) for hour in hours] for hours in subjects.values()]
-            hours = len(rows[0]) if rows else 0
-            table = np.array(rows, np.float64).reshape(len(rows), hours, 3)
+            table = np.array(rows, np.float64) if rows else np.empty((0, 0, 3))
             places = {key: place for place, key in enumerate(subjects)}
             found = self._columns[name] = Columns(places, *(table[:, :, part] for part in range(3)))
         return found

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
+from typing import Annotated
 
 from django.http import HttpRequest
 from ninja import Query, Router, Schema
 from ninja.errors import HttpError
-from pydantic import AwareDatetime, Field
+from pydantic import AfterValidator, AwareDatetime, Field
 
 from nsqplatform.accounts.auth import needs
 from nsqplatform.accounts.ranges import check_range
 from nsqplatform.accounts.roles import Permission
 from nsqplatform.accounts.schemas import InvalidRequest, Message
-from nsqplatform.cluster.api.messages import MessageId
 from nsqplatform.cluster.api.schemas import Name
 from nsqplatform.cluster.messages.lives import ArchiveUnreadable, LifeEvent, message_life
 
@@ -22,6 +23,17 @@ router = Router(tags=["messages"])
 DAY = timedelta(days=1)
 LONGEST = timedelta(days=400)
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
+_SAMPLED_ID = re.compile("[0-9a-f]{16}")
+
+
+def _sampled_id(text: str) -> str:
+    if not _SAMPLED_ID.fullmatch(text.lower()):
+        raise ValueError("an id is 16 hex digits")
+    return text.lower()
+
+
+SampledId = Annotated[str, AfterValidator(_sampled_id)]
+"""The id of a message, in lower case."""
 
 
 class LifeOut(Schema):
@@ -39,7 +51,7 @@ class LifeOut(Schema):
 )
 def life(
     request: HttpRequest,
-    id: MessageId,
+    id: SampledId,
     topic: Name,
     since: AwareDatetime | None = Query(
         None, alias="from", description="RFC 3339 with a zone, or unix seconds; a day before `to` unless given"
@@ -60,7 +72,7 @@ def life(
     if not start < end <= start + LONGEST:
         raise HttpError(422, f"from must be before to, and at most {LONGEST.days} days before it")
     try:
-        events = message_life(topic, id.lower(), start, end)
+        events = message_life(topic, id, start, end)
     except ArchiveUnreadable as error:
         raise HttpError(503, str(error)) from error
-    return LifeOut(topic=topic, message_id=id.lower(), since=start, until=end, events=events)
+    return LifeOut(topic=topic, message_id=id, since=start, until=end, events=events)
