@@ -67,6 +67,20 @@ class Weeks:
         ]
 
 
+def test_a_rule_that_cannot_be_evaluated_does_not_stop_the_others(caplog):
+    """Its failure is logged once. Evaluated again, it goes on."""
+    weeks = Weeks([(100.0, 10.0)] * 4)  # bands without their number of weeks, of another version
+    deep = Rule(pk=2, name="Deep", scope="channel", metric="depth", threshold=5.0, **QUICK)
+    weeks.engine.set_rules([Rule(pk=1, **UNUSUAL | QUICK), deep], now=0.0)
+    assert [fired[:2] for fired in weeks.poll(1200, depths(billing=520))] == [("fired", 520)]
+    assert weeks.poll(1210, depths(billing=520)) == []
+    assert [rule.name for rule in weeks.engine.failing()] == ["Unlike"]
+    assert [record.rule for record in caplog.records if record.message == "a rule cannot be evaluated"] == ["Unlike"]
+    weeks.bands = Weeks([AROUND_100] * 4).bands
+    assert [fired[1] for fired in weeks.poll(1820, depths(billing=520))] == [520]
+    assert weeks.engine.failing() == []
+
+
 AROUND_100: Hour = (100.0, 10.0, 4)
 
 

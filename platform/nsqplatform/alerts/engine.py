@@ -92,6 +92,8 @@ class RuleState:
     """Indices of the matching rows (``keys``) in the snapshot's table, as of ``generation``."""
     generation: int = -1
     is_full: bool = False
+    is_failing: bool = False
+    """Whether its last evaluation raised an exception."""
 
     def drop(self, key: str) -> None:
         self.subjects.pop(key, None)
@@ -185,6 +187,10 @@ class Engine:
         """The number of firing alerts of each rule."""
         return [(rule_state.rule, len(rule_state.firing)) for rule_state in self._rules.values()]
 
+    def failing(self) -> list[Rule]:
+        """The rules whose last evaluation failed."""
+        return [rule_state.rule for rule_state in self._rules.values() if rule_state.is_failing]
+
     def evaluate(
         self,
         snapshot: Snapshot,
@@ -215,7 +221,22 @@ class Engine:
         columns: dict[Metric, np.ndarray] = {}
         for number, rule_state in list(self._rules.items()):
             if self._rules.get(number) is rule_state:  # not removed during the evaluation
-                yield list(self._evaluate(rule_state, reader, columns, now))
+                yield self._results(rule_state, reader, columns, now)
+
+    def _results(
+        self, rule_state: RuleState, reader: MetricReader, columns: dict[Metric, np.ndarray], now: Seconds
+    ) -> list[Fired | Resolved]:
+        """Evaluate a rule. If that fails, return the results so far, and log why once."""
+        results: list[Fired | Resolved] = []
+        try:
+            results.extend(self._evaluate(rule_state, reader, columns, now))
+        except Exception:  # the other rules are to be evaluated
+            if not rule_state.is_failing:
+                logger.exception("a rule cannot be evaluated", extra={"rule": rule_state.rule.name})
+            rule_state.is_failing = True
+        else:
+            rule_state.is_failing = False
+        return results
 
     def _add_means(self, reader: MetricReader, now: Seconds) -> None:
         """Add the values of the snapshot to the means of the metrics that are compared with past weeks."""

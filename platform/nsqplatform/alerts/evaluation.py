@@ -101,6 +101,7 @@ class Alerting:
         metrics.firing.clear()
         for rule, count in self._engine.firing():
             metrics.firing.labels(rule.name, rule.severity).set(count)
+        metrics.failing.set(len(self._engine.failing()))
         if self._unsaved or changes != self._changes:
             self._wake.set()
         if self._worker is None or self._worker.done():

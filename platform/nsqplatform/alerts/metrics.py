@@ -7,6 +7,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from nsqplatform.cluster.metrics import collector
 
 firing = Gauge("nsq_alerts_firing", "Firing alerts.", ["rule", "severity"], registry=collector)
+failing = Gauge("nsq_alerts_failing_rules", "Rules whose last evaluation failed.", registry=collector)
 notifications = Counter(
     "nsq_alerts_notifications",
     "Notifications, by notifier and outcome.",
