@@ -42,7 +42,7 @@ KEPT_S = 7 * 86_400
 SHOWN_DAYS = 14
 _TITLES = {
     "samples": "Samples",
-    "lives": "Events of sampled messages",
+    "lives": "Lives of messages",
     "hourly": "Rollups by hour",
     "daily": "Rollups by day",
     "damaged": "Damaged files, set aside",
