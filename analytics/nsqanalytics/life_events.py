@@ -13,7 +13,6 @@ from datetime import datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from nsqanalytics.content import current
 from nsqanalytics.files import HOUR, File, Folder
@@ -81,6 +80,8 @@ def life_of(root: str, topic: str, message_id: str, since: datetime, until: date
 
 
 def _matching(folder: Folder, since: datetime, until: datetime, wanted: pc.Expression) -> pa.Table:
+    import pyarrow.dataset as ds  # imports pandas, which takes a second
+
     files = [file.path for file in files_between(folder, since, until)]
     if not files:
         return EVENT_SCHEMA.empty_table()

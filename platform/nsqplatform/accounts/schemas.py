@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal, get_args
 
 from ninja import Schema
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
-from pydantic_core import PydanticCustomError
 
 from nsqwire.units import Milliseconds
 
@@ -35,7 +34,7 @@ class Body(Schema):
         if any(isinstance(each, bool) for each in values):
             annotation = cls.model_fields[info.field_name or ""].annotation
             if _takes(annotation, int, float) and not _takes(annotation, bool, Any):
-                raise PydanticCustomError("number_type", "Input should be a number, not true or false")
+                raise ValueError("a number is expected, not true or false")
         return value
 
 
