@@ -219,7 +219,7 @@ def test_the_page_of_a_report_fits_a_phone_and_is_accessible(compared, live, axe
         assert axe(page) == []
 
 
-def test_a_mark_is_on_the_charts_of_its_topics(compared, visit):
+def test_a_mark_is_on_the_charts_of_its_topics(compared, stack, visit):
     """Of a report, and live, with its text and who posted it."""
     visitor = visit(compared, timezone_id="UTC")
     mark = {"text": "deploy 1.2", "topic_pattern": "compared.*", "at": int(time.time() * 1000) - 3_600_000}
@@ -229,7 +229,8 @@ def test_a_mark_is_on_the_charts_of_its_topics(compared, visit):
     page.reload()
     expect(page.get_by_role("list", name="Events")).to_contain_text("Mark: deploy 1.2 (compared.*) by mara")
     expect(page.locator(".marker.note[title*='deploy 1.2']")).to_have_count(2)
-    page.goto("/?span=6h")
+    stack.command("/topic/create", topic="compared.orders")
+    page.goto("/topics/compared.orders?span=6h")
     expect(page.get_by_role("list", name="Events")).to_contain_text("Mark: deploy 1.2 (compared.*) by mara")
     assert visitor.call("DELETE", f"marks/{made['id']}")[0] == 204
 
