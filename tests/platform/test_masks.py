@@ -16,6 +16,7 @@ from asgiref.sync import async_to_sync
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nsqanalytics.life_events import EVENT_SCHEMA
 from nsqplatform.accounts.models import AuditEntry
 from nsqplatform.cluster.messages.hidden_paths import MASKED, HiddenPaths
 from nsqplatform.console.api import api
@@ -63,6 +64,8 @@ ENDPOINTS = {
 
 COUNT = "/messages/count"
 """It returns no body: test_a_masked_value_cannot_be_guessed_by_counting calls it."""
+LIFE = "/messages/{id}/life"
+"""What happened to a message, from the archive, which has no bodies and headers."""
 
 
 def test_every_path_that_returns_messages_is_called_here():
@@ -70,8 +73,9 @@ def test_every_path_that_returns_messages_is_called_here():
     paths = {
         path.removeprefix("/api/v1") for path, methods in api.get_openapi_schema()["paths"].items() if "get" in methods
     }
-    called = {each.path for each in ENDPOINTS.values()} | {COUNT}
+    called = {each.path for each in ENDPOINTS.values()} | {COUNT, LIFE}
     assert {path for path in paths if path.startswith("/messages")} == called
+    assert not {"body", "headers"} & {*EVENT_SCHEMA.names}
 
 
 def text_of(response: Any) -> bytes:
