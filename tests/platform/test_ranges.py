@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 pytestmark = pytest.mark.django_db
@@ -12,6 +14,8 @@ RANGES = {
     "audit/export.csv": ("since", "until"),
     "audit/export.json": ("since", "until"),
     "history?scope=cluster": ("from", "to"),
+    "marks": ("since", "until"),
+    "messages/9a40000000000000/life?topic=orders": ("from", "to"),
     "reports/runs/1/result": ("since", "until"),
     "reports/runs/1/result/series?figures=p99": ("since", "until"),
     "reports/runs/1/result/heat": ("since", "until"),
@@ -35,7 +39,10 @@ def test_every_range_of_the_api_is_in_this_test():
     for path, methods in api.get_openapi_schema()["paths"].items():
         names = {each["name"] for each in methods.get("get", {}).get("parameters", ())}
         if {"since", "until"} <= names or {"from", "to"} <= names:
-            ranges.add(path.removeprefix("/api/v1/").replace("{run_id}", "1").replace("{int:run_id}", "1"))
+            path = path.removeprefix("/api/v1/").replace("{id}", "9a40000000000000")
+            ranges.add(re.sub(r"\{(int:)?run_id\}", "1", path))
+                re.sub(r"\{(int:)?run_id\}", "1", path.removeprefix("/api/v1/")).replace("{id}", "9a40000000000000")
+            )
     assert ranges == {each.partition("?")[0] for each in RANGES}
 
 
@@ -44,7 +51,7 @@ def test_a_range_that_ends_before_it_begins_is_refused(page, path):
     """With 422, as any request that is not understood, and both parameters by name."""
     first, last = RANGES[path]
     times = {first: 1_700_000_000_000, last: 1_600_000_000_000}
-    if path.startswith("history"):
+    if path.startswith(("history", "messages")):
         times = {name: at // 1000 for name, at in times.items()}
     query = "&".join(f"{name}={at}" for name, at in times.items())
     answer = page.request("GET", f"{path}{'&' if '?' in path else '?'}{query}")
