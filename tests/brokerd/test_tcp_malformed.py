@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.processes import anonymous_bytes
+from tests.harness.conversation import converse
 from tests.harness.daemon import Broker
 from tests.harness.waiting import DEADLINE_S, is_readable, wait_until
 
@@ -142,18 +143,7 @@ def test_no_bytes_disturb_another_client(
     shared: Broker, bystander: Bystander, data: bytes, magic: bytes, piece: int, abrupt: bool
 ) -> None:
     """Whatever a client sends and however it disconnects, the next one is served."""
-    with socket.create_connection(shared.tcp, DEADLINE_S) as peer:
-        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        everything = magic + data
-        with contextlib.suppress(OSError):  # refused already: reset, broken pipe, or not connected any more
-            for at in range(0, len(everything), piece):
-                peer.sendall(everything[at : at + piece])
-            if abrupt:
-                peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            else:
-                peer.shutdown(socket.SHUT_WR)
-                while peer.recv(65536):
-                    pass
+    converse(shared.tcp, magic + data, piece, abrupt=abrupt)
     assert bystander.is_undisturbed()
 
 

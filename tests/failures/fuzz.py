@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 from bench.processes import anonymous_bytes
 from tests.failures.grammar import TARGETS, conversations
+from tests.harness.conversation import converse
 from tests.harness.daemon import Broker, Daemon, Registry
 from tests.harness.v2 import V2Client, sized
 from tests.harness.waiting import DEADLINE_S
@@ -124,20 +125,6 @@ def _exactly(peer: socket.socket, size: int) -> bytes:
         assert part, "the bystander was disconnected"
         data += part
     return data
-
-
-def converse(address: tuple[str, int], data: bytes, piece: int, *, abrupt: bool) -> None:
-    """Send ``data`` in pieces. Then reset the connection if ``abrupt``, or end it and read all answers."""
-    with socket.create_connection(address, DEADLINE_S) as peer, contextlib.suppress(ConnectionError):
-        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for at in range(0, len(data), piece):
-            peer.sendall(data[at : at + piece])
-        if abrupt:
-            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        else:
-            peer.shutdown(socket.SHUT_WR)
-            while peer.recv(65536):
-                pass
 
 
 def fuzz(target: str, seconds: float, seed_: int, folder: Path) -> Fuzzed:
