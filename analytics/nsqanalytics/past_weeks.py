@@ -43,13 +43,23 @@ class Judged:
 
     def score(self, values: Values) -> Values:
         """Return the deviation of each value from the expected one, in units of its scale; negative below it."""
-        return (values - self.expected) / self.scale
+        return score(values, self.expected, self.scale)
 
     def band(self, threshold: float) -> tuple[Values, Values]:
         """Return the lowest and the highest value of each hour whose score is at most ``threshold``. Values are not
         negative."""
-        margin = threshold * self.scale
-        return np.maximum(0.0, self.expected - margin), np.maximum(0.0, self.expected + margin)
+        return band(self.expected, self.scale, threshold)
+
+
+def score(values: Values, expected: Values, scale: Values) -> Values:
+    """Return the deviation of each value from the expected one, in units of its scale; negative below it."""
+    return (values - expected) / scale
+
+
+def band(expected: Values, scale: Values, threshold: float) -> tuple[Values, Values]:
+    """Return the lowest and the highest values whose score is at most ``threshold``. Values are not negative."""
+    margin = threshold * scale
+    return np.maximum(0.0, expected - margin), np.maximum(0.0, expected + margin)
 
 
 def judged(values: Values, first_hour: int, since: int, *, weeks: int, least: float) -> Judged:

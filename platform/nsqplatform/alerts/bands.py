@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol, TypeAlias, TypedDict, cast
 import numpy as np
 import orjson
 
+from nsqanalytics import past_weeks
 from nsqanalytics.past_weeks import Values
 from nsqplatform.alerts.catalogue import Metric
 from nsqplatform.cluster import store
@@ -60,8 +61,8 @@ class Band(NamedTuple):
 
     def range(self, threshold: float) -> tuple[float, float]:
         """The lowest and highest value whose score is within the threshold. No value is negative."""
-        margin = threshold * self.scale
-        return max(0.0, self.expected - margin), max(0.0, self.expected + margin)
+        low, high = past_weeks.band(np.array([self.expected]), np.array([self.scale]), threshold)
+        return float(low[0]), float(high[0])
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from nsqanalytics import past_weeks
 from nsqanalytics.past_weeks import Values
 from nsqplatform.alerts.bands import Band, Bands, Columns
 from nsqplatform.alerts.catalogue import Metric
@@ -106,7 +107,7 @@ class Unusual:
         columns = self.columns(metric)
         places = indices(columns.places, keys)
         values = self.values(metric, keys, latest)
-        return (values - at_indices(columns.expected, places)) / at_indices(columns.scale, places)
+        return past_weeks.score(values, at_indices(columns.expected, places), at_indices(columns.scale, places))
 
     def band(self, metric: Metric, key: str) -> Band | None:
         return self.columns(metric).band(key)
