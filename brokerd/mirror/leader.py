@@ -2,8 +2,8 @@
 
 Changes arrive in *groups*, one for each turn of the event loop that changed a file. A group is *acknowledged* once
 every member that the arbiter may believe to be in sync has applied it; only then may an ``OK`` that depends on it
-leave. A member is required from before the arbiter learns that it is in sync until after the arbiter has confirmed that
-it is not.
+leave. A follower that has caught up is waited for first; once it has applied all that was acknowledged without it, the
+arbiter is told that it is in sync. It is waited for until the arbiter has confirmed that it is not in sync any more.
 """
 
 from __future__ import annotations
@@ -131,6 +131,8 @@ class _Link:
         self.cut_frame = 0
         self.group = -1
         """The last group that it has applied."""
+        self.is_awaited = False
+        """True once it has caught up: nothing is acknowledged without it from then on."""
         self.heard_at = self.progress_at = self.pinged_at = now
 
     @property
@@ -165,7 +167,8 @@ class Leader:
         self._patience = patience
         self._min_in_sync = min_in_sync
         self._links: dict[int, _Link] = {}
-        self._required = set(record.in_sync)
+        self._believed = set(record.in_sync)
+        """The members that the arbiter may believe to be in sync."""
         self._writing: PairRecord | None = None
 
     # -- state ----------------------------------------------------------------------------------------------------
@@ -263,7 +266,7 @@ class Leader:
     def record_written(self, record: PairRecord) -> None:
         """The arbiter has the record."""
         self.record, self._writing = record, None
-        self._required = set(record.in_sync)
+        self._believed = set(record.in_sync)
         for link in self._links.values():
             if link.state is LinkState.EVICTED and link.member not in record.in_sync:
                 self.effects.append(TakeCut(link.number))
@@ -320,7 +323,7 @@ class Leader:
                 if other is not link and other.member == hello.member:
                     self._close(other, "the member has connected again")
             link.hello = hello
-            if hello.member in self.record.in_sync or hello.member in self._required:
+            if hello.member in self._believed:
                 link.state = LinkState.EVICTED
                 self._review()
             else:
@@ -397,15 +400,18 @@ class Leader:
 
     def _review(self) -> None:
         """Have the arbiter's record changed if another set of members should be in sync."""
+        tailing = [link for link in self._links.values() if link.state is LinkState.TAILING]
+        for link in tailing:
+            link.is_awaited = link.is_awaited or link.is_caught_up
         if self._writing is None:
             in_sync = {self.member: self.record.in_sync[self.member]}
-            for link in self._links.values():
-                is_kept = link.member in self.record.in_sync or link.is_caught_up
-                if link.hello is not None and link.state is LinkState.TAILING and is_kept:
+            for link in tailing:
+                has_all = link.is_awaited and link.group >= self.acknowledged
+                if link.hello is not None and (has_all or link.member in self.record.in_sync):
                     in_sync[link.member] = link.hello.boot
-            if in_sync != self.record.in_sync or self._required != set(in_sync):
+            if in_sync != self.record.in_sync or self._believed != set(in_sync):
                 self._writing = self.record.with_in_sync(in_sync)
-                self._required |= set(in_sync)  # from now on the arbiter may believe that they are in sync
+                self._believed |= set(in_sync)
                 self.effects.append(WriteRecord(self._writing))
         self._settle()
 
@@ -414,7 +420,8 @@ class Leader:
         if not self.accepts_publishes:
             return
         applied = {link.member: link.group for link in self._links.values() if link.state is LinkState.TAILING}
-        others = [applied.get(member, -1) for member in self._required if member != self.member]
+        required = self._believed | {link.member for link in self._links.values() if link.is_awaited}
+        others = [applied.get(member, -1) for member in required if member != self.member]
         self.acknowledged = max(self.acknowledged, min([self.group, *others]))
 
 

@@ -29,7 +29,7 @@ def ok_before_the_arbiter_knows_that_the_follower_left() -> Iterator[None]:
     settle = Leader._settle
 
     def settle_at_once(self: Leader) -> None:
-        self._required = {self.member} | {link.member for link in self._links.values() if link.is_caught_up}
+        self._believed = {self.member} | {link.member for link in self._links.values() if link.is_caught_up}
         settle(self)
 
     with patch.object(Leader, "_settle", settle_at_once):
@@ -42,13 +42,30 @@ def a_new_follower_is_not_waited_for_before_the_answer() -> Iterator[None]:
     review = Leader._review
 
     def review_late(self: Leader) -> None:
-        required = set(self._required)
+        believed = set(self._believed)
+        for link in self._links.values():
+            link.is_awaited = False
         review(self)
+        for link in self._links.values():
+            link.is_awaited = False
         if any(isinstance(effect, WriteRecord) for effect in self.effects):
-            self._required = required
-            self._settle()
+            self._believed = believed
 
     with patch.object(Leader, "_review", review_late):
+        yield
+
+
+@contextmanager
+def a_new_follower_lacks_what_was_acknowledged_without_it() -> Iterator[None]:
+    """A follower is in sync by the record as soon as nothing is held back for it, though it has not applied it."""
+    review = Leader._review
+
+    def review_early(self: Leader) -> None:
+        acknowledged, self.acknowledged = self.acknowledged, -1
+        review(self)
+        self.acknowledged = max(acknowledged, self.acknowledged)
+
+    with patch.object(Leader, "_review", review_early):
         yield
 
 
@@ -172,6 +189,7 @@ MUTATIONS = (
     ok_before_the_follower_applied,
     ok_before_the_arbiter_knows_that_the_follower_left,
     a_new_follower_is_not_waited_for_before_the_answer,
+    a_new_follower_lacks_what_was_acknowledged_without_it,
     files_change_before_the_arbiter_knows,
     no_fencing,
     a_lease_counts_from_the_answer,

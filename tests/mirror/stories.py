@@ -30,7 +30,13 @@ class Story:
         self._is_published_until = STORY_S + LONGEST_FAULT
         self.world.at(0.0, None, self._publish)
         self.world.at(0.0, None, self._sync)
-        count = random.randrange(1, 9) if faults is None else faults
+        self._occasion = random.choice((0.0, 0.0, 0.1, 0.3))
+        if random.random() < 0.4:
+            self.world.loss, self.world.lateness = random.choice(((0.1, 0.3), (0.01, 0.5), (0.3, 0.1)))
+        self.world.delay_s = random.choice((0.002, 0.005, 0.05))
+        self._longest_s = random.choice((0.3, LEASE, 1.5 * LEASE, LONGEST_FAULT))
+        self.world.occurred = self._occurred
+        count = random.randrange(1, 12) if faults is None else faults
         for _ in range(count):
             self.world.at(random.uniform(1.5 * LEASE, STORY_S), None, self._fault)
 
@@ -63,9 +69,14 @@ class Story:
 
     # -- faults ---------------------------------------------------------------------------------------------------
 
+    def _occurred(self, event: str) -> None:
+        world = self.world
+        if LEASE < world.now < STORY_S and world.random.random() < self._occasion:
+            world.at(world.now + world.random.choice((0.0, 0.01, 0.1)), None, self._fault)
+
     def _fault(self) -> None:
         world, random = self.world, self.world.random
-        member, seconds = random.choice("ab"), random.uniform(0.05, LONGEST_FAULT)
+        member, seconds = random.choice("ab"), random.uniform(0.05, self._longest_s)
         world.counts["faults"] += 1
         kind = random.choice(FAULTS)
         process = world.processes[member]

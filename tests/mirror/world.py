@@ -174,6 +174,7 @@ class Process:
     def campaign(self, decision: Campaign) -> None:
         self.drop_connection()
         self.disk.pair = decision.record.pair
+        self.world.occurred("campaign")
         sent_at = self.world.now
 
         def answered(answer: Answer | None) -> None:
@@ -204,6 +205,7 @@ class Process:
         self.store = Store(self.disk)
         self.world.checker.took_over(record.epoch, self.member, self.store.messages)
         self.revision = decision.revision
+        self.world.occurred("lead")
         self.leader = Leader(self.member, record, self.disk.read_to_send, patience=PATIENCE)
 
     def end(self) -> None:
@@ -238,6 +240,7 @@ class Process:
                         self.world.close(self.connections[effect.link])
                 elif isinstance(effect, TakeCut):
                     assert self.store is not None
+                    self.world.occurred("cut")
                     leader.cut_taken(effect.link, self.store.cut())
                 elif isinstance(effect, CompareFiles):
                     self.compare(leader, effect)
@@ -260,6 +263,7 @@ class Process:
 
     def write_record(self, leader: Leader, record: PairRecord) -> None:
         revision = self.revision
+        self.world.occurred("record")
 
         def answered(answer: Answer | None) -> None:
             if answer is not None and isinstance(answer.value, int):
@@ -314,6 +318,7 @@ class Process:
         if follower.is_begun:
             self.election.joined(self.disk.pair, self.disk.epoch)
         if follower.awaits_sums:
+            self.world.occurred("prepare")
             self.disk.prepare(follower.manifest)
             follower.compared(self.disk.sums(follower.manifest))
         self.world.send(connection, 0, follower.take_output())
@@ -370,6 +375,10 @@ class World:
         self.pairs = 0
         self.is_calm = False
         """No request is lost or late any more."""
+        self.loss, self.lateness, self.delay_s = 0.01, 0.02, 0.005
+        """How many requests to the arbiter are lost, and late; the mean delay of bytes between the members."""
+        self.occurred: Callable[[str], None] = lambda event: None
+        """Called at moments at which a fault may hurt most."""
         self.disks = {"a": Disk(), "b": Disk()}
         self.arbiter = Arbiter()
         self.checker = Checker()
@@ -440,7 +449,7 @@ class World:
         for part in parts:
             connection.queues[direction].append(part)
             connection.free_at[direction] = max(
-                connection.free_at[direction], self.now + self.random.expovariate(1 / 0.005)
+                connection.free_at[direction], self.now + self.random.expovariate(1 / self.delay_s)
             )
             self._arrive(connection, direction, receiver, connection.free_at[direction])
 
@@ -480,10 +489,10 @@ class World:
             if self.arbiter.is_away or self.is_cut(process.member, "arbiter"):
                 return
             answer = Answer(request(self.now))
-            if self.is_calm or self.random.random() > 0.01:
+            if self.is_calm or self.random.random() > self.loss:
                 self.at(self.now + self._delay(), process, lambda: None if self.is_lost(process) else finish(answer))
 
-        if self.is_calm or self.random.random() > 0.01:
+        if self.is_calm or self.random.random() > self.loss:
             self.at(self.now + self._delay(), None, arrive)
         self.at(self.now + ARBITER_PATIENCE, process, lambda: finish(None))
 
@@ -491,7 +500,7 @@ class World:
         return self.is_cut(process.member, "arbiter")
 
     def _delay(self) -> float:
-        is_late = not self.is_calm and self.random.random() < 0.02
+        is_late = not self.is_calm and self.random.random() < self.lateness
         return self.random.uniform(0.2, 1.0) if is_late else min(0.1, self.random.expovariate(1 / 0.01))
 
 
