@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from brokerd.disk_reserve import DiskReserve
     from brokerd.log.segment import Segment
     from brokerd.retention import Retention
-    from brokerd.syncer import Done, Syncer
+    from brokerd.syncer import Acknowledger, Done
 
 logger = logging.getLogger("brokerd")
 
@@ -56,7 +56,7 @@ class Storage:
     ) -> None:
         self.retention = retention
         self._reserve = reserve
-        self.syncer: Syncer | None = None
+        self.syncer: Acknowledger | None = None
         """The syncer, which is notified of writes. None until the process sets it, and in ``nsq repair``."""
         self.refusal: OSError | None = None
         """Why publishes are refused: a failed fsync, which is final, a moved data path, a disk that does not answer, a

@@ -38,6 +38,8 @@ class Follower:
 
     def __init__(self, hello: Hello, epoch: int, files: MirrorFiles) -> None:
         self.epoch = epoch
+        self.welcome: Welcome | None = None
+        """The primary's greeting."""
         self.manifest: list[File] = []
         """The primary's files at the cut."""
         self.awaits_sums = False
@@ -85,7 +87,8 @@ class Follower:
         if not self.is_begun and frame.kind is not Kind.PING:
             if frame.kind is not Kind.WELCOME:
                 raise InvalidStream("the first frame is no greeting")
-            self._files.begin(frame.epoch, Welcome.from_bytes(frame.payload))
+            self.welcome = Welcome.from_bytes(frame.payload)
+            self._files.begin(frame.epoch, self.welcome)
             self.epoch, self.is_begun = frame.epoch, True
             return True
         if self.is_begun and frame.epoch != self.epoch:

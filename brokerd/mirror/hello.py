@@ -38,10 +38,15 @@ class Hello:
 
 @dataclass(frozen=True, kw_only=True)
 class Welcome:
-    """The primary's answer to a greeting: which pair it is of, and the node id of both."""
+    """The primary's answer to a greeting: which pair it is of, the node id of both, and its ports for clients.
+
+    A port is 0 if clients cannot be passed on to it.
+    """
 
     pair: str
     node_id: int
+    tcp_port: int = 0
+    http_port: int = 0
 
     def to_bytes(self) -> bytes:
         """The answer as JSON."""
@@ -52,6 +57,11 @@ class Welcome:
         """Read an answer. Raises InvalidStream."""
         try:
             fields = json.loads(data)
-            return cls(pair=str(fields["pair"]), node_id=int(fields["node_id"]))
+            return cls(
+                pair=str(fields["pair"]),
+                node_id=int(fields["node_id"]),
+                tcp_port=int(fields["tcp_port"]),
+                http_port=int(fields["http_port"]),
+            )
         except (ValueError, KeyError, TypeError) as error:
             raise InvalidStream(f"a greeting cannot be read: {error!r}") from None

@@ -151,9 +151,21 @@ class _Link:
 
 
 class Leader:
-    """The primary of one term. ``patience`` is how long a follower may be silent or make no progress."""
+    """The primary of one term.
 
-    def __init__(self, member: str, record: PairRecord, read: Read, *, patience: Seconds, min_in_sync: int = 1) -> None:
+    ``patience`` is how long a follower may be silent or make no progress. ``ports`` are those of TCP and HTTP clients.
+    """
+
+    def __init__(
+        self,
+        member: str,
+        record: PairRecord,
+        read: Read,
+        *,
+        patience: Seconds,
+        min_in_sync: int = 1,
+        ports: tuple[int, int] = (0, 0),
+    ) -> None:
         self.member = member
         self.record = record
         """The record that the arbiter is known to have."""
@@ -166,6 +178,7 @@ class Leader:
         self._read = read
         self._patience = patience
         self._min_in_sync = min_in_sync
+        self._ports = ports
         self._links: dict[int, _Link] = {}
         self._believed = set(record.in_sync)
         """The members that the arbiter may believe to be in sync."""
@@ -245,7 +258,9 @@ class Leader:
             for file in files
             if is_replaced(file.path) and (data := self._read(file.path, 0, file.end)) is not None
         ]
-        welcome = Welcome(pair=self.record.pair, node_id=self.record.node_id)
+        welcome = Welcome(
+            pair=self.record.pair, node_id=self.record.node_id, tcp_port=self._ports[0], http_port=self._ports[1]
+        )
         self._send(found, Kind.WELCOME, welcome.to_bytes())
         for part in encode_files(files):
             self._send(found, Kind.MANIFEST, part)

@@ -448,9 +448,9 @@ class World:
         receiver = connection.ends[1 - direction]
         for part in parts:
             connection.queues[direction].append(part)
-            connection.free_at[direction] = max(
-                connection.free_at[direction], self.now + self.random.expovariate(1 / self.delay_s)
-            )
+            delay = self.random.expovariate(1 / self.delay_s)
+            arrives = self.now + (min(delay, 0.1) if self.is_calm else delay)
+            connection.free_at[direction] = max(connection.free_at[direction], arrives)
             self._arrive(connection, direction, receiver, connection.free_at[direction])
 
     def _arrive(self, connection: Connection, direction: int, receiver: Process, when: float) -> None:
