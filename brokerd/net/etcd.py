@@ -1,0 +1,188 @@
+"""etcd as the arbiter of a pair, by the JSON gateway of its v3 API (etcd 3.4 and later).
+
+Two keys below ``/nsq/<pair's name>/``: ``leader``, the election key, which is bound to a lease, and ``record``
+(:mod:`brokerd.mirror.pair`). Each call is one request, but a campaign, which is granted a lease first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import httptools
+
+from brokerd.mirror.election import Found
+from brokerd.mirror.pair import InvalidRecord, PairRecord
+from nsqwire.addresses import parse_host_port
+from nsqwire.units import Seconds
+
+MAX_ANSWER_BYTES: Final = 1024 * 1024
+_URL: Final = re.compile(r"etcd://([^/]+)/([A-Za-z0-9._-]+)")
+
+
+class ArbiterFailed(Exception):
+    """The arbiter did not answer, or not as expected; whether it did what was asked is not known."""
+
+
+class InvalidArbiter(ValueError):
+    """The address of an arbiter is invalid; the text is for the user."""
+
+
+class Leadership(NamedTuple):
+    """A lead that was granted: the lease, and the revision of the record."""
+
+    lease: str
+    revision: int
+
+
+def parse_arbiter(text: str) -> tuple[list[tuple[str, int]], str]:
+    """The addresses and the pair's name in ``etcd://host:port,host:port/name``. Raises InvalidArbiter."""
+    match = _URL.fullmatch(text)
+    if match is None:
+        raise InvalidArbiter(f"{text!r} is not etcd://HOST:PORT/NAME, with the name of the pair")
+    try:
+        return [parse_host_port(address) for address in match[1].split(",")], match[2]
+    except ValueError as error:
+        raise InvalidArbiter(f"{text!r}: {error}") from None
+
+
+class Etcd:
+    """The four calls to an arbiter. ``timeout_s`` is that of each request, for all addresses together."""
+
+    def __init__(self, address: str, *, timeout_s: Seconds) -> None:
+        """Raises InvalidArbiter."""
+        self._addresses, name = parse_arbiter(address)
+        self._timeout_s = timeout_s
+        self._leader, self._record = _encoded(f"/nsq/{name}/leader"), _encoded(f"/nsq/{name}/record")
+
+    async def read(self) -> Found:
+        """Read the election key and the record together. Raises ArbiterFailed and InvalidRecord."""
+        ranges = [{"requestRange": {"key": key}} for key in (self._leader, self._record)]
+        answer = await self._post("/v3/kv/txn", {"compare": [], "success": ranges, "failure": []})
+        try:
+            leader, record = (each["response_range"].get("kvs", []) for each in answer["responses"])
+            return Found(
+                PairRecord.from_bytes(_decoded(record[0]["value"])) if record else None,
+                int(record[0]["mod_revision"]) if record else 0,
+                _decoded(leader[0]["value"]).decode() if leader else None,
+            )
+        except (KeyError, ValueError, TypeError) as error:
+            raise ArbiterFailed(f"its answer cannot be read: {error!r}") from None
+
+    async def campaign(self, member: str, record: PairRecord, revision: int, lease_s: int) -> Leadership | None:
+        """Take the lead if nobody has it and the record has this revision, 0 for none; None if not.
+
+        Raises ArbiterFailed.
+        """
+        granted = await self._post("/v3/lease/grant", {"TTL": lease_s})
+        lease = str(granted.get("ID", ""))
+        put = [
+            {"requestPut": {"key": self._leader, "value": _encoded(member), "lease": lease}},
+            {"requestPut": {"key": self._record, "value": _encoded(record.to_bytes())}},
+        ]
+        nobody = {"target": "CREATE", "key": self._leader, "result": "EQUAL", "createRevision": "0"}
+        won = await self._transact([nobody, self._unchanged(revision)], put)
+        if won is None:
+            await self.resign(lease)
+            return None
+        return Leadership(lease, won)
+
+    async def renew(self, lease: str) -> bool:
+        """Renew the lease; False if it has ended. Raises ArbiterFailed."""
+        answer = await self._post("/v3/lease/keepalive", {"ID": lease})
+        try:
+            return int(answer["result"].get("TTL", 0)) > 0
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            raise ArbiterFailed(f"its answer cannot be read: {error!r}") from None
+
+    async def write(self, lease: str, record: PairRecord, revision: int) -> int | None:
+        """Write the record if the lease holds the election key and the record has this revision.
+
+        Returns the new revision; None if it was not written. Raises ArbiterFailed.
+        """
+        held = {"target": "LEASE", "key": self._leader, "result": "EQUAL", "lease": lease}
+        put = [{"requestPut": {"key": self._record, "value": _encoded(record.to_bytes())}}]
+        return await self._transact([held, self._unchanged(revision)], put)
+
+    async def resign(self, lease: str) -> None:
+        """End a lease, and with it the lead. Raises ArbiterFailed."""
+        await self._post("/v3/lease/revoke", {"ID": lease})
+
+    def _unchanged(self, revision: int) -> dict[str, str]:
+        return {"target": "MOD", "key": self._record, "result": "EQUAL", "modRevision": str(revision)}
+
+    async def _transact(self, compare: Sequence[object], success: Sequence[object]) -> int | None:
+        answer = await self._post("/v3/kv/txn", {"compare": compare, "success": success, "failure": []})
+        try:
+            return int(answer["header"]["revision"]) if answer.get("succeeded") else None
+        except (KeyError, ValueError, TypeError) as error:
+            raise ArbiterFailed(f"its answer cannot be read: {error!r}") from None
+
+    async def _post(self, target: str, body: object) -> Any:
+        """POST JSON to the first address that accepts a connection. Raises ArbiterFailed."""
+        failures = list[str]()
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                for host, port in self._addresses:
+                    try:
+                        reader, writer = await asyncio.open_connection(host, port)
+                    except OSError as error:
+                        failures.append(f"{host}:{port}: {error}")
+                        continue
+                    try:
+                        return await _post(reader, writer, f"{host}:{port}", target, body)
+                    finally:
+                        writer.close()
+        except TimeoutError:
+            raise ArbiterFailed(f"no answer within {self._timeout_s:g} s") from None
+        except (OSError, httptools.HttpParserError, ValueError) as error:
+            raise ArbiterFailed(str(error)) from error
+        raise ArbiterFailed("; ".join(failures))
+
+
+def _encoded(text: str | bytes) -> str:
+    return base64.b64encode(text.encode() if isinstance(text, str) else text).decode()
+
+
+def _decoded(text: str) -> bytes:
+    return base64.b64decode(text)
+
+
+class _Answer:
+    """The callbacks of httptools for one response."""
+
+    def __init__(self) -> None:
+        self.body = bytearray()
+        self.complete = False
+
+    def on_body(self, body: bytes) -> None:
+        self.body += body
+
+    def on_message_complete(self) -> None:
+        self.complete = True
+
+
+async def _post(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, target: str, body: object
+) -> Any:
+    data = json.dumps(body).encode()
+    head = f"POST {target} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+    writer.write(f"{head}Content-Length: {len(data)}\r\nConnection: close\r\n\r\n".encode() + data)
+    answer = _Answer()
+    parser = httptools.HttpResponseParser(answer)
+    while not answer.complete and (received := await reader.read(65536)):
+        parser.feed_data(received)
+        if len(answer.body) > MAX_ANSWER_BYTES:
+            raise ValueError(f"an answer of more than {MAX_ANSWER_BYTES} bytes")
+    status = parser.get_status_code() if answer.complete or answer.body else 0
+    if status != 200:
+        text = bytes(answer.body[:200]).decode("utf-8", "replace").strip()
+        raise ValueError(f"status {status} {text}".strip() if status else "the connection was closed without an answer")
+    return json.loads(bytes(answer.body))
+
+
+__all__ = ["ArbiterFailed", "Etcd", "InvalidArbiter", "InvalidRecord", "Leadership", "parse_arbiter"]
