@@ -131,6 +131,11 @@ class Replica:
     def _is_within(self, path: Path) -> bool:
         return path == self._root or self._root in path.parents
 
+    def take_unsynced(self) -> list[Path]:
+        """The files and directories that were changed since the last call."""
+        paths, self.unsynced = list(self.unsynced), {}
+        return paths
+
     # -- descriptors ----------------------------------------------------------------------------------------------
 
     def _fd(self, path: str) -> int:

@@ -56,10 +56,15 @@ their headers."""
 class Acknowledger(Protocol):
     """Decides when the messages that were written are acknowledged."""
 
-    acknowledges: bool
-    """True if acknowledgements wait."""
-    is_stalled: bool
-    """True if those who waited have had an error, and no publish is accepted."""
+    @property
+    def acknowledges(self) -> bool:
+        """True if acknowledgements wait."""
+        ...
+
+    @property
+    def is_stalled(self) -> bool:
+        """True if those who waited have had an error, and no publish is accepted."""
+        ...
 
     def wrote(self, segment: Segment, messages: int) -> None:
         """Record that messages were appended to ``segment``."""

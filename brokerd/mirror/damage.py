@@ -37,4 +37,6 @@ def _check(record: bytes, log: str, read: ReadFile) -> None:
     if not is_sound(record):
         raise MirrorDamaged(f"a commit record of {log} is damaged")
     if messages and xxh3_64_intdigest(read(log, end - length, end)) != data_hash:
-        raise MirrorDamaged(f"{log} is damaged: the messages from number {first_seq} on do not match their commit record")
+        raise MirrorDamaged(
+            f"{log} is damaged: the messages from number {first_seq} on do not match their commit record"
+        )

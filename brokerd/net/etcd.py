@@ -9,27 +9,21 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import re
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import httptools
 
+from brokerd.arbiter_address import parse_arbiter
 from brokerd.mirror.election import Found
-from brokerd.mirror.pair import InvalidRecord, PairRecord
-from nsqwire.addresses import parse_host_port
+from brokerd.mirror.pair import PairRecord
 from nsqwire.units import Seconds
 
 MAX_ANSWER_BYTES: Final = 1024 * 1024
-_URL: Final = re.compile(r"etcd://([^/]+)/([A-Za-z0-9._-]+)")
 
 
 class ArbiterFailed(Exception):
     """The arbiter did not answer, or not as expected; whether it did what was asked is not known."""
-
-
-class InvalidArbiter(ValueError):
-    """The address of an arbiter is invalid; the text is for the user."""
 
 
 class Leadership(NamedTuple):
@@ -37,17 +31,6 @@ class Leadership(NamedTuple):
 
     lease: str
     revision: int
-
-
-def parse_arbiter(text: str) -> tuple[list[tuple[str, int]], str]:
-    """The addresses and the pair's name in ``etcd://host:port,host:port/name``. Raises InvalidArbiter."""
-    match = _URL.fullmatch(text)
-    if match is None:
-        raise InvalidArbiter(f"{text!r} is not etcd://HOST:PORT/NAME, with the name of the pair")
-    try:
-        return [parse_host_port(address) for address in match[1].split(",")], match[2]
-    except ValueError as error:
-        raise InvalidArbiter(f"{text!r}: {error}") from None
 
 
 class Etcd:
@@ -183,6 +166,3 @@ async def _post(
         text = bytes(answer.body[:200]).decode("utf-8", "replace").strip()
         raise ValueError(f"status {status} {text}".strip() if status else "the connection was closed without an answer")
     return json.loads(bytes(answer.body))
-
-
-__all__ = ["ArbiterFailed", "Etcd", "InvalidArbiter", "InvalidRecord", "Leadership", "parse_arbiter"]

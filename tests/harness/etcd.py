@@ -52,7 +52,9 @@ class EtcdServer:
         command += ["--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers]
         command += ["--initial-cluster", f"one={peers}", "--unsafe-no-fsync"]
         with (self._directory / "etcd.log").open("ab") as log:
-            self._process = process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "GOMAXPROCS": "1"})
+            self._process = process = subprocess.Popen(
+                command, stdout=log, stderr=log, env={**os.environ, "GOMAXPROCS": "1"}
+            )
         wait_until(lambda: process.poll() is not None or self._answers(), "etcd answers")
         return process.poll() is None
 

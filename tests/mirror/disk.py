@@ -1,4 +1,4 @@
-"""A simulated disk: a member's files in the page cache, what of them is synced, and a small log in the broker's layout."""
+"""A simulated disk: a member's files, what of them is synced, and a small log in the broker's layout."""
 
 from __future__ import annotations
 
@@ -89,7 +89,9 @@ class Disk:
     def sums(self, manifest: list[File]) -> dict[str, bytes]:
         """The checksums of the prefixes, by file."""
         return {
-            path: block_sums(bytes(self.files[path][at : min(end, at + BLOCK_BYTES)]) for at in range(0, end, BLOCK_BYTES))
+            path: block_sums(
+                bytes(self.files[path][at : min(end, at + BLOCK_BYTES)]) for at in range(0, end, BLOCK_BYTES)
+            )
             for path, _, end in manifest
             if path in self.files
         }

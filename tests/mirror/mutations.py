@@ -8,9 +8,8 @@ from unittest.mock import patch
 
 from brokerd.mirror.election import Election, Role
 from brokerd.mirror.follower import Follower
-from brokerd.mirror.leader import Leader, LinkState, StepDown, TakeCut, WriteRecord
+from brokerd.mirror.leader import Leader, LinkState, TakeCut, WriteRecord
 from brokerd.mirror.pair import PairRecord
-from tests.mirror import world
 from tests.mirror.world import LEASE, Arbiter, Process
 
 Mutation = Callable[[], Iterator[None]]

@@ -91,7 +91,7 @@ class Story:
             world.paused_until[member] = max(world.paused_until[member], world.now + seconds)
         elif kind == "partition":
             ends = random.choice((("a", "b"), ("a", "arbiter"), ("b", "arbiter"), ("a", "b", "arbiter")))
-            for pair in ([ends] if len(ends) == 2 else [(member, _other(member)), (member, "arbiter")]):
+            for pair in [ends] if len(ends) == 2 else [(member, _other(member)), (member, "arbiter")]:
                 world.cut_until[frozenset(pair)] = world.now + seconds
         elif kind == "reset" and process is not None and process.connection is not None:
             world.close(process.connection)

@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 
 import pytest
 
+from brokerd.arbiter_address import InvalidArbiter, parse_arbiter
 from brokerd.mirror.pair import PairRecord
-from brokerd.net.etcd import ArbiterFailed, Etcd, InvalidArbiter, Leadership, parse_arbiter
+from brokerd.net.etcd import ArbiterFailed, Etcd, Leadership
 from tests.harness.etcd import EtcdServer
 from tests.harness.waiting import DEADLINE_S, wait_until
 
@@ -103,7 +104,7 @@ def test_no_answer_is_an_error_that_names_the_address(server: EtcdServer) -> Non
 def test_a_paused_etcd_is_an_error_in_time(server: EtcdServer) -> None:
     server.pause()
     try:
-        with pytest.raises(ArbiterFailed, match="no answer within 0.5 s"):
+        with pytest.raises(ArbiterFailed, match="no answer within"):
             run(Etcd(f"etcd://{server.address}/paused", timeout_s=0.5).read())
     finally:
         server.resume()
