@@ -85,6 +85,8 @@ class Broker:
         self.topics: dict[str, Topic] = {}
         self.clients: set[Client] = set()
         self.observers: list[Callable[[RegistrationChange], None]] = []
+        self.mirror_figures: Callable[[], dict[str, object]] | None = None
+        """Returns the figures of the mirror for ``/stats``; None for a node without one."""
         self._next_client = 0
         self._data_path = data_path or DataPath(settings.data_path or ".")
         retention = Retention.of(settings.retention, settings.retention_bytes)

@@ -8,16 +8,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from brokerd.recorder import Recorder
+from brokerd.storage import Storage, TooFewInSync
 from nsqwire.units import Seconds
 
 if TYPE_CHECKING:
     from brokerd.log.segment import Segment
     from brokerd.mirror.leader import Leader
     from brokerd.syncer import Done, Syncer
-
-
-class TooFewInSync(OSError):
-    """Fewer members of the pair are in sync than ``--min-in-sync``."""
 
 
 class _Waiting:
@@ -45,6 +42,7 @@ class Replication:
         syncer: Syncer,
         recorder: Recorder,
         leader: Leader,
+        storage: Storage,
         *,
         may_answer: Callable[[], bool],
         changed: Callable[[], None],
@@ -52,6 +50,8 @@ class Replication:
         self._syncer = syncer
         self._recorder = recorder
         self._leader = leader
+        self._storage = storage
+        self._accepts_publishes = True
         self._may_answer = may_answer
         self._changed = changed
         self._loop = asyncio.get_running_loop()
@@ -127,16 +127,22 @@ class Replication:
 
     def settle(self) -> None:
         """Answer those whose messages may be acknowledged, in order. Nobody is answered after the lease has expired."""
+        if self._leader.accepts_publishes != self._accepts_publishes:
+            self._accepts_publishes = self._leader.accepts_publishes
+            self._storage.set_too_few_in_sync(None if self._accepts_publishes else self._refusal())
         if not self._waiting or not self._may_answer():
             return
-        if not self._leader.accepts_publishes:
-            error = TooFewInSync("too few members of the pair are in sync")
+        if not self._accepts_publishes:
+            error = self._refusal()
             for waiting in self._taken(lambda waiting: True):
                 waiting.done(error)
             return
         acknowledged = self._leader.acknowledged
         for waiting in self._taken(lambda waiting: waiting.is_synced and waiting.group <= acknowledged):
             waiting.done(waiting.error)
+
+    def _refusal(self) -> TooFewInSync:
+        return TooFewInSync(f"only {len(self._leader.record.in_sync)} member of the pair is in sync")
 
     def _taken(self, is_ready: Callable[[_Waiting], bool]) -> list[_Waiting]:
         taken = list[_Waiting]()

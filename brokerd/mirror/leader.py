@@ -201,6 +201,10 @@ class Leader:
         """Bytes that the follower still has to apply: the sum of what is under way and what is collected."""
         return max((self._lag_of(link) for link in self._links.values()), default=0)
 
+    def lag_seconds(self, now: Seconds) -> Seconds:
+        """For how long a follower has had something to apply; 0 if there is no follower."""
+        return max((now - link.progress_at for link in self._links.values() if link.under_way), default=0.0)
+
     def _lag_of(self, link: _Link) -> int:
         waiting = sum(
             entry.end - entry.start if isinstance(entry, Appended) else len(entry.data)

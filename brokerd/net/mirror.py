@@ -146,14 +146,36 @@ class Mirror:
             min_in_sync=self._settings.min_in_sync,
             ports=self._ports,
         )
+        broker.mirror_figures = self._figures
         self._replication = Replication(
-            syncer, recorder, leader, may_answer=lambda: self.election.may_answer(now()), changed=self._act
+            syncer,
+            recorder,
+            leader,
+            broker.storage,
+            may_answer=lambda: self.election.may_answer(now()),
+            changed=self._act,
         )
         self.term_began = now()
         if not self.election.may_answer(self.term_began):
             self._end_process("the lease expired while the data path was recovered")
+        self._replication.settle()
         self._flush_in_turn()
         return self._replication
+
+    def _figures(self) -> dict[str, object]:
+        """The figures of ``/stats``: times in seconds, sizes in bytes."""
+        leader = self.leader
+        assert leader is not None
+        return {
+            "role": self.election.role.value,
+            "member": self._state.member,
+            "epoch": leader.record.epoch,
+            "in_sync": sorted(leader.record.in_sync),
+            "under_replicated": leader.is_under_replicated,
+            "lag_bytes": leader.lag_bytes,
+            "lag_seconds": round(leader.lag_seconds(now()), 3),
+            "since_seconds": round(now() - self.term_began, 3),
+        }
 
     async def hand_over(self) -> None:
         """Send the follower everything, and give up the lead. No client may be connected any more."""

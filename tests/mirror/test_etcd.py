@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,11 +19,9 @@ T = TypeVar("T")
 RECORD = PairRecord(pair="p1", node_id=7, epoch=1, leader="a", in_sync={"a": "boot"})
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
-    server = EtcdServer(tmp_path_factory.mktemp("etcd"))
-    yield server
-    server.stop()
+@pytest.fixture
+def server(etcd_server: EtcdServer) -> EtcdServer:
+    return etcd_server
 
 
 @pytest.fixture

@@ -1,0 +1,245 @@
+"""A mirrored pair of brokers as processes, and clients that know both addresses and what was acknowledged."""
+
+from __future__ import annotations
+
+import random
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.harness.daemon import Broker
+from tests.harness.etcd import EtcdServer
+from tests.harness.waiting import wait_until
+
+LEADS = "MIRROR: leads term"
+STARTS_AGAIN = "the process starts again"
+CLIENT_TIMEOUT_S = 10.0
+"""After it, a client tries the other member. Nothing is asserted about the time."""
+
+
+def own_address() -> str:
+    """A loopback address that nothing else uses, so that all its ports are free."""
+    return ".".join(["127", *(str(random.randrange(1, 255)) for _ in range(3))])
+
+
+class Member(Broker):
+    """One broker of a pair."""
+
+    def __init__(self, name: str, host: str, peer: str, data_path: Path, *flags: str) -> None:
+        self.name, self.host = name, host
+        addresses = (f"--tcp-address={host}:4150", f"--http-address={host}:4151", f"--mirror-address={host}:4155")
+        super().__init__(data_path, *addresses, f"--mirror-peer={peer}:4155", *flags)
+        self.tcp_address, self.http_address = f"{host}:4150", f"{host}:4151"
+
+    @property
+    def leads(self) -> bool:
+        """True if the process runs and has won the lead, by its log."""
+        told = [line for line in self.log if LEADS in line or STARTS_AGAIN in line]
+        return self.is_running and bool(told) and LEADS in told[-1]
+
+
+class Pair:
+    """Two members, ``a`` and ``b``, and their arbiter."""
+
+    def __init__(self, directory: Path, etcd: EtcdServer, *flags: str, lease: str = "3s") -> None:
+        hosts = own_address(), own_address()
+        common = (f"--arbiter=etcd://{etcd.address}/{directory.name}", f"--mirror-lease={lease}", *flags)
+        self.members: list[Member] = []
+        for name, host, peer in (("a", *hosts), ("b", *reversed(hosts))):
+            path = directory / name
+            path.mkdir()
+            self.members.append(Member(name, host, peer, path, *common))
+
+    def start(self) -> None:
+        """Start both, and wait until both are in sync. The first founds the pair."""
+        first, second = self.members
+        (first.data_path / "topics").mkdir()  # it has data, so it does not wait for the other one to found the pair
+        first.start()
+        wait_until(lambda: first.leads, "the first member leads")
+        second.start()
+        self.wait_until_in_sync()
+
+    @property
+    def primary(self) -> Member | None:
+        """The member that leads; None while nobody does."""
+        leading = [member for member in self.members if member.leads]
+        return leading[0] if len(leading) == 1 else None
+
+    def wait_for_primary(self) -> Member:
+        """Wait until a member leads and answers."""
+
+        def answering() -> Member | None:
+            primary = self.primary
+            return primary if primary is not None and self._figures(primary) else None
+
+        return wait_until(answering, "a member leads")
+
+    def other(self, member: Member) -> Member:
+        """The other member."""
+        first, second = self.members
+        return second if member is first else first
+
+    def wait_until_in_sync(self) -> dict[str, Any]:
+        """Wait until both are in sync. Returns the primary's figures."""
+
+        def both() -> dict[str, Any] | None:
+            figures = None if self.primary is None else self._figures(self.primary)
+            return figures if figures is not None and len(figures["in_sync"]) == 2 else None
+
+        return wait_until(both, "both members are in sync")
+
+    @staticmethod
+    def _figures(member: Member) -> dict[str, Any] | None:
+        try:
+            return member.stats(include_histograms="true").get("mirror")
+        except (OSError, AssertionError, ValueError):
+            return None
+
+    def close(self) -> None:
+        """Kill both."""
+        for member in self.members:
+            if hasattr(member, "process"):
+                member.close()
+
+
+class Load:
+    """Publishers and consumers of one topic, which change to the other member when they lose one."""
+
+    def __init__(self, pair: Pair, *, publishers: int = 2, consumers: int = 1, topic: str = "orders") -> None:
+        self.attempted: set[bytes] = set()
+        self.acknowledged: set[bytes] = set()
+        self.received: set[bytes] = set()
+        self.errors: list[str] = []
+        """What publishers were answered, and how they lost a connection."""
+        self._pair, self._topic = pair, topic
+        self._lock = threading.Lock()
+        self._ends, self._consumers_end = threading.Event(), threading.Event()
+        self._threads = [threading.Thread(target=self._publish, args=(number,)) for number in range(publishers)]
+        self._consumers = [threading.Thread(target=self._consume, args=(number,)) for number in range(consumers)]
+
+    def __enter__(self) -> Load:
+        for thread in (*self._threads, *self._consumers):
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ends.set()
+        self._consumers_end.set()
+        for thread in (*self._threads, *self._consumers):
+            thread.join()
+
+    def wait_for(self, more: int) -> None:
+        """Wait until so many more messages are acknowledged."""
+        target = len(self.acknowledged) + more
+        wait_until(lambda: len(self.acknowledged) >= target, f"{more} more messages are acknowledged")
+
+    def finish(self) -> None:
+        """End the publishers, and wait until the consumers have received all that was acknowledged."""
+        self._ends.set()
+        for thread in self._threads:
+            thread.join()
+        if self._consumers:
+            wait_until(lambda: not self.lost, "all acknowledged messages are received")
+
+    @property
+    def lost(self) -> set[bytes]:
+        """What was acknowledged and not received."""
+        return self.acknowledged - self.received
+
+    @property
+    def unexpected(self) -> set[bytes]:
+        """What was received and never published."""
+        return self.received - self.attempted
+
+    def _publish(self, number: int) -> None:
+        serial, chance = 0, random.Random(number)
+
+        def conversation(connection: _Connection) -> None:
+            nonlocal serial
+            while not self._ends.is_set():
+                bodies = [b"%d-%d" % (number, serial + each) for each in range(chance.randrange(1, 10))]
+                serial += len(bodies)
+                with self._lock:
+                    self.attempted.update(bodies)
+                connection.send(_mpub(self._topic, bodies))
+                answer = connection.answer()
+                if answer != b"OK":
+                    with self._lock:
+                        self.errors.append(answer.decode(errors="replace"))
+                    return
+                with self._lock:
+                    self.acknowledged.update(bodies)
+
+        self._converse(number, self._ends, conversation)
+
+    def _consume(self, number: int) -> None:
+        def conversation(connection: _Connection) -> None:
+            connection.send(b"SUB %s c\nRDY 100\n" % self._topic.encode())
+            while not self._consumers_end.is_set():
+                kind, data = connection.frame()
+                if kind == 2:
+                    with self._lock:
+                        self.received.add(data[26:])
+                    connection.send(b"FIN %s\n" % data[10:26])
+
+        self._converse(number, self._consumers_end, conversation)
+
+    def _converse(self, number: int, ends: threading.Event, conversation: Callable[[_Connection], None]) -> None:
+        member = self._pair.members[number % 2]
+        while not ends.is_set():
+            connection = None
+            try:
+                connection = _Connection(member.tcp)
+                conversation(connection)
+            except OSError as error:
+                if ends is self._ends and not ends.is_set():
+                    with self._lock:
+                        self.errors.append(repr(error))
+            finally:
+                if connection is not None:
+                    connection.close()
+            member = self._pair.other(member)
+            ends.wait(0.05)
+
+
+class _Connection:
+    """A blocking V2 connection that answers heartbeats."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self._socket = socket.create_connection(address, timeout=CLIENT_TIMEOUT_S)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.send(b"  V2")
+
+    def send(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def frame(self) -> tuple[int, bytes]:
+        while True:
+            size, kind = struct.unpack(">ii", self._read(8))
+            data = self._read(size - 4)
+            if data != b"_heartbeat_":
+                return kind, data
+            self.send(b"NOP\n")
+
+    def answer(self) -> bytes:
+        return self.frame()[1]
+
+    def _read(self, nbytes: int) -> bytes:
+        data = b""
+        while len(data) < nbytes:
+            part = self._socket.recv(nbytes - len(data))
+            if not part:
+                raise ConnectionError("the connection was closed")
+            data += part
+        return data
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def _mpub(topic: str, bodies: list[bytes]) -> bytes:
+    messages = b"".join(len(body).to_bytes(4) + body for body in bodies)
+    return b"MPUB %s\n" % topic.encode() + (4 + len(messages)).to_bytes(4) + len(bodies).to_bytes(4) + messages
