@@ -52,6 +52,7 @@ NSQD_FLAGS = frozenset(
     """.split()  # noqa: SIM905 (sixty lines of one word each would hide them)
 )
 OUR_FLAGS = {
+    "arbiter",
     "disk-reserve",
     "disk-timeout",
     "drain-publishes",
@@ -60,6 +61,10 @@ OUR_FLAGS = {
     "log-format",
     "max-attempts",
     "max-unfinished-size",
+    "min-in-sync",
+    "mirror-address",
+    "mirror-lease",
+    "mirror-peer",
     "msg-ttl",
     "otlp-endpoint",
     "otlp-interval",

