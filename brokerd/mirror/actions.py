@@ -79,9 +79,12 @@ def is_replaced(path: str) -> bool:
     return path.startswith("checkpoint")
 
 
-def encode_actions(actions: Iterable[Action]) -> bytes:
-    """Encode actions one after the other."""
-    return b"".join(part for action in actions for part in _parts(action))
+def encode_actions(actions: Iterable[Action]) -> list[bytes | memoryview]:
+    """Encode actions one after the other. The data of writes is not copied: it is a part of its own."""
+    parts = list[bytes | memoryview]()
+    for action in actions:
+        parts += _parts(action)
+    return parts
 
 
 def _parts(action: Action) -> tuple[bytes | memoryview, ...]:

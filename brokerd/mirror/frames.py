@@ -9,6 +9,7 @@ the length and the check, and the payload.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -45,6 +46,19 @@ class Kind(IntEnum):
     """The follower may not join: the reason, for its log."""
 
 
+def encode_frame(
+    kind: Kind, epoch: int, number: int, payload: Sequence[bytes | memoryview]
+) -> list[bytes | memoryview]:
+    """The parts of a frame, of which the payload's are not copied."""
+    checked = _CHECKED.pack(kind, epoch, number)
+    digest = xxh3_64(checked)
+    nbytes = 0
+    for part in payload:
+        digest.update(part)
+        nbytes += len(part)
+    return [b"".join((nbytes.to_bytes(4), checked, digest.digest())), *payload]
+
+
 class Frame(NamedTuple):
     """One frame."""
 
@@ -55,10 +69,7 @@ class Frame(NamedTuple):
 
     def to_bytes(self) -> bytes:
         """The bytes of the frame."""
-        checked = _CHECKED.pack(self.kind, self.epoch, self.number)
-        digest = xxh3_64(checked)
-        digest.update(self.payload)
-        return b"".join((len(self.payload).to_bytes(4), checked, digest.digest(), self.payload))
+        return b"".join(encode_frame(self.kind, self.epoch, self.number, (self.payload,)))
 
 
 class FrameReader:
@@ -79,7 +90,8 @@ class FrameReader:
             end = at + _HEAD.size + length
             if len(unread) < end:
                 break
-            payload = bytes(memoryview(unread)[at + _HEAD.size : end])
+            with memoryview(unread) as view:
+                payload = bytes(view[at + _HEAD.size : end])
             digest = xxh3_64(_CHECKED.pack(kind, epoch, number))
             digest.update(payload)
             if digest.intdigest() != check:

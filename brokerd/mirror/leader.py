@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from brokerd.mirror.actions import Action, Write, encode_actions, is_replaced
 from brokerd.mirror.errors import InvalidStream
-from brokerd.mirror.frames import Frame, FrameReader, Kind
+from brokerd.mirror.frames import Frame, FrameReader, Kind, encode_frame
 from brokerd.mirror.hello import Hello, Welcome
 from brokerd.mirror.manifest import Copy, File, decode_sums, encode_files
 from brokerd.mirror.pair import PairRecord
@@ -42,10 +42,10 @@ Entry = Appended | Action
 
 
 class Send(NamedTuple):
-    """Send bytes over a link."""
+    """Send bytes over a link, in parts: those of a segment are slices of its map."""
 
     link: int
-    data: bytes
+    parts: list[bytes | memoryview]
 
 
 class Close(NamedTuple):
@@ -372,10 +372,10 @@ class Leader:
         while link.outbox and link.bytes_under_way < WINDOW_BYTES:
             if isinstance(link.outbox[0], _Cut):
                 link.outbox.popleft()
-                link.cut_frame = self._send_numbered(link, Kind.CUT, b"")
+                link.cut_frame = self._send_numbered(link, Kind.CUT)
                 continue
             actions = self._next_actions(link)
-            number = self._send_numbered(link, Kind.ACTIONS, encode_actions(actions)) if actions else link.sent
+            number = self._send_numbered(link, Kind.ACTIONS, *encode_actions(actions)) if actions else link.sent
             while link.outbox and isinstance(mark := link.outbox[0], _Mark):
                 link.outbox.popleft()
                 if number <= link.applied:
@@ -400,15 +400,16 @@ class Leader:
             nbytes += len(entry.data) if isinstance(entry, Write) else len(entry.path)
         return actions
 
-    def _send_numbered(self, link: _Link, kind: Kind, payload: bytes) -> int:
+    def _send_numbered(self, link: _Link, kind: Kind, *payload: bytes | memoryview) -> int:
         link.sent += 1
-        link.under_way.append((link.sent, len(payload)))
-        link.bytes_under_way += len(payload)
-        self._send(link, kind, payload, link.sent)
+        nbytes = sum(map(len, payload))
+        link.under_way.append((link.sent, nbytes))
+        link.bytes_under_way += nbytes
+        self._send(link, kind, *payload, number=link.sent)
         return link.sent
 
-    def _send(self, link: _Link, kind: Kind, payload: bytes = b"", number: int = 0) -> None:
-        self.effects.append(Send(link.number, Frame(kind, self.record.epoch, number, payload).to_bytes()))
+    def _send(self, link: _Link, kind: Kind, *payload: bytes | memoryview, number: int = 0) -> None:
+        self.effects.append(Send(link.number, encode_frame(kind, self.record.epoch, number, payload)))
 
     def _close(self, link: _Link, reason: str) -> None:
         if self._links.pop(link.number, None) is not None:

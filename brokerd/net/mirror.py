@@ -50,6 +50,8 @@ SWEEP_S: Final = 1.0
 PATIENCES_IN_A_LEASE: Final = 3
 ARBITER_TIMEOUTS_IN_A_LEASE: Final = 5
 DIAL_AGAIN_S: Final = 0.5
+JOINED_BELOW: Final = 16 * 1024
+"""Frames of fewer bytes are written in one piece."""
 
 logger = logging.getLogger("brokerd")
 
@@ -371,7 +373,7 @@ class Mirror:
     def _do(self, leader: Leader, effect: Send | Close | TakeCut | CompareFiles | WriteRecord | StepDown) -> None:
         if isinstance(effect, Send):
             if effect.link in self._links:
-                self._links[effect.link].transport.write(effect.data)
+                _write(self._links[effect.link].transport, effect.parts)
         elif isinstance(effect, Close):
             if (link := self._links.pop(effect.link, None)) is not None:
                 logger.warning("MIRROR: the connection of %s is closed: %s", link.remote, effect.reason)
@@ -589,6 +591,14 @@ class _ToPrimary(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._mirror.lost(self)
+
+
+def _write(transport: asyncio.Transport, parts: list[bytes | memoryview]) -> None:
+    """Write parts of a frame: a small one in one piece, the parts of a large one without a copy."""
+    if sum(map(len, parts)) < JOINED_BELOW:
+        transport.write(b"".join(parts))
+    else:
+        transport.writelines(parts)
 
 
 def _send_at_once(transport: asyncio.BaseTransport) -> None:

@@ -54,6 +54,7 @@ class Story:
         world = self.world
         if world.now > self._is_published_until:
             return
+        world.check_who_leads()
         for process in list(world.processes.values()):
             if process is not None and world.paused_until[process.member] <= world.now:
                 count = world.random.randrange(1, 6)

@@ -60,6 +60,10 @@ class Files:
         return bytes(self.data[start:end])
 
 
+def encoded(actions: list[Action]) -> bytes:
+    return b"".join(encode_actions(actions))
+
+
 def hello(member: str = "b", **fields: object) -> Hello:
     known: dict[str, object] = {"pair": "p", "boot": "boot-b", "has_data": True, **fields}
     return Hello(member=member, **known)  # type: ignore[arg-type]
@@ -74,7 +78,7 @@ def frames(subject: Leader, link: int = 1) -> list[Frame]:
     reader, found, rest = FrameReader(), list[Frame](), []
     for effect in subject.effects:
         if isinstance(effect, Send) and effect.link == link:
-            found += reader.feed(effect.data)
+            found += reader.feed(b"".join(effect.parts))
         else:
             rest.append(effect)
     subject.effects = rest
@@ -118,7 +122,7 @@ def test_actions_are_decoded_as_they_were() -> None:
         Rename("checkpoint.new", "checkpoint"),
         Delete("topics/a.b-c_d.17.deleted-2"),
     ]
-    assert decode_actions(encode_actions(actions)) == actions
+    assert decode_actions(encoded(actions)) == actions
 
 
 @pytest.mark.parametrize(
@@ -128,13 +132,13 @@ def test_actions_are_decoded_as_they_were() -> None:
 def test_only_mirrored_files_can_be_changed(path: str) -> None:
     for action in (Create(path, 0), Rename("checkpoint", path)):
         with pytest.raises(InvalidStream, match="not the path of a mirrored file"):
-            decode_actions(encode_actions([action]))
+            decode_actions(encoded([action]))
 
 
 def test_incomplete_actions_are_refused() -> None:
-    payload = encode_actions([Write(LOG, 1, b"abc"), Rename("checkpoint", "checkpoint.previous")])
+    payload = encoded([Write(LOG, 1, b"abc"), Rename("checkpoint", "checkpoint.previous")])
     for end in range(1, len(payload)):
-        if end != len(encode_actions([Write(LOG, 1, b"abc")])):
+        if end != len(encoded([Write(LOG, 1, b"abc")])):
             with pytest.raises(InvalidStream):
                 decode_actions(payload[:end])
 
@@ -354,7 +358,7 @@ def test_a_follower_refuses_a_primary_of_an_earlier_term() -> None:
 def test_a_follower_records_the_term_before_it_changes_a_file() -> None:
     subject, files = follower(epoch=2)
     with pytest.raises(InvalidStream):
-        subject.received(Frame(Kind.ACTIONS, 3, 1, encode_actions([Create(LOG, 1)])).to_bytes())
+        subject.received(Frame(Kind.ACTIONS, 3, 1, encoded([Create(LOG, 1)])).to_bytes())
     assert not files.applied
     subject, files = follower(epoch=2)
     subject.received(welcome(3))
@@ -363,7 +367,7 @@ def test_a_follower_records_the_term_before_it_changes_a_file() -> None:
 
 def test_a_follower_acknowledges_after_it_has_applied() -> None:
     subject, files = joined()
-    subject.received(Frame(Kind.ACTIONS, 3, 2, encode_actions([Create(LOG, 9)])).to_bytes())
+    subject.received(Frame(Kind.ACTIONS, 3, 2, encoded([Create(LOG, 9)])).to_bytes())
     assert files.applied == [Create(LOG, 9)]
     assert FrameReader().feed(subject.take_output()) == [Frame(Kind.ACK, 3, 2)]
 
@@ -371,7 +375,7 @@ def test_a_follower_acknowledges_after_it_has_applied() -> None:
 def test_a_follower_that_misses_a_frame_stops() -> None:
     subject, files = joined()
     with pytest.raises(InvalidStream, match="frame 3 follows frame 1"):
-        subject.received(Frame(Kind.ACTIONS, 3, 3, encode_actions([Create(LOG, 9)])).to_bytes())
+        subject.received(Frame(Kind.ACTIONS, 3, 3, encoded([Create(LOG, 9)])).to_bytes())
     assert not files.applied
     assert not subject.take_output()
 
@@ -382,7 +386,7 @@ def test_a_follower_that_finds_damage_does_not_acknowledge() -> None:
     record = pack_record(0, 100 + len(batch), 1, 12345, 1, 0, len(batch))
     actions = [Write(LOG, 100, batch), Write(INDEX, HEADER_BYTES, record)]
     with pytest.raises(MirrorDamaged, match="from number 0 on"):
-        subject.received(Frame(Kind.ACTIONS, 3, 2, encode_actions(actions)).to_bytes())
+        subject.received(Frame(Kind.ACTIONS, 3, 2, encoded(actions)).to_bytes())
     assert not subject.take_output()
 
 

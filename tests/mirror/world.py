@@ -237,7 +237,7 @@ class Process:
             for effect in effects:
                 if isinstance(effect, Send):
                     if effect.link in self.connections:
-                        self.world.send(self.connections[effect.link], 1, effect.data)
+                        self.world.send(self.connections[effect.link], 1, b"".join(effect.parts))
                 elif isinstance(effect, Close):
                     if effect.link in self.connections:
                         self.closed_here.add(effect.link)
@@ -432,6 +432,12 @@ class World:
             process.is_alive, self.processes[member] = False, None
             for connection in [each for each in self._open if process in each.ends]:
                 self.close(connection)
+
+    def check_who_leads(self) -> None:
+        """Check that no two members believe to lead at one time."""
+        leading = [each for each in self.processes.values() if each is not None and each.election.may_answer(self.now)]
+        if len(leading) > 1:
+            raise Violation("two members may answer at one time")
 
     # -- network --------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,127 @@
+"""``python -m tests.mirror.takeovers``: members of a running pair are lost under load, again and again.
+
+Publishers and consumers go on all the time. At the end, everything that was acknowledged must have been received, and
+nothing that nobody published. Prints the seed, what was done and what was lost; status 1 if anything was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import signal
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.harness.etcd import EtcdServer
+from tests.harness.pair import Load, Pair
+from tests.harness.waiting import wait_until
+
+BETWEEN = 200
+"""Messages that are acknowledged between two faults."""
+
+
+class Takeovers:
+    """A pair under load, and what can be done to it. Each fault ends with both members in sync."""
+
+    def __init__(self, pair: Pair, etcd: EtcdServer, load: Load) -> None:
+        self._pair, self._etcd, self._load = pair, etcd, load
+
+    def faults(self) -> dict[str, Callable[[], None]]:
+        """The faults by name."""
+        return {
+            "kill": self.kill,
+            "pause": self.pause,
+            "hand over": self.hand_over,
+            "arbiter restarts": self.restart_arbiter,
+            "arbiter away": self.pause_arbiter,
+            "follower killed": self.kill_follower,
+        }
+
+    def kill(self) -> None:
+        """Kill the primary, and start it when the other one leads."""
+        killed = self._pair.wait_for_primary()
+        killed.end(signal.SIGKILL)
+        self._wait_for_another(killed.name)
+        self._load.wait_for(BETWEEN)
+        killed.start()
+
+    def pause(self) -> None:
+        """Pause the primary until the other one leads."""
+        paused = self._pair.wait_for_primary()
+        other = self._pair.other(paused)
+        paused.signal(signal.SIGSTOP)
+        wait_until(lambda: other.leads, "the other member leads")
+        self._load.wait_for(BETWEEN)
+        paused.signal(signal.SIGCONT)
+        wait_until(lambda: not paused.leads, "the paused member follows")
+
+    def hand_over(self) -> None:
+        """End the primary by SIGTERM."""
+        ended = self._pair.wait_for_primary()
+        status = ended.end(signal.SIGTERM)
+        if status:
+            raise AssertionError(f"status {status} after SIGTERM: {ended.output}")
+        self._wait_for_another(ended.name)
+        ended.start()
+
+    def restart_arbiter(self) -> None:
+        """Kill etcd and start it again."""
+        self._etcd.stop()
+        wait_until(self._etcd.start, "etcd starts again")
+
+    def pause_arbiter(self) -> None:
+        """Pause etcd until nobody leads."""
+        self._etcd.pause()
+        wait_until(lambda: self._pair.primary is None, "nobody leads")
+        self._etcd.resume()
+
+    def kill_follower(self) -> None:
+        """Kill the follower, and start it again."""
+        killed = self._pair.other(self._pair.wait_for_primary())
+        killed.end(signal.SIGKILL)
+        self._load.wait_for(BETWEEN)
+        killed.start()
+
+    def _wait_for_another(self, name: str) -> None:
+        wait_until(lambda: self._pair.primary is not None and self._pair.primary.name != name, "the other one leads")
+
+
+def main() -> int:
+    """Lose members as often as told."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mirror.takeovers", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=100, help="number of faults (default: 100)")
+    parser.add_argument("--seed", type=int, help="repeat the choices of an earlier run; its timing cannot be repeated")
+    parser.add_argument("--fault", action="append", help="only this fault; may be repeated")
+    parser.add_argument("--lease", default="3s", help="lease of the pair (default: 3s)")
+    given = parser.parse_args()
+    seed = random.SystemRandom().randrange(1 << 32) if given.seed is None else given.seed
+    chance, done = random.Random(seed), Counter[str]()
+    with tempfile.TemporaryDirectory(prefix="takeovers-") as directory:
+        (Path(directory) / "pair").mkdir()
+        etcd = EtcdServer(Path(directory))
+        pair = Pair(Path(directory) / "pair", etcd, lease=given.lease)
+        try:
+            pair.start()
+            with Load(pair, publishers=8, consumers=8) as load:
+                faults = Takeovers(pair, etcd, load).faults()
+                for number in range(given.rounds):
+                    load.wait_for(BETWEEN)
+                    fault = chance.choice(given.fault or sorted(faults))
+                    faults[fault]()
+                    pair.wait_until_in_sync()
+                    done[fault] += 1
+                    print(f"\r{number + 1}/{given.rounds}", end="", file=sys.stderr, flush=True)
+                load.finish()
+        finally:
+            pair.close()
+            etcd.stop()
+    print(f"\nseed {seed}: " + ", ".join(f"{count} {fault}" for fault, count in sorted(done.items())))
+    print(f"{len(load.acknowledged):,} acknowledged, {len(load.lost)} lost, {len(load.unexpected)} unexpected")
+    return 1 if load.lost or load.unexpected else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
