@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from typing import Final
 from unittest.mock import patch
 
 from brokerd.mirror.election import Election, Role
-from brokerd.mirror.follower import Follower
 from brokerd.mirror.leader import Leader, LinkState, TakeCut, WriteRecord
 from brokerd.mirror.pair import PairRecord
-from tests.mirror.world import LEASE, Arbiter, Process
+from tests.mirror.world import LEASE, Arbiter
 
-Mutation = Callable[[], Iterator[None]]
+Mutation = Callable[[], AbstractContextManager[None]]
 
 
 @contextmanager
@@ -84,21 +84,6 @@ def files_change_before_the_arbiter_knows() -> Iterator[None]:
 
 
 @contextmanager
-def no_fencing() -> Iterator[None]:
-    """A follower joins a primary of an earlier term, and the primary lets it."""
-    init, greeted = Follower.__init__, Leader._greeted
-
-    def init_without_epoch(self: Follower, hello: object, epoch: int, files: object) -> None:
-        init(self, hello, 0, files)  # type: ignore[arg-type]
-
-    def greeted_by_all(self: Leader, link: object, hello: object, epoch: int) -> None:
-        greeted(self, link, hello, 0)  # type: ignore[arg-type]
-
-    with patch.object(Follower, "__init__", init_without_epoch), patch.object(Leader, "_greeted", greeted_by_all):
-        yield
-
-
-@contextmanager
 def a_lease_counts_from_the_answer() -> Iterator[None]:
     """A renewed lease counts from when the arbiter's answer arrived."""
     with patch.object(Election, "_end_of_lease", lambda self, sent_at: world_now(self) + LEASE):
@@ -127,13 +112,6 @@ def whoever_wins_leads() -> Iterator[None]:
 def a_machine_that_was_restarted_leads() -> Iterator[None]:
     """A member leads although its machine was restarted since it was in sync."""
     with patch.object(PairRecord, "may_lead", lambda self, member, boot: member in self.in_sync):
-        yield
-
-
-@contextmanager
-def a_candidate_goes_on_following() -> Iterator[None]:
-    """A member acknowledges what a primary sends while it asks for the lead."""
-    with patch.object(Process, "drop_connection", lambda self: None):
         yield
 
 
@@ -184,20 +162,20 @@ def actions_are_sent_before_the_copy() -> Iterator[None]:
         yield
 
 
-MUTATIONS = (
-    ok_before_the_follower_applied,
-    ok_before_the_arbiter_knows_that_the_follower_left,
-    a_new_follower_is_not_waited_for_before_the_answer,
-    a_new_follower_lacks_what_was_acknowledged_without_it,
-    files_change_before_the_arbiter_knows,
-    no_fencing,
-    a_lease_counts_from_the_answer,
-    a_paused_primary_answers,
-    whoever_wins_leads,
-    a_machine_that_was_restarted_leads,
-    a_candidate_goes_on_following,
-    records_are_written_whatever_the_revision,
-    records_are_written_by_whoever_led,
-    commits_are_not_checked,
-    actions_are_sent_before_the_copy,
-)
+MUTATIONS: Final[dict[Mutation, int]] = {
+    ok_before_the_follower_applied: 0,
+    ok_before_the_arbiter_knows_that_the_follower_left: 19,
+    a_new_follower_is_not_waited_for_before_the_answer: 113,
+    a_new_follower_lacks_what_was_acknowledged_without_it: 333,
+    files_change_before_the_arbiter_knows: 121,
+    a_lease_counts_from_the_answer: 1034,
+    a_paused_primary_answers: 84,
+    whoever_wins_leads: 11,
+    a_machine_that_was_restarted_leads: 11,
+    records_are_written_whatever_the_revision: 363,
+    records_are_written_by_whoever_led: 363,
+    commits_are_not_checked: 13,
+    actions_are_sent_before_the_copy: 430,
+}
+"""Each with the seed of a story that goes wrong. Two rules are not here, because in a pair another rule comes first: that a
+follower refuses an earlier term, and that a candidate stops following. ``test_rules.py`` has the first."""

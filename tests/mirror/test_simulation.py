@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 
 import pytest
@@ -12,15 +11,14 @@ from tests.mirror.stories import Story
 from tests.mirror.world import Violation
 
 STORIES = 40
-SEARCHED = 150
-"""Stories in which a rule that is left out must show."""
+SEARCHED = 120
+"""Stories in which a rule that is left out must show, beginning with one that is known to."""
 
 
 def test_stories_lose_nothing_and_end_in_sync() -> None:
-    """Stories from a seed of each run, which is printed; ``python -m tests.mirror.stories`` tells thousands."""
-    first, counts = int.from_bytes(os.urandom(4)), Counter[str]()
-    print(f"stories from seed {first}")
-    for seed in range(first, first + STORIES):
+    """``python -m tests.mirror.stories`` tells thousands, of other seeds."""
+    counts = Counter[str]()
+    for seed in range(STORIES):
         story = Story(seed)
         story.tell()
         counts.update(faults=story.world.counts["faults"], takeovers=story.world.checker.takeovers)
@@ -39,6 +37,14 @@ def test_a_story_with_the_same_seed_is_the_same_story() -> None:
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
 def test_without_a_rule_a_story_goes_wrong(mutation: Mutation) -> None:
-    with mutation(), pytest.raises(Violation):
-        for seed in range(MUTATIONS[mutation], MUTATIONS[mutation] + SEARCHED):
-            Story(seed).tell()
+    with mutation():
+        assert any(goes_wrong(MUTATIONS[mutation] + number) for number in range(SEARCHED))
+
+
+def goes_wrong(seed: int) -> bool:
+    """Return whether the story of a seed breaks a promise."""
+    try:
+        Story(seed).tell()
+    except Violation:
+        return True
+    return False
