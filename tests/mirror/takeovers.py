@@ -115,6 +115,10 @@ def main() -> int:
                     done[fault] += 1
                     print(f"\r{number + 1}/{given.rounds}", end="", file=sys.stderr, flush=True)
                 load.finish()
+        except AssertionError:
+            for member in pair.members:
+                print(*(f"{member.name}: {line}" for line in member.log if "MIRROR" in line), sep="\n")
+            raise
         finally:
             pair.close()
             etcd.stop()
