@@ -15,6 +15,7 @@ from brokerd.mirror.pair import PairRecord
 from nsqwire.units import Seconds
 
 READS_IN_A_LEASE: Final = 10
+MAX_READ_INTERVAL_S: Final = 1.0
 RENEWALS_IN_A_LEASE: Final = 4
 MARGIN: Final = 0.1
 """The part of a lease by which a member stops to lead before the arbiter's clock ends the lease."""
@@ -152,7 +153,9 @@ class Election:
             self.decisions.append(ReadArbiter())
 
     def _is_read_due(self, now: Seconds) -> bool:
-        return self._asked_at is None or now - self._asked_at >= self._lease / READS_IN_A_LEASE
+        return self._asked_at is None or now - self._asked_at >= min(
+            self._lease / READS_IN_A_LEASE, MAX_READ_INTERVAL_S
+        )
 
     def read_answered(self, found: Found, now: Seconds) -> None:
         """The arbiter answered a read."""

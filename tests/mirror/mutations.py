@@ -177,5 +177,5 @@ MUTATIONS: Final[dict[Mutation, int]] = {
     commits_are_not_checked: 13,
     actions_are_sent_before_the_copy: 430,
 }
-"""Each with the seed of a story that goes wrong. Two rules are not here, because in a pair another rule comes first: that
-a follower refuses an earlier term, and that a candidate stops following. ``test_rules.py`` has the first."""
+"""Each with the seed of a story that goes wrong. Two rules are not here, because in a pair another one comes first:
+that a follower refuses an earlier term, and that a candidate stops following. ``test_rules.py`` has the first."""

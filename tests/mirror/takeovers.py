@@ -44,19 +44,16 @@ class Takeovers:
         """Kill the primary, and start it when the other one leads."""
         killed = self._pair.wait_for_primary()
         killed.end(signal.SIGKILL)
-        self._wait_for_another(killed.name)
-        self._load.wait_for(BETWEEN)
+        self._pair.wait_for_takeover(killed)
         killed.start()
 
     def pause(self) -> None:
         """Pause the primary until the other one leads."""
         paused = self._pair.wait_for_primary()
-        other = self._pair.other(paused)
         paused.signal(signal.SIGSTOP)
-        wait_until(lambda: other.leads, "the other member leads")
-        self._load.wait_for(BETWEEN)
+        if self._pair.wait_for_takeover(paused):
+            self._load.wait_for(BETWEEN)
         paused.signal(signal.SIGCONT)
-        wait_until(lambda: not paused.leads, "the paused member follows")
 
     def hand_over(self) -> None:
         """End the primary by SIGTERM."""
@@ -64,7 +61,7 @@ class Takeovers:
         status = ended.end(signal.SIGTERM)
         if status:
             raise AssertionError(f"status {status} after SIGTERM: {ended.output}")
-        self._wait_for_another(ended.name)
+        self._pair.wait_for_takeover(ended)
         ended.start()
 
     def restart_arbiter(self) -> None:
@@ -84,9 +81,6 @@ class Takeovers:
         killed.end(signal.SIGKILL)
         self._load.wait_for(BETWEEN)
         killed.start()
-
-    def _wait_for_another(self, name: str) -> None:
-        wait_until(lambda: self._pair.primary is not None and self._pair.primary.name != name, "the other one leads")
 
 
 def main() -> int:
