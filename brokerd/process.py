@@ -192,6 +192,7 @@ async def _run(
             call_at=never_early(loop.call_at),
             policies=policies,
             data_path=data_path,
+            left_out_numbers=0 if mirror is None else mirror.left_out_numbers,
         )
     except OSError as error:
         raise DataPathFailed(f"cannot use data-path: {error}") from error

@@ -50,6 +50,9 @@ SWEEP_S: Final = 1.0
 PATIENCES_IN_A_LEASE: Final = 3
 ARBITER_TIMEOUTS_IN_A_LEASE: Final = 5
 DIAL_AGAIN_S: Final = 0.5
+LEFT_OUT_NUMBERS: Final = 1 << 20
+"""Numbers of each topic that are left out at a takeover. Consumers may have received as many messages from the old
+primary that the new one never got; no other message may get their ids. The numbers last for a million takeovers."""
 JOINED_BELOW: Final = 16 * 1024
 """Frames of fewer bytes are written in one piece."""
 
@@ -135,6 +138,11 @@ class Mirror:
             for splicer in splicers:
                 splicer.close()
         return self._lead.result() if self._lead.done() else None
+
+    @property
+    def left_out_numbers(self) -> int:
+        """How many numbers of each topic are left out at the beginning of the term."""
+        return LEFT_OUT_NUMBERS if self._lead.result().epoch > 1 else 0
 
     def begin_term(self, broker: Broker, syncer: Syncer) -> Replication:
         """Stream the changes of a recovered broker from now on. Returns what acknowledges its messages."""

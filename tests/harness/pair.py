@@ -132,7 +132,7 @@ class Load:
         """What publishers were answered, and how they lost a connection."""
         self._pair, self._topic = pair, topic
         self._lock = threading.Lock()
-        self._open: set[_Connection] = set()
+        self._open: set[Connection] = set()
         self._ends, self._consumers_end = threading.Event(), threading.Event()
         self._threads = [threading.Thread(target=self._publish, args=(number,)) for number in range(publishers)]
         self._consumers = [threading.Thread(target=self._consume, args=(number,)) for number in range(consumers)]
@@ -177,14 +177,14 @@ class Load:
     def _publish(self, number: int) -> None:
         serial, chance = 0, random.Random(number)
 
-        def conversation(connection: _Connection) -> None:
+        def conversation(connection: Connection) -> None:
             nonlocal serial
             while not self._ends.is_set():
                 bodies = [b"%d-%d" % (number, serial + each) for each in range(chance.randrange(1, 10))]
                 serial += len(bodies)
                 with self._lock:
                     self.attempted.update(bodies)
-                connection.send(_mpub(self._topic, bodies))
+                connection.send(mpub(self._topic, bodies))
                 answer = connection.answer()
                 if answer != b"OK":
                     with self._lock:
@@ -196,7 +196,7 @@ class Load:
         self._converse(number, self._ends, conversation)
 
     def _consume(self, number: int) -> None:
-        def conversation(connection: _Connection) -> None:
+        def conversation(connection: Connection) -> None:
             connection.send(b"SUB %s c\nRDY 100\n" % self._topic.encode())
             while not self._consumers_end.is_set():
                 kind, data = connection.frame()
@@ -207,12 +207,12 @@ class Load:
 
         self._converse(number, self._consumers_end, conversation)
 
-    def _converse(self, number: int, ends: threading.Event, conversation: Callable[[_Connection], None]) -> None:
+    def _converse(self, number: int, ends: threading.Event, conversation: Callable[[Connection], None]) -> None:
         member = self._pair.members[number % 2]
         while not ends.is_set():
             connection = None
             try:
-                connection = _Connection(member.tcp)
+                connection = Connection(member.tcp)
                 with self._lock:
                     self._open.add(connection)
                 conversation(connection)
@@ -229,7 +229,7 @@ class Load:
             ends.wait(0.05)
 
 
-class _Connection:
+class Connection:
     """A blocking V2 connection that answers heartbeats."""
 
     def __init__(self, address: tuple[str, int]) -> None:
@@ -269,6 +269,7 @@ class _Connection:
         self._socket.close()
 
 
-def _mpub(topic: str, bodies: list[bytes]) -> bytes:
+def mpub(topic: str, bodies: list[bytes]) -> bytes:
+    """An MPUB command."""
     messages = b"".join(len(body).to_bytes(4) + body for body in bodies)
     return b"MPUB %s\n" % topic.encode() + (4 + len(messages)).to_bytes(4) + len(bodies).to_bytes(4) + messages
