@@ -30,18 +30,27 @@ MAX_OPEN_FILES: Final = 64
 
 @dataclass(frozen=True, kw_only=True)
 class MirrorState:
-    """The contents of ``mirror.json``. ``epoch`` is 0 if the member has only tried to found the pair."""
+    """The contents of ``mirror.json``. ``epoch`` is 0 if the member has only tried to found the pair.
+
+    ``boot`` is the boot id with which the member that runs, or ran last, is in sync.
+    """
 
     member: str
     pair: str = ""
     epoch: int = 0
+    boot: str = ""
 
     @classmethod
     def read(cls, data_path: Path) -> MirrorState:
         """The state of a data path; a new member's if there is none. Raises OSError, and ValueError for a bad file."""
         try:
             fields = json.loads((data_path / STATE).read_bytes())
-            return cls(member=str(fields["member"]), pair=str(fields["pair"]), epoch=int(fields["epoch"]))
+            return cls(
+                member=str(fields["member"]),
+                pair=str(fields["pair"]),
+                epoch=int(fields["epoch"]),
+                boot=str(fields["boot"]),
+            )
         except FileNotFoundError:
             return cls(member=os.urandom(4).hex())
         except (ValueError, KeyError, TypeError) as error:

@@ -67,8 +67,7 @@ class Etcd:
             {"requestPut": {"key": self._leader, "value": _encoded(member), "lease": lease}},
             {"requestPut": {"key": self._record, "value": _encoded(record.to_bytes())}},
         ]
-        nobody = {"target": "CREATE", "key": self._leader, "result": "EQUAL", "createRevision": "0"}
-        won = await self._transact([nobody, self._unchanged(revision)], put)
+        won = await self._transact([self._nobody_leads, self._unchanged(revision)], put)
         if won is None:
             await self.resign(lease)
             return None
@@ -91,9 +90,18 @@ class Etcd:
         put = [{"requestPut": {"key": self._record, "value": _encoded(record.to_bytes())}}]
         return await self._transact([held, self._unchanged(revision)], put)
 
+    async def write_without_lead(self, record: PairRecord, revision: int) -> int | None:
+        """Write the record if nobody leads and it has this revision. Returns as ``write``. Raises ArbiterFailed."""
+        put = [{"requestPut": {"key": self._record, "value": _encoded(record.to_bytes())}}]
+        return await self._transact([self._nobody_leads, self._unchanged(revision)], put)
+
     async def resign(self, lease: str) -> None:
         """End a lease, and with it the lead. Raises ArbiterFailed."""
         await self._post("/v3/lease/revoke", {"ID": lease})
+
+    @property
+    def _nobody_leads(self) -> dict[str, str]:
+        return {"target": "CREATE", "key": self._leader, "result": "EQUAL", "createRevision": "0"}
 
     def _unchanged(self, revision: int) -> dict[str, str]:
         return {"target": "MOD", "key": self._record, "result": "EQUAL", "modRevision": str(revision)}

@@ -76,8 +76,9 @@ class Mirror:
         self._lease_s = settings.mirror_lease.total_seconds()
         self._patience_s = self._lease_s / PATIENCES_IN_A_LEASE
         self._loop = asyncio.get_running_loop()
-        self._state = MirrorState.read(data_path)
         self._boot = DURABLE_BOOT if settings.sync_every == 1 else boot_id() or os.urandom(8).hex()
+        self._state = replace(MirrorState.read(data_path), boot=self._boot)
+        self._state.write(data_path)
         self._arbiter = Etcd(settings.arbiter, timeout_s=self._lease_s / ARBITER_TIMEOUTS_IN_A_LEASE)
         self.election = Election(
             self._state.member,
