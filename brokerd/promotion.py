@@ -48,10 +48,8 @@ def parser() -> CommandParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         examples=EXAMPLES,
     )
-    parser.add_argument("--data-path", required=True, metavar="PATH", help="the member's data path")
-    parser.add_argument(
-        "--arbiter", required=True, metavar="URL", help="that of the members: etcd://HOST:PORT[,HOST:PORT]/NAME"
-    )
+    parser.add_argument("--data-path", metavar="PATH", help="the member's data path")
+    parser.add_argument("--arbiter", metavar="URL", help="that of the members: etcd://HOST:PORT[,HOST:PORT]/NAME")
     parser.add_argument(
         "--accept-loss", action="store_true", help="messages that only the other member has may be lost"
     )
@@ -62,6 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Promote the member. Returns the exit status."""
     command = parser()
     options = command.parse_args(argv)
+    if options.data_path is None or options.arbiter is None:
+        command.error("--data-path and --arbiter are needed")
     try:
         arbiter = Etcd(options.arbiter, timeout_s=TIMEOUT_S)
     except InvalidArbiter as error:

@@ -32,7 +32,8 @@ class _Waiting:
 class Replication:
     """Passes the changes of a data path to the leader, and answers publishers when it says so.
 
-    ``may_answer`` returns whether the member still leads. ``changed`` is called after each change of the leader.
+    ``may_answer`` returns whether the member still leads. ``changed`` is called after each change of the leader, and
+    ``failed`` with an error after which the follower may lack something.
     """
 
     acknowledges = True
@@ -46,6 +47,7 @@ class Replication:
         *,
         may_answer: Callable[[], bool],
         changed: Callable[[], None],
+        failed: Callable[[OSError], None],
     ) -> None:
         self._syncer = syncer
         self._recorder = recorder
@@ -54,6 +56,7 @@ class Replication:
         self._accepts_publishes = True
         self._may_answer = may_answer
         self._changed = changed
+        self._failed = failed
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[_Waiting] = deque()
         self._is_flush_due = False
@@ -118,10 +121,14 @@ class Replication:
     def flush(self, *, sweep: bool = False) -> None:
         """Pass the changes since the last call to the leader. At the end of a turn of the event loop with a publish."""
         self._is_flush_due = False
-        if sweep or self._recorder.has_changes:
-            entries = self._recorder.take_group(sweep=sweep)
-            if entries:
-                self._leader.group_changed(entries)
+        try:
+            if sweep or self._recorder.has_changes:
+                entries = self._recorder.take_group(sweep=sweep)
+                if entries:
+                    self._leader.group_changed(entries)
+        except OSError as error:
+            self._failed(error)
+            return
         self._changed()
         self.settle()
 

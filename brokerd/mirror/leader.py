@@ -258,9 +258,11 @@ class Leader:
             return
         found.state, found.files, found.cut_group = LinkState.CUT, files, self.group
         found.replaced = [
-            Write(file.path, 0, bytes(data))
+            Write(file.path, start, bytes(data))
             for file in files
-            if is_replaced(file.path) and (data := self._read(file.path, 0, file.end)) is not None
+            if is_replaced(file.path)
+            for start in range(0, file.end, FRAME_BYTES)
+            if (data := self._read(file.path, start, min(start + FRAME_BYTES, file.end))) is not None
         ]
         welcome = Welcome(
             pair=self.record.pair, node_id=self.record.node_id, tcp_port=self._ports[0], http_port=self._ports[1]

@@ -165,6 +165,7 @@ class Mirror:
             broker.storage,
             may_answer=lambda: self.election.may_answer(now()),
             changed=self._act,
+            failed=self._read_failed,
         )
         self.term_began = now()
         if not self.election.may_answer(self.term_began):
@@ -172,6 +173,9 @@ class Mirror:
         self._replication.settle()
         self._flush_in_turn()
         return self._replication
+
+    def _read_failed(self, error: OSError) -> None:
+        self._end_process(f"a file cannot be read: {error}")
 
     def _figures(self) -> dict[str, object]:
         """The figures of ``/stats``: times in seconds, sizes in bytes."""
@@ -238,10 +242,7 @@ class Mirror:
         is_sweep_due = now() - self._swept_at >= SWEEP_S
         if is_sweep_due:
             self._swept_at = now()
-        try:
-            self._replication.flush(sweep=is_sweep_due)
-        except OSError as error:
-            self._end_process(f"a file cannot be read: {error}")
+        self._replication.flush(sweep=is_sweep_due)
 
     def _task(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)

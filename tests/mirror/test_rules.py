@@ -267,6 +267,22 @@ def test_actions_since_the_cut_follow_the_copy() -> None:
     ]
 
 
+def test_a_large_checkpoint_is_sent_in_frames_of_bounded_size() -> None:
+    subject = leader()
+    greet(subject)
+    size = 3 * MAX_PAYLOAD_BYTES
+    subject.cut_taken(1, [File("checkpoint", size, size)])
+    frames(subject)
+    subject.compared(1, [])
+    sent, number = 0, 0
+    while sent < size:
+        for frame in frames(subject):
+            sent += sum(len(each.data) for each in decode_actions(frame.payload) if isinstance(each, Write))
+            number = frame.number
+        acknowledge(subject, number)
+    assert sent == size
+
+
 def test_a_silent_follower_is_left_and_a_stuck_one_too() -> None:
     subject = leader()
     join(subject)
