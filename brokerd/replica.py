@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final
 
 from brokerd.log.files import remove_log
@@ -72,8 +72,7 @@ class Replica:
 
     def __init__(self, data_path: Path, state: MirrorState) -> None:
         self.state = state
-        self.unsynced: dict[Path, None] = {}
-        """Files and directories that were changed since ``take_unsynced``."""
+        self._unsynced: dict[str, None] = {}
         self._root = data_path
         self._open: OrderedDict[str, int] = OrderedDict()
 
@@ -89,7 +88,7 @@ class Replica:
         if isinstance(action, Write):
             if os.pwrite(self._fd(action.path), action.data, action.offset) != len(action.data):
                 raise OSError(f"{action.path} was written in part only")
-            self.unsynced[self._root / action.path] = None
+            self._unsynced[action.path] = None
         elif isinstance(action, Create):
             self._create(action)
         elif isinstance(action, Resize):
@@ -109,12 +108,11 @@ class Replica:
 
     def _create(self, action: Create) -> None:
         self._close(action.path)
-        path = self._root / action.path
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        fd = os.open(self._root / action.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         self._keep(action.path, fd)
         if action.size:
             os.posix_fallocate(fd, 0, action.size)
-        self.unsynced[path] = None
+        self._unsynced[action.path] = None
         self._changed_directory(action.path)
 
     def _rename(self, action: Rename) -> None:
@@ -135,15 +133,12 @@ class Replica:
             found.unlink(missing_ok=True)
 
     def _changed_directory(self, path: str) -> None:
-        self.unsynced.update(dict.fromkeys(parent for parent in (self._root / path).parents if self._is_within(parent)))
-
-    def _is_within(self, path: Path) -> bool:
-        return path == self._root or self._root in path.parents
+        self._unsynced.update(dict.fromkeys(map(str, PurePath(path).parents)))
 
     def take_unsynced(self) -> list[Path]:
         """The files and directories that were changed since the last call."""
-        paths, self.unsynced = list(self.unsynced), {}
-        return paths
+        paths, self._unsynced = self._unsynced, {}
+        return [self._root / path for path in paths]
 
     # -- descriptors ----------------------------------------------------------------------------------------------
 
@@ -196,7 +191,7 @@ class Replica:
                 sums[file.path] = _sums(fd, file.end)
             finally:
                 os.close(fd)
-            self.unsynced[path] = None
+            self._unsynced[file.path] = None
             self._changed_directory(file.path)
         return sums
 
