@@ -31,6 +31,9 @@ class EtcdServer:
     It listens on a loopback address that nothing else uses, so its port is free: 127.0.0.0/8 has sixteen million.
     """
 
+    PORT: Final = 2379
+    """The port of its clients."""
+
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
@@ -44,7 +47,7 @@ class EtcdServer:
     @property
     def address(self) -> str:
         """``host:port`` of its clients."""
-        return f"{self.host}:2379"
+        return f"{self.host}:{self.PORT}"
 
     def start(self) -> bool:
         """Start it, and wait until it answers. False if it ended instead."""

@@ -13,11 +13,14 @@ from typing import Any
 
 from tests.harness.daemon import Broker
 from tests.harness.etcd import EtcdServer
+from tests.harness.link import Link
 from tests.harness.waiting import wait_until
 
 LEADS = "MIRROR: leads term"
 MAY_NOT_LEAD = "MIRROR: cannot lead: it is not in sync"
 STARTS_AGAIN = "the process starts again"
+TCP, HTTP, MIRROR = 4150, 4151, 4155
+"""The ports of each member, on an address of its own."""
 CLIENT_TIMEOUT_S = 5.0
 """After it, a client tries the other member. Nothing is asserted about the time."""
 
@@ -32,9 +35,13 @@ class Member(Broker):
 
     def __init__(self, name: str, host: str, peer: str, data_path: Path, *flags: str) -> None:
         self.name, self.host = name, host
-        addresses = (f"--tcp-address={host}:4150", f"--http-address={host}:4151", f"--mirror-address={host}:4155")
-        super().__init__(data_path, *addresses, f"--mirror-peer={peer}:4155", *flags)
-        self.tcp_address, self.http_address = f"{host}:4150", f"{host}:4151"
+        addresses = (
+            f"--tcp-address={host}:{TCP}",
+            f"--http-address={host}:{HTTP}",
+            f"--mirror-address={host}:{MIRROR}",
+        )
+        super().__init__(data_path, *addresses, f"--mirror-peer={peer}:{MIRROR}", *flags)
+        self.tcp_address, self.http_address = f"{host}:{TCP}", f"{host}:{HTTP}"
 
     @property
     def leads(self) -> bool:
@@ -44,16 +51,26 @@ class Member(Broker):
 
 
 class Pair:
-    """Two members, ``a`` and ``b``, and their arbiter."""
+    """Two members, ``a`` and ``b``, and their arbiter. All connections between them can be cut."""
 
     def __init__(self, directory: Path, etcd: EtcdServer, *flags: str, lease: str = "3s") -> None:
         hosts = own_address(), own_address()
-        common = (f"--arbiter=etcd://{etcd.address}/{directory.name}", f"--mirror-lease={lease}", *flags)
         self.members: list[Member] = []
+        self._to_peers: list[Link] = []
+        self._to_arbiter: dict[str, Link] = {}
         for name, host, peer in (("a", *hosts), ("b", *reversed(hosts))):
             path = directory / name
             path.mkdir()
-            self.members.append(Member(name, host, peer, path, *common))
+            to_peer = Link(own_address(), peer, (TCP, HTTP, MIRROR))
+            to_arbiter = Link(own_address(), etcd.host, (etcd.PORT,))
+            self._to_peers.append(to_peer)
+            self._to_arbiter[name] = to_arbiter
+            arbiter = f"--arbiter=etcd://{to_arbiter.host}:{etcd.PORT}/{directory.name}"
+            self.members.append(Member(name, host, to_peer.host, path, arbiter, f"--mirror-lease={lease}", *flags))
+
+    def links(self, *, members: bool = False, arbiter_of: tuple[Member, ...] = ()) -> list[Link]:
+        """The links between the members, and those of some of them to the arbiter."""
+        return [*(self._to_peers if members else ()), *(self._to_arbiter[member.name] for member in arbiter_of)]
 
     def start(self) -> None:
         """Start both, and wait until both are in sync. The first founds the pair."""
@@ -116,6 +133,8 @@ class Pair:
 
     def close(self) -> None:
         """Kill both."""
+        for link in self.links(members=True, arbiter_of=tuple(self.members)):
+            link.close()
         for member in self.members:
             if hasattr(member, "process"):
                 member.close()

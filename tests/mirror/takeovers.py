@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.harness.etcd import EtcdServer
+from tests.harness.link import Link
 from tests.harness.pair import Load, Pair
 from tests.harness.waiting import wait_until
 
@@ -38,6 +39,10 @@ class Takeovers:
             "arbiter restarts": self.restart_arbiter,
             "arbiter away": self.pause_arbiter,
             "follower killed": self.kill_follower,
+            "members cut off": self.cut_members,
+            "primary cut off": self.cut_primary,
+            "arbiter cut off": self.cut_arbiter,
+            "follower's arbiter cut off": self.cut_follower,
         }
 
     def kill(self) -> None:
@@ -81,6 +86,43 @@ class Takeovers:
         killed.end(signal.SIGKILL)
         self._load.wait_for(BETWEEN)
         killed.start()
+
+    def cut_members(self) -> None:
+        """Cut the link between the members, until the primary is alone."""
+        primary, links = self._pair.wait_for_primary(), self._pair.links(members=True)
+        self._cut(links, lambda: primary.request("GET", "/ping").text == "OK - under_replicated")
+
+    def cut_primary(self) -> None:
+        """Cut the primary off from the other member and from the arbiter."""
+        primary = self._pair.wait_for_primary()
+        self._cut(
+            self._pair.links(members=True, arbiter_of=(primary,)), lambda: self._pair.wait_for_takeover(primary) or True
+        )
+
+    def cut_arbiter(self) -> None:
+        """Cut the primary off from the arbiter."""
+        primary = self._pair.wait_for_primary()
+        self._cut(self._pair.links(arbiter_of=(primary,)), lambda: self._pair.wait_for_takeover(primary) or True)
+
+    def cut_follower(self) -> None:
+        """Cut the follower off from the arbiter for a while; nothing changes."""
+        follower = self._pair.other(self._pair.wait_for_primary())
+        links = self._pair.links(arbiter_of=(follower,))
+        for link in links:
+            link.cut()
+        self._load.wait_for(BETWEEN)
+        for link in links:
+            link.heal()
+
+    @staticmethod
+    def _cut(links: list[Link], until: Callable[[], bool]) -> None:
+        for link in links:
+            link.cut()
+        try:
+            wait_until(until, "the cut has its consequence")
+        finally:
+            for link in links:
+                link.heal()
 
 
 def main() -> int:

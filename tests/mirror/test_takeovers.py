@@ -54,6 +54,28 @@ def test_a_primary_that_was_paused_does_not_lead_when_it_wakes(start_pair: Start
         assert not load.unexpected
 
 
+def test_a_primary_that_is_cut_off_is_replaced(start_pair: StartPair) -> None:
+    """From the other member and from the arbiter, not from its clients."""
+    pair, is_replaced = start_pair(), False
+    with Load(pair) as load:
+        while not is_replaced:
+            load.wait_for(200)
+            pair.wait_until_in_sync()
+            primary = pair.wait_for_primary()
+            links = pair.links(members=True, arbiter_of=(primary,))
+            for link in links:
+                link.cut()
+            is_replaced = pair.wait_for_takeover(primary)
+            for link in links:
+                link.heal()
+        wait_until(lambda: not primary.leads, "the member that was cut off does not lead")
+        load.wait_for(200)
+        pair.wait_until_in_sync()
+        load.finish()
+        assert not load.lost
+        assert not load.unexpected
+
+
 def test_with_sync_every_1_both_members_sync_before_ok(start_pair: StartPair) -> None:
     pair, is_replaced = start_pair("--sync-every=1"), False
     with Load(pair) as load:
