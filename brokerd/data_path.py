@@ -16,7 +16,8 @@ SET_ASIDE = "set-aside"
 """Directory that ``nsq repair`` moves unusable files to."""
 LAST_STATS, PREVIOUS_STATS, STATS_WRITING = "last-stats.json", "previous-stats.json", "last-stats.json.writing"
 """Figures of an ended process (brokerd/last_stats.py)."""
-_MIRROR = ("mirror.json", "mirror.json.writing", "mirror.check")
+MIRROR_STATE = "mirror.json"
+_MIRROR = (MIRROR_STATE, "mirror.json.writing", "mirror.check")
 """A pair's state (brokerd/replica.py), and the file that a member writes to find out whether the disk works."""
 _STATS = (LAST_STATS, PREVIOUS_STATS, STATS_WRITING)
 _USED = frozenset((TOPICS, SET_ASIDE, nsqd_import.STAGING))

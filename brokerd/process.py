@@ -23,7 +23,7 @@ import uvloop
 
 from brokerd import kernel
 from brokerd.broker import Broker
-from brokerd.data_path import DataPath, DataPathLocked
+from brokerd.data_path import MIRROR_STATE, DataPath, DataPathLocked
 from brokerd.file_header import UnsupportedFormat
 from brokerd.journal.journal import NotCheckpointed
 from brokerd.journal.recovery import CorruptState
@@ -155,7 +155,9 @@ async def serve(settings: BrokerSettings) -> None:
         raise
     mirror: Mirror | None = None
     try:
-        if settings.mirror_address:
+        if not settings.mirror_address:
+            _leave_pair(data_path)
+        else:
             mirror = _mirror(settings, data_path, listeners)
             record = await mirror.until_leading(listeners, stop)
             settings = replace(settings, node_id=record.node_id if record is not None else settings.node_id)
@@ -312,6 +314,18 @@ def _auth_servers(settings: BrokerSettings) -> AuthServers | None:
     from brokerd.net.auth_client import AuthServers
 
     return AuthServers(settings, context)
+
+
+def _leave_pair(data_path: DataPath) -> None:
+    """Forget the pair that the data path is of, if any. Raises DataPathFailed."""
+    if not (data_path.path / MIRROR_STATE).exists():
+        return
+    from brokerd.replica import leave_pair
+
+    try:
+        leave_pair(data_path.path)
+    except OSError as error:
+        raise DataPathFailed(f"cannot use data-path: {error}") from error
 
 
 def _mirror(settings: BrokerSettings, data_path: DataPath, listeners: Listeners) -> Mirror:

@@ -7,6 +7,7 @@ they are of and which term was seen last; it is not mirrored.
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 STATE: Final = "mirror.json"
 STATE_WRITING: Final = "mirror.json.writing"
 MAX_OPEN_FILES: Final = 64
+
+logger = logging.getLogger("brokerd")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +68,17 @@ class MirrorState:
             os.fsync(file.fileno())
         new.rename(data_path / STATE)
         sync_directory(data_path)
+
+
+def leave_pair(data_path: Path) -> None:
+    """Forget the pair of a data path, which is used without a mirror from now on. Raises OSError.
+
+    Otherwise the messages that it gets now would be overwritten when it joined the pair again.
+    """
+    path = data_path / STATE
+    if path.exists():
+        logger.warning("%s is removed: without --mirror-address this broker is in no pair any more", path)
+        path.unlink()
 
 
 class Replica:

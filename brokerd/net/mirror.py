@@ -26,6 +26,7 @@ from brokerd.mirror.manifest import BLOCK_BYTES, missing
 from brokerd.mirror.pair import DURABLE_BOOT, InvalidRecord, PairRecord
 from brokerd.net.etcd import ArbiterFailed, Etcd, Leadership
 from brokerd.net.splice import NO_PRIMARY, Splicer
+from brokerd.nsqd_import import METADATA
 from brokerd.recorder import Recorder
 from brokerd.replica import MirrorState, Replica, has_data, sums_of
 from brokerd.replication import Replication
@@ -86,7 +87,7 @@ class Mirror:
             self._lease_s,
             PairRecord(pair=os.urandom(8).hex(), node_id=settings.node_id, epoch=0, leader=""),
             pair=self._state.pair,
-            has_data=has_data(data_path),
+            has_data=_has_data(data_path),
             epoch=self._state.epoch,
             now=now(),
         )
@@ -110,6 +111,8 @@ class Mirror:
         self._cuts: list[int] = []
         self._swept_at: Seconds = 0.0
         self._flushed_at: Seconds = 0.0
+        self._server: asyncio.Server | None = None
+        self._ticking: asyncio.Handle | None = None
         self._is_acting = self._is_over = False
         self._last_wait: str | None = None
 
@@ -117,7 +120,7 @@ class Mirror:
 
     async def until_leading(self, listeners: tuple[Listener | None, ...], stop: asyncio.Event) -> PairRecord | None:
         """Follow until this member leads. Returns the record of its term; None if ``stop`` was set before."""
-        server = await self._loop.create_server(lambda: _FromFollower(self), sock=self._listener.socket)
+        self._server = await self._loop.create_server(lambda: _FromFollower(self), sock=self._listener.socket)
         logger.info("MIRROR: member %s, listening on %s", self._state.member, self._listener.shown)
         splicers = [Splicer(partial(self._target, 0)), Splicer(partial(self._target, 1), NO_PRIMARY)]
         splicers.append(Splicer(lambda: None))
@@ -126,7 +129,6 @@ class Mirror:
             for listener, splicer in zip(listeners, splicers, strict=True)
             if listener is not None
         ]
-        self._server = server
         self._ticking = self._loop.call_soon(self._tick)
         stopping = asyncio.ensure_future(stop.wait())
         ends: list[asyncio.Future[Any]] = [self._lead, stopping]
@@ -207,8 +209,10 @@ class Mirror:
     def close(self) -> None:
         """End all connections and timers."""
         self._is_over = True
-        self._ticking.cancel()
-        self._server.close()
+        if self._ticking is not None:
+            self._ticking.cancel()
+        if self._server is not None:
+            self._server.close()
         for link in list(self._links.values()):
             link.transport.abort()
         self._drop_connection()
@@ -338,7 +342,10 @@ class Mirror:
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):
                 stream.flush()
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+        try:
+            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+        finally:
+            os._exit(1)  # the program is gone: no client may be served by a member that does not lead
 
     # -- the primary ----------------------------------------------------------------------------------------------
 
@@ -478,7 +485,7 @@ class Mirror:
         found, election = self.election.found, self.election
         seen = found.record.epoch if found is not None and found.record is not None else 0
         hello = Hello(
-            member=self._state.member, pair=election.pair, boot=self._boot, has_data=has_data(self._data_path)
+            member=self._state.member, pair=election.pair, boot=self._boot, has_data=_has_data(self._data_path)
         )
         connection.replica = Replica(self._data_path, self._state)
         connection.follower = Follower(hello, max(self._state.epoch, seen), connection.replica)
@@ -621,6 +628,11 @@ async def _serve_copy(listener: Listener, splicer: Splicer) -> asyncio.Server:
     """Accept connections of a listener with a copy of its socket, so that the broker can use the socket later."""
     copy: Listener = replace(listener, socket=listener.socket.dup())
     return await copy.serve(splicer.protocol)
+
+
+def _has_data(data_path: Path) -> bool:
+    """Return whether a data path has files of a broker, ours or nsqd."""
+    return has_data(data_path) or (data_path / METADATA).exists()
 
 
 def _write_a_little(path: Path) -> None:

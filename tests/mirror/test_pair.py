@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.harness.daemon import Broker
 from tests.harness.pair import Load, Pair
 from tests.harness.waiting import wait_until
 
@@ -149,7 +150,9 @@ def test_a_data_path_with_messages_of_its_own_is_not_overwritten(start_pair: Sta
     primary = pair.wait_for_primary()
     follower = pair.other(primary)
     follower.end(signal.SIGKILL)
-    (follower.data_path / "mirror.json").unlink()
+    with Broker(follower.data_path) as alone:  # without a mirror it leaves the pair, and what it gets is its own
+        alone.wait_until_ready()
+        alone.post("/pub", b"its own", topic="t")
     before = contents(follower.data_path)
     follower.start()
     follower.wait_for_log("its data path has messages and was never a mirror; empty it")
@@ -166,8 +169,6 @@ def test_a_data_path_with_messages_of_its_own_is_not_overwritten(start_pair: Sta
     ],
 )
 def test_wrong_flags_are_named(tmp_path: Path, flags: list[str], message: str) -> None:
-    from tests.harness.daemon import Broker
-
     broker = Broker(tmp_path, *flags).start()
     assert broker.wait_for_exit() == 1
     assert message in broker.output
