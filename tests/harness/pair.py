@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import socket
 import struct
@@ -43,6 +44,18 @@ class Member(Broker):
         super().__init__(data_path, *addresses, f"--mirror-peer={peer}:{MIRROR}", *flags)
         self.tcp_address, self.http_address = f"{host}:{TCP}", f"{host}:{HTTP}"
 
+    def let_disk_fail(self) -> None:
+        """Start, from now on, a broker whose disk fails as :meth:`fail` says."""
+        self._faults = self.data_path.with_name(f"faults-{self.name}")
+        self.fail()
+        self.command[2:3] = ["tests.failures.faulty_broker", f"--faults={self._faults}"]
+
+    def fail(self, **kinds: int | str) -> None:
+        """Let system calls fail from now on, as :class:`tests.failures.disk.FaultyDisk` does; without any, none."""
+        aside = self._faults.with_suffix(".new")
+        aside.write_text(json.dumps(kinds))
+        aside.replace(self._faults)
+
     @property
     def leads(self) -> bool:
         """True if the process runs and has won the lead, by its log."""
@@ -53,7 +66,9 @@ class Member(Broker):
 class Pair:
     """Two members, ``a`` and ``b``, and their arbiter. All connections between them can be cut."""
 
-    def __init__(self, directory: Path, etcd: EtcdServer, *flags: str, lease: str = "3s") -> None:
+    def __init__(
+        self, directory: Path, etcd: EtcdServer, *flags: str, lease: str = "3s", disks_fail: bool = False
+    ) -> None:
         hosts = own_address(), own_address()
         self.members: list[Member] = []
         self._to_peers: list[Link] = []
@@ -67,6 +82,8 @@ class Pair:
             self._to_arbiter[name] = to_arbiter
             arbiter = f"--arbiter=etcd://{to_arbiter.host}:{etcd.PORT}/{directory.name}"
             self.members.append(Member(name, host, to_peer.host, path, arbiter, f"--mirror-lease={lease}", *flags))
+            if disks_fail:
+                self.members[-1].let_disk_fail()
 
     def links(self, *, members: bool = False, arbiter_of: tuple[Member, ...] = ()) -> list[Link]:
         """The links between the members, and those of some of them to the arbiter."""

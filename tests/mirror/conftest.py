@@ -22,11 +22,12 @@ def etcd_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer
 
 @pytest.fixture
 def start_pair(tmp_path_factory: pytest.TempPathFactory, etcd_server: EtcdServer) -> Iterator[StartPair]:
-    """Start a pair whose members are in sync: ``start_pair(*flags, lease=…)``. Both are killed at the end."""
+    """Start a pair whose members are in sync: ``start_pair(*flags, lease=…, disks_fail=…)``. Both are killed after it."""
     pairs: list[Pair] = []
 
-    def start(*flags: str, lease: str = "3s") -> Pair:
-        pairs.append(Pair(tmp_path_factory.mktemp("pair"), etcd_server, *flags, lease=lease))
+    def start(*flags: str, lease: str = "3s", disks_fail: bool = False) -> Pair:
+        directory = tmp_path_factory.mktemp("pair")
+        pairs.append(Pair(directory, etcd_server, *flags, lease=lease, disks_fail=disks_fail))
         pairs[-1].start()
         return pairs[-1]
 

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.failures.disk import HANG
 from tests.harness.etcd import EtcdServer
 from tests.harness.link import Link
 from tests.harness.pair import Load, Pair
@@ -36,6 +37,7 @@ class Takeovers:
             "kill": self.kill,
             "pause": self.pause,
             "hand over": self.hand_over,
+            "disk hangs": self.hang_disk,
             "arbiter restarts": self.restart_arbiter,
             "arbiter away": self.pause_arbiter,
             "follower killed": self.kill_follower,
@@ -59,6 +61,16 @@ class Takeovers:
         if self._pair.wait_for_takeover(paused):
             self._load.wait_for(BETWEEN)
         paused.signal(signal.SIGCONT)
+
+    def hang_disk(self) -> None:
+        """Let the primary's disk hang until the other one leads."""
+        hanging = self._pair.wait_for_primary()
+        hanging.fail(sync=HANG)
+        try:
+            if self._pair.wait_for_takeover(hanging):
+                self._load.wait_for(BETWEEN)
+        finally:
+            hanging.fail()
 
     def hand_over(self) -> None:
         """End the primary by SIGTERM."""
@@ -138,7 +150,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="takeovers-") as directory:
         (Path(directory) / "pair").mkdir()
         etcd = EtcdServer(Path(directory))
-        pair = Pair(Path(directory) / "pair", etcd, lease=given.lease)
+        pair = Pair(Path(directory) / "pair", etcd, lease=given.lease, disks_fail=True)
         try:
             pair.start()
             with Load(pair, publishers=8, consumers=8) as load:

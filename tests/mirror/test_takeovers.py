@@ -6,6 +6,7 @@ import signal
 from typing import TYPE_CHECKING
 
 from nsqwire.frame import MESSAGE
+from tests.failures.disk import HANG
 from tests.harness.pair import Connection, Load, mpub
 from tests.harness.waiting import wait_until
 
@@ -70,6 +71,25 @@ def test_a_primary_that_is_cut_off_is_replaced(start_pair: StartPair) -> None:
                 link.heal()
         wait_until(lambda: not primary.leads, "the member that was cut off does not lead")
         load.wait_for(200)
+        pair.wait_until_in_sync()
+        load.finish()
+        assert not load.lost
+        assert not load.unexpected
+
+
+def test_a_primary_whose_disk_hangs_is_replaced(start_pair: StartPair) -> None:
+    """Its network works, and the arbiter answers it."""
+    pair, is_replaced = start_pair(disks_fail=True), False
+    with Load(pair) as load:
+        while not is_replaced:
+            load.wait_for(200)
+            pair.wait_until_in_sync()
+            primary = pair.wait_for_primary()
+            primary.fail(sync=HANG)
+            is_replaced = pair.wait_for_takeover(primary)
+            if is_replaced:
+                load.wait_for(200)
+            primary.fail()
         pair.wait_until_in_sync()
         load.finish()
         assert not load.lost
