@@ -22,7 +22,7 @@ def etcd_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer
 
 @pytest.fixture
 def start_pair(tmp_path_factory: pytest.TempPathFactory, etcd_server: EtcdServer) -> Iterator[StartPair]:
-    """Start a pair whose members are in sync: ``start_pair(*flags, lease=…, disks_fail=…)``. Both are killed after it."""
+    """Start a pair that is in sync: ``start_pair(*flags, lease=…, disks_fail=…)``. All are killed at the end."""
     pairs: list[Pair] = []
 
     def start(*flags: str, lease: str = "3s", disks_fail: bool = False) -> Pair:
