@@ -187,15 +187,16 @@ async def _run(
     """Recover the state from the data path, serve until ``stop``, and write a checkpoint. Raises as ``serve``."""
     loop = asyncio.get_running_loop()
     try:
-        broker = Broker(
-            settings,
-            now=loop.time,
-            call_soon=loop.call_soon,
-            call_at=never_early(loop.call_at),
-            policies=policies,
-            data_path=data_path,
-            left_out_numbers=0 if mirror is None else mirror.left_out_numbers,
-        )
+        with contextlib.nullcontext() if mirror is None else mirror.kept_lease():
+            broker = Broker(
+                settings,
+                now=loop.time,
+                call_soon=loop.call_soon,
+                call_at=never_early(loop.call_at),
+                policies=policies,
+                data_path=data_path,
+                left_out_numbers=0 if mirror is None else mirror.left_out_numbers,
+            )
     except OSError as error:
         raise DataPathFailed(f"cannot use data-path: {error}") from error
     timeout_s, takes_publishes = settings.drain_timeout.total_seconds(), settings.drain_publishes

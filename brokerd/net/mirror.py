@@ -8,16 +8,27 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from brokerd.clock import boot_id
-from brokerd.mirror.election import Campaign, CheckDisk, Election, EndTerm, Found, Lead, ReadArbiter, Renew, Role
+from brokerd.mirror.election import (
+    RENEWALS_IN_A_LEASE,
+    Campaign,
+    CheckDisk,
+    Election,
+    EndTerm,
+    Found,
+    Lead,
+    ReadArbiter,
+    Renew,
+    Role,
+)
 from brokerd.mirror.errors import Fenced, InvalidStream, JoinRefused, MirrorDamaged
 from brokerd.mirror.follower import Follower
 from brokerd.mirror.hello import Hello
@@ -25,6 +36,7 @@ from brokerd.mirror.leader import Close, CompareFiles, Leader, Send, StepDown, T
 from brokerd.mirror.manifest import BLOCK_BYTES, missing
 from brokerd.mirror.pair import DURABLE_BOOT, InvalidRecord, PairRecord
 from brokerd.net.etcd import ArbiterFailed, Etcd, Leadership
+from brokerd.net.lease_keeper import LeaseKeeper
 from brokerd.net.splice import NO_PRIMARY, Splicer
 from brokerd.nsqd_import import METADATA
 from brokerd.recorder import Recorder
@@ -146,6 +158,23 @@ class Mirror:
     def left_out_numbers(self) -> int:
         """How many numbers of each topic are left out at the beginning of the term."""
         return LEFT_OUT_NUMBERS if self._lead.result().epoch > 1 else 0
+
+    @contextmanager
+    def kept_lease(self) -> Iterator[None]:
+        """Keep the lead during a recovery, which the event loop waits for."""
+        keeper = LeaseKeeper(
+            self._arbiter,
+            self._lease,
+            check_disk=partial(_write_a_little, self._data_path / CHECK_FILE),
+            interval_s=self._lease_s / RENEWALS_IN_A_LEASE,
+            now=now,
+        )
+        with keeper:
+            yield
+        if keeper.is_lost:
+            self._end_process("the arbiter has ended the lease")
+        if keeper.sent_at is not None:
+            self.election.renewed(True, keeper.sent_at)
 
     def begin_term(self, broker: Broker, syncer: Syncer) -> Replication:
         """Stream the changes of a recovered broker from now on. Returns what acknowledges its messages."""
