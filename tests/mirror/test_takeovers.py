@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 def test_a_primary_that_is_killed_under_load_loses_nothing(start_pair: StartPair) -> None:
-    pair, takeovers = start_pair(), 0
+    pair, is_replaced = start_pair(), False
     with Load(pair) as load:
-        while takeovers < 2:
+        while not is_replaced:
             load.wait_for(300)
             pair.wait_until_in_sync()
             killed = pair.wait_for_primary()
             killed.end(signal.SIGKILL)
-            takeovers += pair.wait_for_takeover(killed)
+            is_replaced = pair.wait_for_takeover(killed)
             killed.start()
             load.wait_for(100)
         pair.wait_until_in_sync()
