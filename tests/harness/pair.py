@@ -20,8 +20,8 @@ from tests.harness.waiting import wait_until
 LEADS = "MIRROR: leads term"
 MAY_NOT_LEAD = "MIRROR: cannot lead: it is not in sync"
 STARTS_AGAIN = "the process starts again"
-TCP, HTTP, MIRROR = 4150, 4151, 4155
-"""The ports of each member, on an address of its own."""
+TCP, HTTP, MIRROR = 21150, 21151, 21155
+"""The ports of each member, on its own address. They are not nsqd's: other tests listen on those at all addresses."""
 CLIENT_TIMEOUT_S = 5.0
 """After it, a client tries the other member. Nothing is asserted about the time."""
 
