@@ -5,8 +5,11 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
+import psutil
+
 from nsqwire.frame import MESSAGE
 from tests.harness.pair import Connection, mpub
+from tests.harness.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.mirror.conftest import StartPair
@@ -29,6 +32,8 @@ def test_an_id_that_a_consumer_has_seen_is_not_used_again(start_pair: StartPair)
         primary.post("/pub", b"first", topic=topic)  # its OK says that the follower has the channel, too
         follower = pair.other(primary)
         follower.signal(signal.SIGSTOP)
+        paused = psutil.Process(follower.process.pid)
+        wait_until(lambda: paused.status() == psutil.STATUS_STOPPED, "the follower is paused")  # noqa: B023
         delivered = published_and_delivered(primary.tcp, topic)
         primary.end(signal.SIGKILL)
         follower.signal(signal.SIGCONT)
