@@ -16,7 +16,7 @@ import threading
 from nsqanalytics import failures
 from nsqanalytics.class_archive import create_class_archive
 from nsqanalytics.iceberg.catalog import CATALOG_VARIABLE
-from nsqanalytics.jobs import JOBS, find_job
+from nsqanalytics.job_list import JOBS, find_job
 from nsqanalytics.locations import Locations
 from nsqanalytics.notebook import VIEWS, make_views
 from nsqanalytics.parameters import BadParameter, Given, declared, duration, summary

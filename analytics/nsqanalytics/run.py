@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 from nsqanalytics import damage, failures
-from nsqanalytics.jobs import Job, bytes_read
+from nsqanalytics.job import Job
+from nsqanalytics.job_list import bytes_read
 from nsqanalytics.locations import Locations
 from nsqanalytics.progress import Cancelled, Progress
 from nsqanalytics.session import spark_session

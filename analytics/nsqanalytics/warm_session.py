@@ -35,7 +35,7 @@ from nsqanalytics import failures
 from nsqanalytics.class_archive import class_archive
 from nsqanalytics.events import SessionEvent
 from nsqanalytics.java import find_java
-from nsqanalytics.jobs import find_job
+from nsqanalytics.job_list import find_job
 from nsqanalytics.locations import Locations
 from nsqanalytics.parameters import BadParameter
 from nsqanalytics.progress import Progress

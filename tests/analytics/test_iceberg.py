@@ -25,7 +25,7 @@ from nsqanalytics.iceberg.catalog import is_catalog, opened, shown
 from nsqanalytics.iceberg.registration import register
 from nsqanalytics.iceberg.state import read_state
 from nsqanalytics.iceberg.tables import DAILY, HOURLY, STATS, TABLES, ArchiveTable
-from nsqanalytics.jobs import JOBS
+from nsqanalytics.job_list import JOBS
 from nsqanalytics.locations import Locations
 from nsqanalytics.progress import Progress
 from nsqanalytics.results import Result

@@ -16,7 +16,7 @@ import pytest
 
 from nsqanalytics.archive import ArchiveWriter, HourlyWriter
 from nsqanalytics.compaction import compact
-from nsqanalytics.jobs import JOBS, bytes_read
+from nsqanalytics.job_list import JOBS, bytes_read
 from nsqanalytics.life_events import EVENT_SCHEMA, lives_path
 from nsqanalytics.locations import Locations
 from nsqanalytics.progress import Progress

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from nsqanalytics.jobs import JOBS, find_job
+from nsqanalytics.job_list import JOBS, find_job
 from nsqanalytics.notebook import load
 from nsqanalytics.parameters import BadParameter, declared, duration, written
 

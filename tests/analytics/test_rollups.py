@@ -15,7 +15,7 @@ import pytest
 
 from nsqanalytics.archive import ArchiveWriter
 from nsqanalytics.compaction import GRACE, compact, retain
-from nsqanalytics.jobs import JOBS, bytes_read
+from nsqanalytics.job_list import JOBS, bytes_read
 from nsqanalytics.locations import Locations
 from nsqanalytics.progress import Progress
 from nsqanalytics.results import Result

@@ -29,7 +29,8 @@ import psutil
 
 from bench.analytics import measured, run_command
 from nsqanalytics.archive import ArchiveWriter
-from nsqanalytics.jobs import JOBS, Job
+from nsqanalytics.job import Job
+from nsqanalytics.job_list import JOBS
 from nsqanalytics.locations import Locations
 from nsqanalytics.progress import Progress
 from nsqanalytics.results import Result

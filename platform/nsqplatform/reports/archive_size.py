@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from nsqanalytics.iceberg.state import State, read_state
 from nsqanalytics.inventory import GROWING, SETTLED, Dataset, Inventory, inventory
-from nsqanalytics.jobs import JOBS
+from nsqanalytics.job_list import JOBS
 from nsqanalytics.locations import is_local, local_path
 from nsqanalytics.rollups import DAY
 from nsqplatform.cluster import store

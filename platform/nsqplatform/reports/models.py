@@ -8,7 +8,7 @@ from typing import ClassVar
 from django.db import models
 from django_celery_beat.models import PeriodicTask
 
-from nsqanalytics.jobs import JOBS
+from nsqanalytics.job_list import JOBS
 from nsqplatform.clusters.rows import ClusterRow
 from nsqplatform.worker_task import WorkerTask
 

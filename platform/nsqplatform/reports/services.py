@@ -9,7 +9,8 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 from kombu.exceptions import OperationalError as QueueUnreachable
 
-from nsqanalytics.jobs import Job, find_job
+from nsqanalytics.job import Job
+from nsqanalytics.job_list import find_job
 from nsqanalytics.parameters import BadParameter
 from nsqplatform.accounts.audit import record
 from nsqplatform.accounts.models import User

@@ -9,7 +9,7 @@ from django.template.loader import render_to_string
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from nsqanalytics.jobs import JOBS
+from nsqanalytics.job_list import JOBS
 from nsqanalytics.parameters import Parameter, declared
 from nsqanalytics.results import Result, ResultColumn
 from nsqanalytics.series import Group
