@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
-
 from nsqanalytics import tables
-from nsqanalytics.files import Folder
-from nsqanalytics.job import Job
+from nsqanalytics.job import AnyJob, Job
 from nsqanalytics.job_parameters import (
-    WINDOWS,
     AnomaliesParameters,
     CapacityParameters,
     CompactParameters,
-    ComparedScope,
     CompareParameters,
     DeadParameters,
     ForecastParameters,
@@ -24,18 +18,15 @@ from nsqanalytics.job_parameters import (
     RollupParameters,
     ThroughputParameters,
 )
-from nsqanalytics.life_events import files_between, lives_path
-from nsqanalytics.locations import Locations
-from nsqanalytics.maintenance import roll_up_nothing, rolled_up_period, run_compact, run_retain, run_rollup
+from nsqanalytics.maintenance import bytes_to_roll_up, roll_up_nothing, run_compact, run_retain, run_rollup
 from nsqanalytics.parameters import BadParameter
 from nsqanalytics.reports.hours import run_anomalies, run_capacity, run_forecast
-from nsqanalytics.reports.lives import no_lives, run_lives
-from nsqanalytics.reports.reading import HOUR
+from nsqanalytics.reports.lives import bytes_of_events, no_lives, run_lives
+from nsqanalytics.reports.reading import bytes_read
 from nsqanalytics.reports.totals import run_compare, run_dead, run_objectives
 from nsqanalytics.reports.windows import run_latency, run_throughput
-from nsqanalytics.rollups import Rollups, stale_hours
 
-JOBS: dict[str, Job] = {
+JOBS: dict[str, AnyJob] = {
     job.name: job
     for job in (
         Job(
@@ -46,6 +37,7 @@ JOBS: dict[str, Job] = {
             LatencyParameters,
             tables.LATENCY,
             run_latency,
+            bytes_read=bytes_read,
             worst="p99_ms",
         ),
         Job(
@@ -56,6 +48,7 @@ JOBS: dict[str, Job] = {
             ThroughputParameters,
             tables.THROUGHPUT,
             run_throughput,
+            bytes_read=bytes_read,
             worst="depth_max",
         ),
         Job(
@@ -66,6 +59,7 @@ JOBS: dict[str, Job] = {
             ObjectivesParameters,
             tables.OBJECTIVES,
             run_objectives,
+            bytes_read=bytes_read,
             worst="budget_burnt_percent",
         ),
         Job(
@@ -76,6 +70,7 @@ JOBS: dict[str, Job] = {
             CapacityParameters,
             tables.CAPACITY,
             run_capacity,
+            bytes_read=bytes_read,
             worst="consumers_needed",
         ),
         Job(
@@ -86,6 +81,7 @@ JOBS: dict[str, Job] = {
             ForecastParameters,
             tables.FORECAST,
             run_forecast,
+            bytes_read=bytes_read,
             worst="above_peak_percent",
         ),
         Job(
@@ -96,6 +92,7 @@ JOBS: dict[str, Job] = {
             AnomaliesParameters,
             tables.ANOMALIES,
             run_anomalies,
+            bytes_read=bytes_read,
             worst="score",
         ),
         Job(
@@ -106,6 +103,7 @@ JOBS: dict[str, Job] = {
             DeadParameters,
             tables.DEAD,
             run_dead,
+            bytes_read=bytes_read,
             worst="died_count",
         ),
         Job(
@@ -117,6 +115,7 @@ JOBS: dict[str, Job] = {
             tables.LIVES,
             run_lives,
             without_spark=no_lives,
+            bytes_read=bytes_of_events,
             worst="finished_max_ms",
         ),
         Job(
@@ -127,6 +126,7 @@ JOBS: dict[str, Job] = {
             CompareParameters,
             tables.COMPARE,
             run_compare,
+            bytes_read=bytes_read,
             worst="score",
         ),
         Job(
@@ -138,6 +138,7 @@ JOBS: dict[str, Job] = {
             tables.MAINTENANCE,
             run_rollup,
             without_spark=roll_up_nothing,
+            bytes_read=bytes_to_roll_up,
         ),
         Job(
             "compact",
@@ -163,29 +164,9 @@ JOBS: dict[str, Job] = {
 }
 
 
-def find_job(name: str) -> Job:
+def find_job(name: str) -> AnyJob:
     """Return the job. Raises BadParameter, whose text names all jobs."""
     try:
         return JOBS[name]
     except KeyError:
         raise BadParameter(f"there is no job {name!r}; there are {', '.join(JOBS)}") from None
-
-
-def bytes_read(place: Locations, args: Any, now: datetime) -> int:
-    """Return the approximate number of bytes of the archive that a job with these parameters reads."""
-    if isinstance(args, LivesParameters):
-        span = args.span(now)
-        return sum(file.size for file in files_between(Folder(lives_path(place.archive)), span.since, span.until))
-    rollups = Rollups(place.archive)
-    if isinstance(args, RollupParameters):
-        return rollups.size_of(stale_hours(rollups, *rolled_up_period(args, now)))
-    span = args.span(now)
-    window = WINDOWS.get(getattr(args, "window", ""), HOUR)
-    spans = [args.read(now) if isinstance(args, AnomaliesParameters) else span]
-    if isinstance(args, CompareParameters):
-        spans.append(args.other(now))
-    elif isinstance(args, ComparedScope) and (shift := args.shift(window)) is not None:
-        spans.append(span.earlier(shift))
-    if window < HOUR:
-        return sum(rollups.size_of(rollups.between(each.since - HOUR, each.until)) for each in spans)
-    return sum(rollups.size_between(each.since, each.until) for each in spans)

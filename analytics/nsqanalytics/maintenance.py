@@ -33,7 +33,7 @@ def run_rollup(spark: SparkSession, place: Locations, args: RollupParameters, no
 
     The next run reads the files that arrive during this one.
     """
-    since, until = rolled_up_period(args, now)
+    since, until = _rolled_up_period(args, now)
     done: list[compaction.Done] = []
     damaged: list[damage.Damaged] = []
 
@@ -76,7 +76,7 @@ def run_rollup(spark: SparkSession, place: Locations, args: RollupParameters, no
 def roll_up_nothing(place: Locations, args: RollupParameters, now: datetime, progress: Progress) -> int | None:
     """If no hour or day needs a rollup, register the archive's files and return the number of rows; otherwise return
     None."""
-    since, until = rolled_up_period(args, now)
+    since, until = _rolled_up_period(args, now)
     progress.at(0.1, "listing the archive")
     rollups = Rollups(place.archive)
     if stale_hours(rollups, since, until) or stale_days(rollups, since, until):
@@ -84,7 +84,13 @@ def roll_up_nothing(place: Locations, args: RollupParameters, now: datetime, pro
     return replace_table([*_registered(place, until, progress)], tables.MAINTENANCE, place.output)
 
 
-def rolled_up_period(args: RollupParameters, now: datetime) -> tuple[datetime, datetime]:
+def bytes_to_roll_up(place: Locations, args: RollupParameters, now: datetime) -> int:
+    """Return the approximate number of bytes of samples that are to be rolled up."""
+    rollups = Rollups(place.archive)
+    return rollups.size_of(stale_hours(rollups, *_rolled_up_period(args, now)))
+
+
+def _rolled_up_period(args: RollupParameters, now: datetime) -> tuple[datetime, datetime]:
     """Return the start, which is that of a UTC day, and the end: ``until``, by default LATE before now."""
     until = args.until or now - LATE
     return (until - args.period).astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0), until

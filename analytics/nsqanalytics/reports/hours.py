@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from nsqanalytics import tables
-from nsqanalytics.job_parameters import AnomaliesParameters, CapacityParameters, ForecastParameters
+from nsqanalytics.job_parameters import HOUR, AnomaliesParameters, CapacityParameters, ForecastParameters
 from nsqanalytics.locations import Locations
 from nsqanalytics.progress import Progress
-from nsqanalytics.reports.reading import HOUR, activity_of, listed
+from nsqanalytics.reports.reading import activity_of, listed
 from nsqanalytics.reports.writing import written
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def run_anomalies(
     from nsqanalytics.transforms.hours import anomalies, hourly
     from nsqanalytics.transforms.windows import covered
 
-    rollups, read = listed(place, args.read(now), progress)
+    rollups, read = listed(place, args.history(now), progress)
     span = rollups.countable(args.span(now))
     hours = hourly(activity_of(spark, place, args, rollups, read, HOUR, progress), read)
     rows = covered(anomalies(hours, span, weeks=args.weeks, threshold=args.threshold), span)

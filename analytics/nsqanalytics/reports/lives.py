@@ -43,6 +43,12 @@ def run_lives(spark: SparkSession, place: Locations, args: LivesParameters, now:
     return written(spark, place, covered(lives(events), span), tables.LIVES, order, span, progress, stage="counting")
 
 
+def bytes_of_events(place: Locations, args: LivesParameters, now: datetime) -> int:
+    """Return the number of bytes of the events that the report reads."""
+    span = args.span(now)
+    return sum(file.size for file in files_between(Folder(lives_path(place.archive)), span.since, span.until))
+
+
 def no_lives(place: Locations, args: LivesParameters, now: datetime, progress: Progress) -> int | None:
     """Write an empty result and return 0 if the period has no events; otherwise return None."""
     span = args.span(now)

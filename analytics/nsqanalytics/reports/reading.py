@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from nsqanalytics.archive import samples_path
-from nsqanalytics.job_parameters import Scope, Span
+from nsqanalytics.job_parameters import HOUR, Scope, Span
 from nsqanalytics.locations import ArchiveMissing, Locations
 from nsqanalytics.parameters import spelt_out
 from nsqanalytics.progress import Progress
@@ -14,9 +14,6 @@ from nsqanalytics.rollups import DAY, HOURS_BEFORE, Rollups
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-
-HOUR = timedelta(hours=1)
 
 
 def listed(place: Locations, span: Span, progress: Progress) -> tuple[Rollups, Span]:
@@ -87,6 +84,14 @@ def _seen_since(rollups: Rollups, span: Span) -> datetime:
 
     first = floor_to_window(span.since, HOUR)
     return min([first, *[start for start in rollups.samples if start < first][-HOURS_BEFORE:]])
+
+
+def bytes_read(place: Locations, scope: Scope, now: datetime) -> int:
+    """Return the approximate number of bytes of the archive that a report on this scope reads."""
+    rollups = Rollups(place.archive)
+    if scope.step < HOUR:
+        return sum(rollups.size_of(rollups.between(each.since - HOUR, each.until)) for each in scope.read(now))
+    return sum(rollups.size_between(each.since, each.until) for each in scope.read(now))
 
 
 def read_samples(spark: SparkSession, archive: str, since: datetime, until: datetime) -> DataFrame:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from nsqanalytics import tables
 from nsqanalytics.hours_of_week import as_text, common_hours
-from nsqanalytics.job_parameters import WINDOWS, CompareParameters, DeadParameters, ObjectivesParameters, Span
+from nsqanalytics.job_parameters import HOUR, CompareParameters, DeadParameters, ObjectivesParameters, Span
 from nsqanalytics.locations import Locations
 from nsqanalytics.parameters import BadParameter
 from nsqanalytics.progress import Progress
 from nsqanalytics.reports.comparison import compared
-from nsqanalytics.reports.reading import HOUR, activity_of, listed
+from nsqanalytics.reports.reading import activity_of, listed
 from nsqanalytics.reports.writing import written
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def run_objectives(
     from nsqanalytics.transforms.objectives import objectives, objectives_by_message
 
     rollups, span = listed(place, args.span(now), progress)
-    activity = activity_of(spark, place, args, rollups, span, WINDOWS[args.window], progress)
+    activity = activity_of(spark, place, args, rollups, span, args.step, progress)
     if args.counting == "messages":
         rows = objectives_by_message(
             activity, span, latency_ms=args.latency_ms, objective_percent=args.objective_percent

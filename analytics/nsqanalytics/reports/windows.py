@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from nsqanalytics import tables
-from nsqanalytics.job_parameters import WINDOWS, LatencyParameters, Span, ThroughputParameters
+from nsqanalytics.job_parameters import LatencyParameters, Span, ThroughputParameters
 from nsqanalytics.locations import Locations
 from nsqanalytics.progress import Progress
 from nsqanalytics.reports.comparison import compared
@@ -25,7 +25,7 @@ def run_latency(
     from nsqanalytics.transforms.windows import covered
 
     rollups, span = listed(place, args.span(now), progress)
-    window = WINDOWS[args.window]
+    window = args.step
 
     def rows_of(of: Span) -> DataFrame:
         return latency(activity_of(spark, place, args, rollups, of, window, progress), args.minimum_count)
@@ -43,7 +43,7 @@ def run_throughput(
     from nsqanalytics.transforms.windows import covered
 
     rollups, span = listed(place, args.span(now), progress)
-    window = WINDOWS[args.window]
+    window = args.step
 
     def rows_of(of: Span) -> DataFrame:
         return throughput(activity_of(spark, place, args, rollups, of, window, progress), window)

@@ -9,7 +9,7 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 from kombu.exceptions import OperationalError as QueueUnreachable
 
-from nsqanalytics.job import Job
+from nsqanalytics.job import AnyJob
 from nsqanalytics.job_list import find_job
 from nsqanalytics.parameters import BadParameter
 from nsqplatform.accounts.audit import record
@@ -174,7 +174,7 @@ def _checked(job: str, parameters: Parameters) -> Parameters:
     return {name: value for name, value in parameters.items() if value not in (None, "")}
 
 
-def _job(name: str) -> Job:
+def _job(name: str) -> AnyJob:
     """The job of this name. Raises ValidationError."""
     try:
         return find_job(name)
