@@ -120,7 +120,7 @@ class TableRegistration:
             for start, file in registered_files(self._table, self._root, now)
             if file.path not in self._leaving
         }
-        found = self._table.load(self._catalog, self._namespace, self._root)
+        found = self._found(is_to_be_replaced=bool(wanted))
         if found is None and not wanted:
             return None
         if found is not None:
@@ -136,6 +136,20 @@ class TableRegistration:
                 self._exchange(found, described, entries, refused)
         return found
 
+    def _found(self, *, is_to_be_replaced: bool) -> Table | None:
+        """Return the table; None if there is none.
+
+        A table whose metadata are gone from this archive is then removed from the catalog if ``is_to_be_replaced``: the
+        archive has all that was in it but its snapshots. Otherwise, this raises FileNotFoundError.
+        """
+        try:
+            return self._table.load(self._catalog, self._namespace, self._root)
+        except FileNotFoundError as error:
+            if not is_to_be_replaced or self._table.location(self._root).partition("://")[2] not in str(error):
+                raise
+            self._table.forget(self._catalog, self._namespace)
+            return None
+
     def _described(self, start: datetime, file: File, refused: list[Done]) -> Described | None:
         """Read a file's footer. Return None, and add a row to ``refused``, if it cannot be read; None alone if another
         run has removed it."""
@@ -148,6 +162,9 @@ class TableRegistration:
             return None
         except (pa.ArrowException, OSError) as error:
             refused.append(_refused(start, file, error))
+            return None
+        if self._table.time not in footer.schema.to_arrow_schema().names:
+            refused.append(_refused(start, file, ValueError(f"it has no column {self._table.time}")))
             return None
         return Described(start, file, f"{self._scheme}://{file.path}", footer)
 
