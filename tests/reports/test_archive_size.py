@@ -58,6 +58,7 @@ def test_a_request_asks_for_a_listing_and_a_later_one_has_it(caller, root, list_
     assert (samples["title"], samples["files"], samples["bytes"]) == ("Samples", 1, 100)
     assert samples["oldest"] == samples["newest"] == 1_773_464_400_000
     assert {each["files"] for each in others} == {0}
+    assert [each["name"] for each in found["datasets"] if each["grows"]] == ["samples", "lives", "hourly", "daily"]
     assert found["free_bytes"] <= found["disk_bytes"]
     assert len(list_requests()) == 1
 

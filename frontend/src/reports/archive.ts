@@ -10,9 +10,6 @@ export function askAgainMs(size: ArchiveSize | null, answers: number): number {
   return answers === 1 ? 5_000 : 60_000;
 }
 
-/** The parts that grow by the day, and that retention keeps short. */
-export const GROWING: ReadonlySet<string> = new Set(['samples', 'lives', 'hourly', 'daily']);
-
 /** A date in UTC: `20 Nov 2026`. */
 export function day(at: number | null | undefined): string {
   if (at === null || at === undefined) return DASH;

@@ -329,10 +329,11 @@ class ArchiveDayOut(Schema):
 
 
 class ArchiveDatasetOut(Schema):
-    """A part of the archive. Times are unix ms. Of parts that do not grow, and of empty ones, only the first six."""
+    """A part of the archive. Times are unix ms. Of parts that do not grow, and of empty ones, only the first seven."""
 
     name: str
     title: str
+    grows: bool = Field(description="it grows by the day, and retention keeps it short")
     files: int
     bytes: int
     oldest: int | None = None
