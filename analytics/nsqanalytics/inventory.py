@@ -18,6 +18,7 @@ from nsqanalytics.compaction import GRACE
 from nsqanalytics.damage import damaged_path
 from nsqanalytics.files import Folder
 from nsqanalytics.life_events import lives_path
+from nsqanalytics.locations import check_folder
 from nsqanalytics.rollups import DAY, rollups_path
 
 SETTLED = GRACE + timedelta(hours=2)
@@ -107,6 +108,7 @@ GROWING = ("samples", "lives", "hourly", "daily")
 
 def inventory(root: str, now: datetime | None = None) -> Inventory:
     """List the archive. This takes about 20 µs per file on a local disk. Raises OSError."""
+    check_folder(root)
     at = now or datetime.now(UTC)
     samples, lives = samples_path(root), lives_path(root)
     hourly, daily = rollups_path(root, "hourly"), rollups_path(root, "daily")

@@ -133,14 +133,15 @@ def test_what_is_registered_in_a_catalog_and_why_it_failed(caller, root, tmp_pat
     assert iceberg["tables"] == [table]
 
 
-def test_an_archive_that_cannot_be_listed_says_why(caller, settings, tmp_path):
+@pytest.mark.parametrize(("place", "reason"), [("file", "file is not a folder"), ("file/archive", "Not a directory")])
+def test_an_archive_that_cannot_be_listed_says_why(caller, settings, tmp_path, place, reason):
     ask = caller("viewer")
     (tmp_path / "file").write_text("")
-    settings.NSQ_ARCHIVE = str(tmp_path / "file" / "archive")
+    settings.NSQ_ARCHIVE = str(tmp_path / place)
     tasks.list_archive("default")
     _, found = ask("GET", "reports/archive")
     assert found["listed_at"] is None
-    assert "Not a directory" in found["error"]
+    assert reason in found["error"]
 
 
 def test_a_damaged_state_of_the_registration_is_an_error_and_no_listing_for_ever(caller, root):
