@@ -34,8 +34,8 @@ def list_requests(redis, settings):
     return found
 
 
-def put(root: Path, start: datetime, size: int) -> None:
-    path = root / f"samples/date={start:%Y-%m-%d}/hour={start:%H}/0000-a.parquet"
+def put(root: Path, start: datetime, size: int, part: str = "samples") -> None:
+    path = root / f"{part}/date={start:%Y-%m-%d}/hour={start:%H}/0000-a.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"x" * size)
 
@@ -114,6 +114,22 @@ def test_an_archive_of_a_day_says_what_is_not_known(caller, root):
     assert samples["growth_bytes_per_day"] is samples["bytes_in_30_days"] is found["bytes_in_30_days"] is None
     assert found["full_at"] is None
     assert samples["growth_known_at"] == (yesterday.replace(hour=0) + 2 * DAY + timedelta(hours=4)).timestamp() * 1000
+
+
+def test_events_since_today_do_not_make_the_size_unknown(caller, root):
+    """Their growth is known after a whole day; until then, the sizes are those without it."""
+    ask = caller("viewer")
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    for day in range(10):
+        put(root, today - (10 - day) * DAY, 1_000_000)
+    put(root, today, 1_000, part="lives")
+    tasks.list_archive("default")
+    _, found = ask("GET", "reports/archive")
+    samples, lives, *_ = found["datasets"]
+    assert lives["growth_bytes_per_day"] is lives["bytes_in_30_days"] is None
+    assert lives["growth_known_at"] == (today + 2 * DAY + timedelta(hours=4)).timestamp() * 1000
+    assert found["growth_bytes_per_day"] == samples["growth_bytes_per_day"] == 1_000_000
+    assert found["bytes_in_30_days"] == samples["bytes_in_30_days"] + 1_000
 
 
 def test_what_is_registered_in_a_catalog_and_why_it_failed(caller, root, tmp_path):

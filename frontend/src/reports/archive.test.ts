@@ -29,6 +29,11 @@ test('the forecast says what it is made of', () => {
   expect(diskWords({ ...grown, free_bytes: null }, NOW)).toMatch(/^The free space is not known/);
 });
 
+test('the forecast names a part whose growth is not known yet', () => {
+  const lives: ArchiveDataset = { ...samples, name: 'lives', title: 'Lives of messages' };
+  expect(forecastWords({ ...grown, datasets: [...grown.datasets, lives] })).toMatch(/ Lives of messages are counted as they are: their growth will be known on 21 Nov 2026, /);
+});
+
 test('retention names what is kept for how long', () => {
   expect(retentionWords(size)).toBe('It keeps samples for 30 days.');
   expect(retentionWords({ ...size, schedule: null })).toMatch(/grows for ever/);

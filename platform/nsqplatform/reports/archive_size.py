@@ -121,10 +121,10 @@ def described(found: Inventory, kept: Retention, iceberg: State | None, disk: tu
         for day, size in each.days.items():
             days[day] = days.get(day, 0) + size
     sizes = {at: _whole(found.size_at(later[at], kept.kept)) for at in later}
-    growing = [each for each in datasets if each.grows and each.files]
+    growing = [each for each in datasets if each.grows and each.growth_bytes_per_day is not None]
     ends = [each.bytes_at_retention for each in growing]
     reached = [each.retention_reached_at for each in growing]
-    constant = sum(each.bytes for each in datasets if not each.grows)
+    constant = sum(each.bytes for each in datasets if each not in growing)
     full_at = None if disk is None else found.full_at(disk[0], kept.kept)
     return ArchiveOut(
         place=current.archive(),
