@@ -75,8 +75,8 @@ class Inventory:
     def size_at(self, at: datetime, kept: Mapping[str, timedelta | None]) -> float | None:
         """Return the expected bytes of all datasets at a later time; None if no growth is known.
 
-        ``kept`` is the retention of each dataset that grows, by name. A dataset whose growth is not known yet counts with
-        its present size, if that of another one is known.
+        ``kept`` is the retention of each dataset that grows, by name. A dataset whose growth is not known yet counts
+        with its present size, if that of another one is known.
         """
         growing = [dataset for dataset in self.datasets if dataset.name in kept and dataset.files]
         sizes = [dataset.size_at(at, self.listed_at, kept[dataset.name]) for dataset in growing]
