@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated
@@ -13,6 +14,8 @@ WINDOWS = {"5m": timedelta(minutes=5), "1h": HOUR, "1d": timedelta(days=1)}
 LARGEST = 1e12
 """Bound of targets and sizes: more than any message takes or any disk holds, and few enough digits to be read."""
 PERCENTILES = ("p50", "p90", "p95", "p99", "p99.9")
+
+_NODE = re.compile(r"[^\s,]+:[0-9]+")
 
 Period = Annotated[
     timedelta,
@@ -100,6 +103,12 @@ class Scope(JobParameters):
     topic: Topic
     channel: Channel
     node: Node
+
+    def check(self, now: datetime) -> None:
+        """Raise BadParameter if a time is in the future, or the node is not a host and a port."""
+        super().check(now)
+        if self.node and not _NODE.fullmatch(self.node):
+            raise BadParameter(f"{self.node!r} is not a node, such as 10.0.0.1:4151", "node")
 
     def span(self, now: datetime) -> Span:
         """Return the exact period, which need not begin or end at a window's boundary."""
@@ -380,7 +389,7 @@ class CompareParameters(Scope):
         return [self.span(now), self.other(now)]
 
     def check(self, now: datetime) -> None:
-        """Raise BadParameter if a time is in the future, or if the two periods overlap."""
+        """Raise BadParameter as other reports do, and if the two periods overlap."""
         super().check(now)
         self.other(now)
 

@@ -118,6 +118,12 @@ class ReportRun(ClusterRow, WorkerTask):
         indexes: ClassVar = [models.Index(fields=["state"])]
 
     @property
+    def title(self) -> str:
+        """The title of its job; its name if there is no such job any more."""
+        job = JOBS.get(self.job)
+        return job.title if job else self.job
+
+    @property
     def worst(self) -> str:
         """The column of its result in which the largest figure is the worst; empty if there is none."""
         job = JOBS.get(self.job)

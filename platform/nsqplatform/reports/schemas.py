@@ -76,6 +76,7 @@ class StageOut(Schema):
 class RunOut(Schema):
     id: int
     job: str
+    title: str = Field(description="title of the job; its name if there is no such job any more")
     worst: str = Field(description="column of its result in which the largest figure is the worst; empty without one")
     parameters: Parameters
     state: RunState
@@ -267,6 +268,7 @@ _RUN = (
     *(
         "id",
         "job",
+        "title",
         "worst",
         "parameters",
         "state",
