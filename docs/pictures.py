@@ -243,11 +243,11 @@ RULES: tuple[dict[str, Any], ...] = (
 REPORTS: dict[str, dict[str, Any]] = {
     "latency": {"window": "1h", "period": "2d", "compared_with": "period"},
     "throughput": {"window": "1h", "period": "2d", "compared_with": "period"},
-    "objectives": {"window": "1h", "period": "2d", "latency_ms": 2000, "backlog": 500},
-    "capacity": {"period": "2d"},
+    "objectives": {"window": "1h", "period": "7d", "latency_ms": 15000, "backlog": 5000},
+    "capacity": {"period": "7d"},
     "forecast": {"period": "28d"},
     "anomalies": {"period": "7d"},
-    "dead": {"period": "2d"},
+    "dead": {"period": "2d", "compared_with": "period"},
     "lives": {"period": "1h"},
     "compare": {"period": "1d", "before": "1d"},
 }
@@ -550,7 +550,7 @@ class Camera:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--all", type=Path, metavar="DIR", help="take every page, into this folder")
-    parser.add_argument("--only", default="", metavar="PATTERN", help="with --all: names that match")
+    parser.add_argument("--only", default="", metavar="PATTERN", help="only names that match")
     parser.add_argument("--warm-up", type=float, default=90, help="seconds of traffic before the first picture (90)")
     parser.add_argument("--browser", default=shutil.which("chromium"), help="Chromium's executable (from PATH)")
     options = parser.parse_args()
@@ -558,13 +558,17 @@ def main() -> int:
         print("pictures: there is no chromium on PATH; name one with --browser", file=sys.stderr)
         return 1
     if options.all:
-        into, wanted = options.all, re.compile(options.only).match
+        into, taken = options.all, None
     else:
-        into, wanted = IMAGES, shown().__contains__
+        into, taken = IMAGES, shown()
+
+    def wanted(name: str) -> bool:
+        return re.match(options.only, name) is not None and (taken is None or name in taken)
+
     into.mkdir(parents=True, exist_ok=True)
     addresses = free_addresses()
     node = addresses["--nsqd-http-address"]
-    with tempfile.TemporaryDirectory() as home, contextlib.ExitStack() as stack:
+    with tempfile.TemporaryDirectory(prefix="nsq-") as home, contextlib.ExitStack() as stack:
         log = Path(home, "up.log")
         words = [word for flag, address in addresses.items() for word in (flag, address)]
         graphite = {"NSQADMIN_GRAPHITE_URL": "http://graphite.example.org"} if options.all else {}
