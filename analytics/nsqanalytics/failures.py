@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from nsqanalytics.java import JavaNotFound
-from nsqanalytics.locations import ArchiveMissing, Locations, is_local, local_path
+from nsqanalytics.locations import ArchiveMissing, Locations, check_folder, is_local, local_path
 from nsqanalytics.progress import Cancelled
 from nsqanalytics.session import JavaDied, MasterUnreachable
 
@@ -37,8 +37,8 @@ def _check_output(place: Locations) -> None:
     if not place.output.strip("/"):
         raise OSError(f"the result cannot be written: {place.output!r} is not a folder for a result")
     archive, output = _absolute(place.archive), _absolute(place.output)
-    parts = (f"{archive}/samples", f"{archive}/rollups", f"{archive}/iceberg")
-    if f"{archive}/".startswith(f"{output}/") or f"{output}/".startswith(tuple(f"{part}/" for part in parts)):
+    parts = tuple(f"{archive}/{part}/" for part in ("samples", "lives", "rollups", "iceberg"))
+    if f"{archive}/".startswith(f"{output}/") or f"{output}/".startswith(parts):
         raise OSError(f"the result cannot be written: {place.output} contains the archive or is a part of it")
     if not is_local(place.output):
         return
@@ -61,6 +61,10 @@ def check_archive(root: str) -> None:
     """Raise ArchiveMissing or PermissionError if the archive is local and cannot be read."""
     if is_local(root):
         archive = local_path(root)
+        try:
+            check_folder(root)
+        except NotADirectoryError as error:
+            raise ArchiveMissing(f"the archive cannot be read: {error}") from None
         if not (archive / "samples").is_dir():
             raise ArchiveMissing(f"there is no archive at {archive}/samples: has the collector run?")
         if not os.access(archive / "samples", os.R_OK | os.X_OK):

@@ -30,6 +30,12 @@ def local_path(path: str) -> Path:
     return Path(path.removeprefix("file://"))
 
 
+def check_folder(root: str) -> None:
+    """Raise NotADirectoryError if the path is that of a file on this machine. Listed, it would be an empty archive."""
+    if is_local(root) and local_path(root).exists() and not local_path(root).is_dir():
+        raise NotADirectoryError(f"{local_path(root)} is not a folder")
+
+
 def spark_uri(root: str, path: str) -> str:
     """Return the path or URI by which Spark reads a file below ``root`` that Arrow listed as ``path``."""
     scheme, separator, _ = root.partition("://")

@@ -156,7 +156,7 @@ def lognormal() -> Callable[[random.Random, float], int]:
 def latency_rows(spark: SparkSession, archive: Path) -> Callable[..., list[dict[str, object]]]:
     """Rows of the latency report over the whole archive, in order, with aware times."""
     from nsqanalytics.computation import activity
-    from nsqanalytics.jobs import read_samples
+    from nsqanalytics.reports.reading import read_samples
     from nsqanalytics.transforms.latency import latency
 
     def rows(window: timedelta, minimum_count: int = 1000, began: datetime = MIDNIGHT) -> list[dict[str, object]]:

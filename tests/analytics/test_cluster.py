@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from nsqanalytics.java import find_java
-from nsqanalytics.jobs import JOBS
+from nsqanalytics.job_list import JOBS
 from nsqanalytics.locations import Locations
 from nsqanalytics.progress import Progress
 from nsqanalytics.results import Result

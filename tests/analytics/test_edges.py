@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from nsqanalytics.archive import ArchiveWriter
+from nsqanalytics.job_list import JOBS
 from nsqanalytics.job_parameters import Span
-from nsqanalytics.jobs import JOBS
 from nsqanalytics.locations import Locations
 from nsqanalytics.parameters import BadParameter
 from nsqanalytics.progress import Progress

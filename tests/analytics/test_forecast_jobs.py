@@ -13,7 +13,7 @@ import pytest
 
 from nsqanalytics.channel_hours import ANOMALY_FIGURES, has_anomalies
 from nsqanalytics.forecasting import DAY, WEEK
-from nsqanalytics.jobs import JOBS
+from nsqanalytics.job_list import JOBS
 from nsqanalytics.locations import Locations
 from nsqanalytics.progress import Progress
 from nsqanalytics.results import Result

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from nsqanalytics.hours_of_week import as_text, common_hours
+from nsqanalytics.job_list import JOBS
 from nsqanalytics.job_parameters import Span
-from nsqanalytics.jobs import JOBS
 from nsqanalytics.locations import Locations
 from nsqanalytics.parameters import BadParameter
 from nsqanalytics.progress import Progress

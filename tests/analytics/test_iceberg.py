@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import os
 import random
+import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ from nsqanalytics.iceberg.catalog import is_catalog, opened, shown
 from nsqanalytics.iceberg.registration import register
 from nsqanalytics.iceberg.state import read_state
 from nsqanalytics.iceberg.tables import DAILY, HOURLY, STATS, TABLES, ArchiveTable
-from nsqanalytics.jobs import JOBS
+from nsqanalytics.job_list import JOBS
 from nsqanalytics.locations import Locations
 from nsqanalytics.progress import Progress
 from nsqanalytics.results import Result
@@ -418,7 +419,8 @@ def test_a_file_that_does_not_fit_is_named_and_the_others_are_registered(archive
     strange = as_table([Sample(taken_at=midnight + HOURS, node="n", boot_id="b", started_at=midnight, topic="t")])
     at = strange.schema.get_field_index("depth")
     pq.write_table(strange.set_column(at, "depth", pa.array(["deep"])), place / "strange.parquet")
-    pq.write_table(pa.table({"noted_at": pa.array([1], pa.timestamp("ns"))}), place / "nanoseconds.parquet")
+    fine = {"taken_at": pa.array([midnight], pa.timestamp("us", "UTC")), "noted_at": pa.array([1], pa.timestamp("ns"))}
+    pq.write_table(pa.table(fine), place / "nanoseconds.parquet")
     (place / "torn.parquet").write_bytes(b"PAR1" * 20)
     done = register(str(archive), sqlite, "nsq", midnight + 2 * HOURS)
     assert [row[1].split(": ")[:2] for row in done] == [
@@ -428,6 +430,38 @@ def test_a_file_that_does_not_fit_is_named_and_the_others_are_registered(archive
         ["not registered", "strange.parquet"],
     ]
     assert len(by_iceberg(sqlite, archive)) == 12
+
+
+@pytest.mark.parametrize("table", [STATS, HOURLY], ids=["samples", "rollups"])
+def test_a_file_without_columns_is_named_and_the_others_are_registered(archive, midnight, collect, sqlite, table):
+    """It also has no time; so it is named if it is the first file of its table."""
+    collect(1)
+    folder = archive / table.dataset / "date=2026-03-14/hour=00"
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({}), folder / "nothing.parquet")
+    done = {row[1] for row in register(str(archive), sqlite, "nsq", midnight + HOURS)}
+    assert done == {
+        "registered in nsq.stats",
+        f"not registered: nothing.parquet: it has no column {table.time}",
+    }
+    assert len(by_iceberg(sqlite, archive)) == 6
+    state = read_state(str(archive))
+    assert state is not None
+    assert state.error == ""
+
+
+def test_a_table_whose_metadata_are_gone_is_registered_anew(archive, midnight, collect, sqlite):
+    """``iceberg/`` was emptied; the catalog still names the table. Without a file to register, nothing is changed."""
+    collect(1)
+    register(str(archive), sqlite, "nsq", midnight + HOURS)
+    rows = by_iceberg(sqlite, archive)
+    shutil.rmtree(archive / "iceberg/stats")
+    [(_, action, *_)] = register(str(archive), sqlite, "nsq", midnight)
+    assert "stats/metadata/" in action
+    assert action.startswith("not registered: ")
+    [(_, action, *_)] = register(str(archive), sqlite, "nsq", midnight + HOURS)
+    assert action == "registered in nsq.stats"
+    assert by_iceberg(sqlite, archive) == rows
 
 
 @pytest.mark.spark

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from nsqanalytics.job_parameters import Span
-from nsqanalytics.jobs import read_samples
+from nsqanalytics.reports.reading import read_samples
 from nsqanalytics.schema import Sample
 
 if TYPE_CHECKING:
@@ -369,7 +369,7 @@ def test_each_job_writes_the_columns_it_declares(spark, archive, write, make_bro
     """Names, types and units of the result are the declared ones, and so the API's."""
     import io
 
-    from nsqanalytics.jobs import JOBS
+    from nsqanalytics.job_list import JOBS
     from nsqanalytics.locations import Locations
     from nsqanalytics.progress import Progress
     from nsqanalytics.results import Result

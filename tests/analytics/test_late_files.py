@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from nsqanalytics.archive import ArchiveWriter
-from nsqanalytics.jobs import JOBS
+from nsqanalytics.job_list import JOBS
 from nsqanalytics.locations import Locations
 from nsqanalytics.progress import Progress
 from nsqanalytics.results import Result

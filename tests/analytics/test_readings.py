@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from nsqanalytics.jobs import read_samples
+from nsqanalytics.reports.reading import read_samples
 from nsqanalytics.schema import Sample
 
 pytestmark = pytest.mark.spark

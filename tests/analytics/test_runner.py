@@ -84,6 +84,7 @@ UNTIL = "until=2026-03-14T01:00Z"
         ("archive", "contains the archive or is a part of it"),
         ("archive/samples", "contains the archive or is a part of it"),
         ("archive/rollups/hourly", "contains the archive or is a part of it"),
+        ("archive/lives/mine", "contains the archive or is a part of it"),
         ("linked", "contains the archive or is a part of it"),
         (".", "contains the archive or is a part of it"),
         ("a-file", "is not a folder"),
@@ -175,6 +176,14 @@ def test_an_archive_that_is_not_there_is_one_line_and_status_1(analytics, archiv
         [{"event": "failed", "kind": "archive", "message": message}],
         f"analytics: {message}\n",
     )
+
+
+def test_an_archive_that_is_a_file_is_one_line_and_status_1(analytics, archive: Path):
+    """It is not taken for an archive without readings."""
+    archive.write_text("")
+    status, events, _ = analytics(UNTIL)
+    message = f"the archive cannot be read: {archive} is not a folder"
+    assert (status, events) == (1, [{"event": "failed", "kind": "archive", "message": message}])
 
 
 def test_an_unreachable_master_is_named_at_once(analytics, an_hour):

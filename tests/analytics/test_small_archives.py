@@ -15,7 +15,7 @@ import pytest
 from nsqanalytics import rollups
 from nsqanalytics.failures import explained
 from nsqanalytics.hourly_files import MANY_FILES
-from nsqanalytics.jobs import JOBS
+from nsqanalytics.job_list import JOBS
 from nsqanalytics.locations import Locations
 from nsqanalytics.progress import Progress
 from nsqanalytics.results import Result

@@ -210,6 +210,17 @@ def test_a_session_whose_java_was_killed_says_so_and_ends(serve: Callable[..., S
     assert serving.process.wait(PATIENCE_S) == 0
 
 
+def test_a_session_ends_after_its_jobs(serve: Callable[..., Serving], tmp_path: Path):
+    """Failed ones count too."""
+    serving = serve("--jobs=2")
+    events = []
+    for number in (1, 2):
+        serving.run(number, tmp_path / "nowhere")
+        events += serving.until("ready", "ended")
+    assert [each["event"] for each in events] == ["failed", "ready", "failed", "ended"]
+    assert events[-1]["reason"] == "it has run 2 jobs"
+
+
 def test_an_idle_session_ends(serve: Callable[..., Serving]):
     serving = serve("--idle-s", "1")
 

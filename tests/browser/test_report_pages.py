@@ -84,6 +84,7 @@ def compared(stack) -> str:
 def test_the_worst_channel_is_drawn_first_and_compared_with_the_period_before(compared, live):
     """The row of the slow hour is the first; a channel that did not exist before says so. The map has its messages."""
     page = live(compared, timezone_id="UTC")
+    expect(page.get_by_role("heading", level=1)).to_have_text(re.compile(r"^Run #\d+: End-to-end latency$"))
     expect(page.get_by_label("Topic / channel, worst first")).to_have_value("compared.orders / shipping")
     expect(page.get_by_label("Topic / channel, worst first").get_by_role("option")).to_have_text(
         [f"compared.orders / {channel}" for channel in ("shipping", "billing", "new")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal
@@ -118,6 +119,13 @@ class ArchiveTable:
                 f" not {self.location(root)}"
             )
         return table
+
+    def forget(self, catalog: Catalog, namespace: str) -> None:
+        """Remove the table from the catalog, if it is there. No file is removed."""
+        from pyiceberg.exceptions import NoSuchTableError
+
+        with suppress(NoSuchTableError):
+            catalog.drop_table((namespace, self.name))
 
 
 STATS = ArchiveTable("stats", "samples", "taken_at", "hour")

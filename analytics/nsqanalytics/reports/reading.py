@@ -1,0 +1,115 @@
+"""Reads the part of the archive that a report is about."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from nsqanalytics.archive import samples_path
+from nsqanalytics.job_parameters import HOUR, Scope, Span
+from nsqanalytics.locations import ArchiveMissing, Locations
+from nsqanalytics.parameters import spelt_out
+from nsqanalytics.progress import Progress
+from nsqanalytics.rollups import DAY, HOURS_BEFORE, Rollups
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def listed(place: Locations, span: Span, progress: Progress) -> tuple[Rollups, Span]:
+    """Return a listing of the archive, and the part of the span that can be counted. Raises ArchiveMissing."""
+    progress.at(0.15, "listing the archive")
+    rollups = Rollups(place.archive)
+    if not rollups.hours:
+        raise ArchiveMissing(f"there is no archive at {samples_path(place.archive)}: has the collector run?")
+    return rollups, rollups.countable(span)
+
+
+def activity_of(
+    spark: SparkSession,
+    place: Locations,
+    scope: Scope,
+    rollups: Rollups,
+    span: Span,
+    window: timedelta,
+    progress: Progress,
+) -> DataFrame:
+    """Return ACTIVITY of the span, of the scope's node, topics and channel: from valid rollups if windows are whole
+    hours, otherwise from samples.
+
+    ``window_start`` is the start of the whole window. Of the first and the last window, only the part in the span is
+    counted.
+    """
+    from pyspark.sql import functions as F
+
+    from nsqanalytics.computation import activity
+    from nsqanalytics.transforms.activity import rolled_up
+    from nsqanalytics.transforms.names import is_one_of
+    from nsqanalytics.transforms.windows import cuts, window_start
+
+    divided = cuts(span, window)
+    with progress.following(
+        spark, f"reading {spelt_out(span.until - span.since)}", expected_stages=6, start=0.2, end=0.5
+    ):
+        if window < HOUR:
+            seen_since = _seen_since(rollups, span)
+            samples = taken_within(rollups.read_samples(spark, seen_since, span.until), None, span.until)
+            rows = activity(
+                samples,
+                window,
+                topic=scope.topic,
+                channel=scope.channel,
+                cuts=divided,
+                are_few=rollups.has_few_samples(seen_since, span.until),
+            )
+            rows = rows.where((F.col("window_start") >= F.lit(span.since)) & F.col("window_start").isNotNull())
+            if scope.node:
+                rows = rows.where(F.col("node") == scope.node)
+            return rows.withColumn("window_start", window_start("window_start", window)) if divided else rows
+        rows = rollups.read(spark, span, daily=window == DAY)
+    if scope.topic:
+        rows = rows.where(is_one_of("topic", scope.topic))
+    if scope.channel:
+        rows = rows.where(F.col("channel") == scope.channel)
+    if scope.node:
+        rows = rows.where(F.col("node") == scope.node)
+    if window > HOUR:
+        return rolled_up(rows, window, span.since)
+    return rows.withColumn("window_start", window_start("window_start", window)) if divided else rows
+
+
+def _seen_since(rollups: Rollups, span: Span) -> datetime:
+    """Return the start of the first hour to read: as for a rollup, the second last sampled hour before the span."""
+    from nsqanalytics.transforms.windows import floor_to_window
+
+    first = floor_to_window(span.since, HOUR)
+    return min([first, *[start for start in rollups.samples if start < first][-HOURS_BEFORE:]])
+
+
+def bytes_read(place: Locations, scope: Scope, now: datetime) -> int:
+    """Return the approximate number of bytes of the archive that a report on this scope reads."""
+    rollups = Rollups(place.archive)
+    if scope.step < HOUR:
+        return sum(rollups.size_of(rollups.between(each.since - HOUR, each.until)) for each in scope.read(now))
+    return sum(rollups.size_between(each.since, each.until) for each in scope.read(now))
+
+
+def read_samples(spark: SparkSession, archive: str, since: datetime, until: datetime) -> DataFrame:
+    """Return the SAMPLE rows taken in [since, until). Raises ArchiveMissing."""
+    rollups = Rollups(archive)
+    if not rollups.hours:
+        raise ArchiveMissing(f"there is no archive at {samples_path(archive)}: has the collector run?")
+    return taken_within(rollups.read_samples(spark, since, until), since, until)
+
+
+def taken_within(samples: DataFrame, since: datetime | None, until: datetime) -> DataFrame:
+    """Return the rows taken in [since, until), and those without a time or in another hour's folder, which are
+    invalid (nsqanalytics/transforms/validation.py)."""
+    from pyspark.sql import functions as F
+
+    from nsqanalytics.transforms.validation import IS_IN_OWN_HOUR
+
+    is_within = F.col("taken_at") < F.lit(until)
+    if since is not None:
+        is_within &= F.col("taken_at") >= F.lit(since)
+    return samples.where(is_within | ~F.expr(IS_IN_OWN_HOUR))
