@@ -234,9 +234,12 @@ def current_umask() -> int:
 def run(
     command: Sequence[str], *, modules: tuple[str, ...], timeout: float, **more: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end, as ``subprocess.run(command, capture_output=True, text=True)`` does, in a fork."""
+    """Run a command to its end in a fork, without standard input, and with its output captured as text.
+
+    Raises TimeoutExpired, after it has killed the process.
+    """
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-        child = ForkedProcess(command, modules=modules, stdout=output, stderr=errors, **more)
+        child = ForkedProcess(command, modules=modules, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, **more)
         try:
             status = child.wait(timeout)
         except BaseException:
