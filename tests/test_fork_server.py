@@ -104,6 +104,17 @@ def test_a_fork_shows_its_command_line_and_gets_signals(tmp_path: Path) -> None:
         child.kill()  # of a process that has ended: nothing happens
 
 
+def test_a_fork_can_reconfigure_a_stream_that_is_a_pipe(tmp_path: Path) -> None:
+    """Its server's streams are files, which can seek."""
+    script = tmp_path / "script.py"
+    script.write_text("import sys\nsys.stdout.reconfigure(errors='backslashreplace')\nprint('\\udcff', end='')\n")
+    child = ForkedProcess([sys.executable, str(script)], modules=MODULES, stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    with child.stdout:
+        assert child.stdout.read() == b"\\udcff"
+    assert child.wait(DEADLINE_S) == 0
+
+
 def test_forks_are_separate(tmp_path: Path) -> None:
     """What one changes in a module, the next does not see, and each has random numbers of its own."""
     script = tmp_path / "script.py"

@@ -285,6 +285,7 @@ def become(request: Mapping[str, Any], streams: Sequence[int]) -> list[str]:
         os.dup2(stream, number)
     for stream in streams:
         os.close(stream)
+    open_streams()
     servers = set(os.environ.get("PYTHONPATH", "").split(os.pathsep))
     os.environ.clear()
     os.environ.update(request["env"])
@@ -300,6 +301,18 @@ def become(request: Mapping[str, Any], streams: Sequence[int]) -> list[str]:
     sys.orig_argv = [sys.executable, *command]
     show_command_line(sys.orig_argv)
     return command
+
+
+def open_streams() -> None:
+    """Open Python's standard streams anew: whether a stream can seek is asked once, and the server's is a device."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        before = getattr(sys, name)
+        mode, is_log = "r" if number == 0 else "w", number == 2
+        stream = open(  # noqa: SIM115
+            number, mode, 1 if is_log else -1, encoding=before.encoding, errors=before.errors, closefd=False
+        )
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
 
 
 def show_command_line(words: Sequence[str]) -> None:
