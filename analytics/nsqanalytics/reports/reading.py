@@ -104,10 +104,10 @@ def read_samples(spark: SparkSession, archive: str, since: datetime, until: date
 
 def taken_within(samples: DataFrame, since: datetime | None, until: datetime) -> DataFrame:
     """Return the rows taken in [since, until), and those without a time or in another hour's folder, which are
-    invalid (nsqanalytics/transforms/validation.py)."""
+    invalid (nsqanalytics/counting/validation.py)."""
     from pyspark.sql import functions as F
 
-    from nsqanalytics.transforms.validation import IS_IN_OWN_HOUR
+    from nsqanalytics.transforms.activity import IS_IN_OWN_HOUR
 
     is_within = F.col("taken_at") < F.lit(until)
     if since is not None:
