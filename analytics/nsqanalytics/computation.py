@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from nsqanalytics.cache import persisted
 from nsqanalytics.counting.ends import Rules

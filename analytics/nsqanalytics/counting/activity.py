@@ -156,9 +156,7 @@ def _figures(rows: pa.Table, runs: Runs, key: Sequence[str]) -> dict[str, Any]:
         **{name: runs.total(floats(rows[name])) for name in AREAS},
         "depth_max": runs.highest(integers(rows["depth_max"])),
         # That of the last time; the highest if two rows have the same, so that it is the same in every run.
-        **{
-            name: runs.highest(np.where(is_last, integers(rows[name]), NULL)) for name in ("depth_last", "dead_last")
-        },
+        **{name: runs.highest(np.where(is_last, integers(rows[name]), NULL)) for name in ("depth_last", "dead_last")},
         "oldest_max_ns": runs.highest(integers(rows["oldest_max_ns"])),
         "last_at": runs.highest(last_at),
         "carried_since": runs.lowest(integers(rows["carried_since"])),

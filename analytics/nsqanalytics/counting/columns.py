@@ -57,8 +57,6 @@ def codes(table: pa.Table, names: Sequence[str]) -> Integers:
     found = np.zeros(table.num_rows, np.int64)
     for name in names:
         encoded = table[name].combine_chunks().dictionary_encode()
-        if isinstance(encoded, pa.ChunkedArray):
-            encoded = encoded.combine_chunks()
         texts = encoded.dictionary
         rank = np.empty(len(texts), np.int64)
         rank[pc.sort_indices(texts).to_numpy()] = np.arange(len(texts))

@@ -1,6 +1,30 @@
 """The change of each series between two window ends, from counters that only grow until they start again.
 
-DOCSTRING
+The counts of a window are its last reading minus the last reading before it. This is the sum of all differences in
+between, so a missing sample loses no message, and a late or repeated one adds none. A difference across a window's
+start belongs to the window of its later reading, and is its ``carried_count``.
+
+Where counters start again:
+
+- A new ``boot_id`` is a new series and counts from zero.
+- A reading is compared with readings of its own hour and of the last hour before it in which any node was sampled. A
+  series without an earlier reading in these hours is treated as new. A rollup of an hour compares no further back, and
+  a report must give the same figures.
+- Each reading contains the node's uptime. A reading whose uptime is not above that of all earlier ones was taken while
+  a collector's clock was wrong, and is left out; a reading with higher counters contains its messages. In the remaining
+  readings, a fall of the counters within a boot is a channel that was deleted and created again: it counts from zero.
+- Readings without an uptime (Go nodes', and those of older archives) are ordered by their counters, as
+  nsqanalytics/counting/falls.py describes. If counters do not decide, a fall that the next reading confirms
+  is a channel created again. It counts in the window of the reading that confirms it, so no window depends on a later
+  one. A reading whose fall is not confirmed is misplaced, and is left out. ``uncertain_count`` counts both.
+- A channel that was created again and exceeded its old counts between two readings is recognised by a bucket that
+  fell.
+- The first reading of a series contains everything that its process has counted. It is placed in the window if the node
+  was being sampled before without this series (so it began within the archive), or if the process started in the same
+  window, or at most START_GRACE_US before the reading. Otherwise the finish times of its messages are unknown: they are
+  ``unplaced_count``, and the window counts from that reading on.
+
+Messages that a process finished between its last reading and its end are not in the archive.
 """
 
 from __future__ import annotations
@@ -104,7 +128,8 @@ class _Kept:
         earlier = series.before(at)
         earlier = np.where(earlier >= seen_since, earlier, NULL)
         began = _Beginnings.of(readings, series, seen_since, earlier, findings)
-        epoch, uncertain = np.cumsum(began.is_again), np.cumsum(began.is_uncertain)
+        epoch: Integers = np.cumsum(began.is_again, dtype=np.int64)
+        uncertain: Integers = np.cumsum(began.is_uncertain, dtype=np.int64)
         is_kept = np.ones(readings.count, bool)
         if (progress < series.before(progress)).any():
             # Within an epoch, a reading below an earlier one is misplaced.
@@ -112,7 +137,7 @@ class _Kept:
         rows = np.flatnonzero(is_kept)
         kept, so_far = Runs(readings.of[rows]), uncertain[rows]
         # The uncertainty of readings that are left out is counted with the next reading.
-        firsts = uncertain[series.starts] - began.is_uncertain[series.starts]
+        firsts: Integers = uncertain[series.starts] - began.is_uncertain[series.starts]
         since = np.where(kept.is_first, firsts[series.of[rows]], kept.before(so_far))
         return cls(
             readings.only(rows),
@@ -183,7 +208,9 @@ def _ends(kept: _Kept, sampling: Sampling) -> dict[str, Any]:
     """Return the columns of ENDS, and ``of``, the row of each one's series."""
     readings = kept.readings
     spans = Runs(readings.of, kept.epoch, kept.window_start)
-    of, window_start, first_at = (values[spans.starts] for values in (readings.of, kept.window_start, readings["taken_at"]))
+    of, window_start, first_at = (
+        values[spans.starts] for values in (readings.of, kept.window_start, readings["taken_at"])
+    )
     last_at, epoch = readings["taken_at"][spans.ends], kept.epoch[spans.starts]
     seen_since = kept.seen_since[spans.starts]
     series = Runs(of)
@@ -234,8 +261,6 @@ def _sampled_before(readings: Readings, of: Integers, first_at: Integers, sampli
     """Return for each span the last time before its first reading at which its node was sampled, NULL for none."""
     found = np.full(len(of), NULL)
     encoded = readings.series["node"].combine_chunks().dictionary_encode()
-    if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.combine_chunks()
     node_of = encoded.indices.to_numpy()[of]
     for n, node in enumerate(encoded.dictionary.to_pylist()):
         rows = np.flatnonzero(node_of == n)
@@ -256,7 +281,7 @@ def _areas(kept: _Kept, spans: Runs) -> tuple[Floats, Floats, Floats]:
 
 @dataclass(frozen=True)
 class _Counters:
-    """Counters at the ends of spans. They never fall in an epoch, so the lowest is the first and the highest the last."""
+    """Counters at the ends of spans. They never fall in an epoch: the lowest is the first and the highest the last."""
 
     readings: Readings
     spans: Runs
@@ -277,5 +302,3 @@ class _Counters:
         first, last = self.spans.lowest(self.readings[counter]), self.spans.highest(self.readings[counter])
         base = np.where(self.is_placed, self._base(first, last), first)
         return np.where(last == NULL, NULL, np.where(last < base, last, last - base))
-
-

@@ -33,10 +33,7 @@ class Histograms:
     @classmethod
     def of(cls, zero: pa.ChunkedArray, offset: pa.ChunkedArray, counts: pa.ChunkedArray) -> Histograms:
         """Return those of three columns; a row is there if its ``zero`` and ``counts`` are."""
-        lists = counts.combine_chunks()
-        if isinstance(lists, pa.ChunkedArray):
-            lists = pa.concat_arrays(lists.chunks) if lists.num_chunks else pa.array([], lists.type)
-        lists = lists.cast(pa.list_(pa.int64()))
+        lists = counts.combine_chunks().cast(pa.list_(pa.int64()))
         zeros, offsets = integers(zero), integers(offset)
         is_there = (zeros != NULL) & lists.is_valid().to_numpy(zero_copy_only=False)
         lengths = np.where(is_there, integers(lists.value_lengths()), 0)
@@ -132,7 +129,8 @@ class Histograms:
 
     def count(self) -> Integers:
         """Return the number of values of each; 0 for none."""
-        return self.zero + self._so_far()[1]
+        totals: Integers = self._so_far()[1]
+        return self.zero + totals
 
     def _so_far(self) -> tuple[Integers, Integers]:
         """Return for each of ``counts`` the sum up to it within its histogram, and the sum of each histogram.
@@ -170,7 +168,8 @@ def _none(count: int) -> Histograms:
 def _ranges(starts: Integers, lengths: Integers) -> Integers:
     """Return the numbers of all ranges, one after another."""
     ends = np.cumsum(lengths)
-    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - (ends - lengths), lengths)
+    found: Integers = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - (ends - lengths), lengths)
+    return found
 
 
 def middles_ms(index: Integers) -> Floats:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nsqanalytics.counting.columns import NULL, Integers, codes, integers
+from nsqanalytics.counting.columns import NULL, Flags, Integers, codes, integers
 
 SERIES = ("node", "boot_id", "topic", "channel")
 LATER_COUNTERS = ("died_count", "dropped_count")
@@ -20,9 +20,7 @@ COUNTERS = (
 )
 _ORDER = ("taken_at", "progress", "uptime_ns", "depth", "client_count")
 FIGURES = (*_ORDER, "started_at", "oldest_unfinished_age_ns", "dead_count", *COUNTERS)
-PACKED = pa.schema(
-    [*((name, pa.string()) for name in SERIES), ("lacks_count", pa.bool_()), ("readings", pa.binary())]
-)
+PACKED = pa.schema([*((name, pa.string()) for name in SERIES), ("lacks_count", pa.bool_()), ("readings", pa.binary())])
 """Some readings of one series: ``readings`` has FIGURES one after another, each with a value of 64 bits per reading.
 Spark moves and sorts one such row in place of many. ``lacks_count``: a reading has a histogram and no ``finish_count``,
 because it is older than that column."""
@@ -40,16 +38,18 @@ class Readings:
     series: pa.Table
     of: Integers
     values: Integers
-    lacks_count: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    lacks_count: Flags
 
     def __getitem__(self, figure: str) -> Integers:
-        return self.values[FIGURES.index(figure)]
+        found: Integers = self.values[FIGURES.index(figure)]
+        return found
 
     @property
     def count(self) -> int:
+        """The number of readings."""
         return len(self.of)
 
-    def only(self, rows: Integers | np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Readings:
+    def only(self, rows: Integers | Flags) -> Readings:
         """Return these readings, of the same series."""
         return Readings(self.series, self.of[rows], self.values[:, rows], self.lacks_count)
 
@@ -103,9 +103,7 @@ def _blobs(column: pa.ChunkedArray) -> Sequence[memoryview]:
     return [blob.as_buffer() for blob in column]
 
 
-def _sorted(
-    series: pa.Table, of: Integers, values: Integers, lacks_count: np.ndarray[tuple[int], np.dtype[np.bool_]]
-) -> Readings:
+def _sorted(series: pa.Table, of: Integers, values: Integers, lacks_count: Flags) -> Readings:
     """Return the readings in the one order that every step uses.
 
     The first of several readings with the same time is used. Two may differ in nothing but their uptime, or their

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from nsqanalytics.counting.columns import NULL, Flags, Floats, Integers
 
@@ -24,10 +27,11 @@ class Runs:
         self.is_last: Flags = np.append(is_first[1:], True) if self.size else is_first
         self.starts: Integers = np.flatnonzero(is_first)
         self.ends: Integers = np.flatnonzero(self.is_last)
-        self.of: Integers = np.cumsum(is_first) - 1
+        self.of: Integers = np.cumsum(is_first, dtype=np.int64) - 1
 
     @property
     def count(self) -> int:
+        """The number of runs."""
         return len(self.starts)
 
     def lengths(self) -> Integers:
@@ -62,15 +66,19 @@ class Runs:
     def total(self, values: Floats) -> Floats:
         """Return the sum of each run without NaN; NaN if the run has no other value."""
         known = ~np.isnan(values)
-        return np.where(self._reduced(np.logical_or, known), self._reduced(np.add, np.where(known, values, 0.0)), np.nan)
+        return np.where(
+            self._reduced(np.logical_or, known), self._reduced(np.add, np.where(known, values, 0.0)), np.nan
+        )
 
     def count_of(self, is_counted: Flags) -> Integers:
         """Return how many rows of each run are counted."""
-        return self._reduced(np.add, is_counted.astype(np.int64))
+        found: Integers = self._reduced(np.add, is_counted.astype(np.int64))
+        return found
 
     def highest(self, values: Integers) -> Integers:
         """Return the highest value of each run; NULL if it has none."""
-        return self._reduced(np.maximum, values)
+        found: Integers = self._reduced(np.maximum, values)
+        return found
 
     def lowest(self, values: Integers) -> Integers:
         """Return the lowest value of each run without NULL; NULL if it has no other."""
@@ -79,7 +87,8 @@ class Runs:
 
     def any(self, is_true: Flags) -> Flags:
         """Return whether it is true for any row of each run."""
-        return self._reduced(np.logical_or, is_true)
+        found: Flags = self._reduced(np.logical_or, is_true)
+        return found
 
-    def _reduced(self, function: np.ufunc, values):  # type: ignore[no-untyped-def]
+    def _reduced(self, function: np.ufunc, values: NDArray[Any]) -> Any:
         return function.reduceat(values, self.starts) if self.size else values[:0]

@@ -34,8 +34,6 @@ class Sampling:
         """Return that of rows with ``node`` and ``taken_at``; rows without these are left out."""
         table = table.select(["node", "taken_at"]).drop_null()
         nodes = table["node"].combine_chunks().dictionary_encode()
-        if isinstance(nodes, pa.ChunkedArray):
-            nodes = nodes.combine_chunks()
         at, index = integers(table["taken_at"]), nodes.indices.to_numpy()
         times = {node: np.unique(at[index == n]) for n, node in enumerate(nodes.dictionary.to_pylist())}
         return cls(times, np.unique(hour_of(at)))
@@ -70,4 +68,3 @@ def _micros(moment: datetime) -> int:
 def covers(sampling: Sampling, times: Integers) -> Integers:
     """Return the rows whose time is in one of the hours."""
     return np.flatnonzero(np.isin(hour_of(times), sampling.hours))
-

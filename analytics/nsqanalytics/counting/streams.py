@@ -11,10 +11,15 @@ BYTES_AT_ONCE = 32_000_000
 """A table has about as many bytes, and at least one group."""
 
 
-def whole_groups(batches: Iterable[pa.RecordBatch], key: Sequence[str], enough: int = BYTES_AT_ONCE) -> Iterator[pa.Table]:
-    """Yield tables of at least ``enough`` bytes, but for the last. Rows that are equal in ``key``, which are consecutive
-    in the stream, are in the same table."""
+def whole_groups(
+    batches: Iterable[pa.RecordBatch], key: Sequence[str], enough: int | None = None
+) -> Iterator[pa.Table]:
+    """Yield tables of at least ``enough`` bytes, by default BYTES_AT_ONCE, but for the last.
+
+    Rows that are equal in ``key``, which are consecutive in the stream, are in the same table.
+    """
     held: list[pa.RecordBatch] = []
+    enough = BYTES_AT_ONCE if enough is None else enough
     size, needed = 0, enough
     for batch in batches:
         held.append(batch)

@@ -40,7 +40,9 @@ def check(samples: pa.Table) -> None:
     _refuse(samples, ~flags(samples["is_in_own_hour"]), "taken_at is not in the hour of its folder")
 
 
-def check_histograms(histograms: Histograms, has_counts: Flags, finish_count: pa.ChunkedArray, file: pa.ChunkedArray) -> None:
+def check_histograms(
+    histograms: Histograms, has_counts: Flags, finish_count: pa.ChunkedArray, file: pa.ChunkedArray
+) -> None:
     """Raise InvalidReading if a histogram is invalid, or its total is not its ``finish_count``."""
     table = pa.table({"file": file})
     wrong = np.zeros(len(histograms), bool)

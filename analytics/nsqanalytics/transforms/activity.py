@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from nsqanalytics import tables
 from nsqanalytics.counting import activity, computing, falls
-from nsqanalytics.counting.activity import KEY, OF_ALL_NODES, READ
+from nsqanalytics.counting.activity import KEY, OF_ALL_NODES
 from nsqanalytics.counting.ends import ENDS, Rules
 from nsqanalytics.counting.readings import COUNTERS, PACKED, SERIES
 from nsqanalytics.counting.sampling import Sampling
@@ -58,7 +58,9 @@ def ends(packed: DataFrame, sampling: Sampling, rules: Rules, evidence: pa.Table
 
 def evidence(samples: DataFrame, boots: DataFrame) -> DataFrame:
     """SAMPLE rows of all series -> EVIDENCE about those of ``boots``, rows with ``node`` and ``boot_id``."""
-    counted = [F.coalesce(name, F.lit(0)) for name in ("message_count", "finish_count", "requeue_count", "timeout_count")]
+    counted = [
+        F.coalesce(name, F.lit(0)) for name in ("message_count", "finish_count", "requeue_count", "timeout_count")
+    ]
     compared = samples.join(F.broadcast(boots), ["node", "boot_id"], "left_semi").select(
         *("node", "boot_id", "topic", F.coalesce("channel", F.lit("")).alias("channel"), "taken_at"),
         (counted[0] + counted[1] + counted[2] + counted[3]).alias("progress"),

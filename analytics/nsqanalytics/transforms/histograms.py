@@ -1,4 +1,4 @@
-"""Histograms as Spark columns: structs ``(zero bigint, offset int, counts array<bigint>)``, dense from ``offset`` on."""
+"""Histograms as Spark columns: structs ``(zero bigint, offset int, counts array<bigint>)``."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def latency(rows: DataFrame, minimum_count: int) -> DataFrame:
     Percentiles are null if no message was finished, p99.9 also below ``minimum_count`` messages. Samples without a
     histogram (Go nodes) are counted in ``samples_left_out`` only.
     """
-    return with_percentiles(over_nodes(rows.where("channel <> ''")), minimum_count).select(
+    return of_enough(over_nodes(rows.where("channel <> ''")), minimum_count).select(
         "window_start",
         "topic",
         "channel",
@@ -42,6 +42,6 @@ def latency(rows: DataFrame, minimum_count: int) -> DataFrame:
     )
 
 
-def with_percentiles(rows: DataFrame, minimum_count: int) -> DataFrame:
+def of_enough(rows: DataFrame, minimum_count: int) -> DataFrame:
     """Rows of all nodes -> the same, with p99.9 null below ``minimum_count`` messages."""
     return rows.withColumn("p999_ms", F.when(F.col("count") >= minimum_count, F.col("p999_ms")))
