@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 from datetime import timedelta
@@ -55,7 +56,7 @@ def test_groups_stay_together_and_in_order(rows):
 
         assert pa.concat_tables(parts).combine_chunks() == table
         ends = [(part["b"][0].as_py(), part["b"][-1].as_py()) for part in parts]
-        assert all(last < first for (_, last), (first, _) in zip(ends, ends[1:], strict=False))
+        assert all(last < first for (_, last), (first, _) in itertools.pairwise(ends))
         assert (len(parts) == 1) == (enough == 10**9)
 
 
