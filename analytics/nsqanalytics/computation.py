@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from nsqanalytics.cache import persisted
 from nsqanalytics.counting.ends import Rules
@@ -51,11 +52,12 @@ def _of_many(
     """Return the ACTIVITY of ``wanted``. Histograms, which are most of an archive, are read for window ends only."""
     # What is read more than once is stored: it is small compared with the samples.
     ends = persisted(transforms.ends(transforms.packed(wanted), sampling, rules, evidence))
-    if not ends.where("lacks_count").isEmpty():
+    [(lacks_count, is_undecided)] = ends.agg(F.max("lacks_count"), F.max("is_undecided")).collect()
+    if lacks_count:
         samples, wanted = (transforms.with_finish_count(rows) for rows in (samples, wanted))
         return _of_many(samples, wanted, sampling, rules)
-    undecided = ends.where("is_undecided").select("node", "boot_id").distinct()
-    if evidence is None and not undecided.isEmpty():
-        return _of_many(samples, wanted, sampling, rules, transforms.evidence(samples, undecided).toArrow())
+    if is_undecided and evidence is None:
+        boots = ends.where("is_undecided").select("node", "boot_id").distinct()
+        return _of_many(samples, wanted, sampling, rules, transforms.evidence(samples, boots).toArrow())
     within = transforms.taken_within(row["bucket"] for row in transforms.time_buckets(ends).collect())
     return transforms.with_histograms(ends, wanted, within)

@@ -5,7 +5,7 @@ ACTIVITY of several nodes or windows can be added up in any order. A rollup stor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from nsqanalytics.counting.histograms import TYPE, Histograms, middles_ms, upper
 from nsqanalytics.counting.readings import LATER_COUNTERS, SERIES
 from nsqanalytics.counting.runs import Runs
 from nsqanalytics.counting.validation import check_histograms
+from nsqanalytics.tables import PERMILLES
 
 SUMS = (
     *("sample_count", "left_out_count", "carried_count", "unplaced_count", "uncertain_count"),
@@ -38,6 +39,16 @@ ACTIVITY = pa.schema(
 """``channel`` is empty for a topic's own row. ``observed_s``, ``depth_area`` (message-seconds) and ``client_area``
 (consumer-seconds) are integrals over the observed time; ``histogram`` is null if no sample had one. ``dead_last`` and
 LATER_COUNTERS are null for topics, and if no sample had them."""
+OVER_NODES = pa.schema(
+    [
+        *(field for field in ACTIVITY if field.name != "node"),
+        *((name, pa.int64()) for name in ("node_count", "merged_node_count", "count")),
+        *((name, pa.float64()) for name in (*PERMILLES, "max_ms")),
+    ]
+)
+"""The figures of all nodes together. ``count`` is the number of the histogram's values; the percentiles and ``max_ms``
+are null if there are none. ``depth_max`` is the sum of the nodes' highest depths, which may be of different times: an
+upper bound."""
 READ = pa.schema(
     [
         *((name, pa.string()) for name in SERIES),
@@ -101,14 +112,8 @@ def added_up(rows: pa.Table) -> pa.Table:
     return as_table(_figures(rows, runs, KEY), ACTIVITY)
 
 
-def over_nodes(rows: pa.Table, permilles: Mapping[str, int]) -> pa.Table:
-    """ACTIVITY -> a row per window, topic and channel, with ``node_count``, ``merged_node_count``, ``count`` (the
-    number of the histogram's values), ``max_ms``, and a percentile for each of ``permilles``. The columns are those of
-    ``over_nodes_schema``.
-
-    ``depth_max`` is the sum of the nodes' highest depths, which may be of different times: an upper bound. A percentile
-    is null if no message was finished.
-    """
+def over_nodes(rows: pa.Table) -> pa.Table:
+    """ACTIVITY -> OVER_NODES: a row per window, topic and channel."""
     rows, runs = _in_runs(rows, OF_ALL_NODES)
     figures = _figures(rows, runs, OF_ALL_NODES)
     observed_s = floats(rows["observed_s"])
@@ -118,7 +123,7 @@ def over_nodes(rows: pa.Table, permilles: Mapping[str, int]) -> pa.Table:
             mean = np.where(observed_s == 0, np.nan, floats(rows[name]) / observed_s)
             figures[name] = runs.total(mean) * longest
     histograms = Histograms.of_column(figures["histogram"])
-    *indexes, highest = histograms.indexes_at([*permilles.values(), 1000])
+    *indexes, highest = histograms.indexes_at([*PERMILLES.values(), 1000])
     figures |= {
         **{name: runs.sum(integers(rows[name])) for name in ("depth_max", "depth_last", "dead_last")},
         "observed_s": longest,
@@ -127,16 +132,9 @@ def over_nodes(rows: pa.Table, permilles: Mapping[str, int]) -> pa.Table:
         "merged_node_count": runs.count_of(np.asarray(rows["histogram"].is_valid().to_numpy())),
         "count": histograms.count(),
         "max_ms": upper_bounds_ms(highest),
-        **{name: middles_ms(index) for name, index in zip(permilles, indexes, strict=True)},
+        **{name: middles_ms(index) for name, index in zip(PERMILLES, indexes, strict=True)},
     }
-    return as_table(figures, over_nodes_schema(permilles))
-
-
-def over_nodes_schema(permilles: Iterable[str]) -> pa.Schema:
-    """Return the columns of ``over_nodes``."""
-    counts = [pa.field(name, pa.int64()) for name in ("node_count", "merged_node_count", "count")]
-    read = [pa.field(name, pa.float64()) for name in (*permilles, "max_ms")]
-    return pa.schema([*(field for field in ACTIVITY if field.name != "node"), *counts, *read])
+    return as_table(figures, OVER_NODES)
 
 
 def _in_runs(rows: pa.Table, key: Sequence[str]) -> tuple[pa.Table, Runs]:

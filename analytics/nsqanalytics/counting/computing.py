@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -128,11 +127,7 @@ def added_up(batches: Batches) -> Iterator[pa.RecordBatch]:
         yield from activity.added_up(table).to_batches()
 
 
-def over_nodes(permilles: Mapping[str, int]) -> partial[Iterator[pa.RecordBatch]]:
-    """ACTIVITY, sorted by OF_ALL_NODES -> rows over all nodes, with these percentiles."""
-    return partial(_over_nodes, permilles=permilles)
-
-
-def _over_nodes(batches: Batches, permilles: Mapping[str, int]) -> Iterator[pa.RecordBatch]:
+def over_nodes(batches: Batches) -> Iterator[pa.RecordBatch]:
+    """ACTIVITY, sorted by OF_ALL_NODES -> OVER_NODES."""
     for table in whole_groups(batches, activity.OF_ALL_NODES):
-        yield from activity.over_nodes(table, permilles).to_batches()
+        yield from activity.over_nodes(table).to_batches()

@@ -8,14 +8,13 @@ hour or day.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from nsqanalytics import tables
 from nsqanalytics.counting import activity, computing, falls
 from nsqanalytics.counting.activity import KEY, OF_ALL_NODES
 from nsqanalytics.counting.ends import ENDS, Rules
@@ -135,15 +134,10 @@ def as_one_window(rows: DataFrame, window_start: datetime) -> DataFrame:
     return _added_up(rows.withColumn("window_start", F.lit(window_start)))
 
 
-def over_nodes(rows: DataFrame, permilles: Mapping[str, int] = tables.PERMILLES) -> DataFrame:
-    """ACTIVITY -> one row per window, topic and channel, with ``node_count``, ``merged_node_count``, ``count`` (the
-    number of finished messages in the histogram), ``max_ms`` and these percentiles.
-
-    ``depth_max`` is the sum of the nodes' highest depths, which may be of different times: an upper bound. Percentiles
-    and ``max_ms`` are null if no message was finished.
-    """
+def over_nodes(rows: DataFrame) -> DataFrame:
+    """ACTIVITY -> OVER_NODES: a row per window, topic and channel."""
     ordered = _sorted(rows.select(ACTIVITY.fieldNames()), OF_ALL_NODES)
-    return _in_arrow(ordered, computing.over_nodes(permilles), activity.over_nodes_schema(permilles))
+    return _in_arrow(ordered, computing.over_nodes, activity.OVER_NODES)
 
 
 def without_histograms(rows: DataFrame) -> DataFrame:
