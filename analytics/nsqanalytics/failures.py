@@ -106,6 +106,8 @@ def explained(error: Exception) -> tuple[str, str]:
         return "master", "the Spark Connect server stopped answering"
     if "local class incompatible" in text:
         return "master", f"the Spark cluster has another version than this side: {_first_line(text)}"
+    if found := re.search("No module named '(nsqanalytics|nsqwire|numpy|pyarrow)", text):
+        return "master", f"the Python of Spark's workers has no {found[1]}: it needs nsq-analytics (PYSPARK_PYTHON)"
     return "other", _first_line(text) or type(error).__name__
 
 

@@ -230,15 +230,9 @@ class Rollups:
 
         An hour that contains one of ``cuts`` has rows for both of its parts.
         """
-        from pyspark.sql import functions as F
-
         from nsqanalytics.computation import activity
-        from nsqanalytics.transforms.readings import CONTEXT
 
-        seen = [(near, hour.start) for hour in hours for near in (hour.start, *hour.before)]
-        # Literals, because Spark starts a Python process for a DataFrame made of Python rows.
-        pairs = [F.struct(F.lit(near).alias("hour"), F.lit(of).alias(CONTEXT)) for near, of in seen]
-        contexts = spark.range(1, numPartitions=1).select(F.inline(F.array(*pairs)))
+        contexts = [(hour.start, (hour.start, *hour.before)) for hour in hours]
         are_few = self.size_of(hours) <= FEW_BYTES
         samples = self._read_samples(spark, self.files_of(hours))
         return activity(samples, HOUR, cuts=cuts, contexts=contexts, are_few=are_few)

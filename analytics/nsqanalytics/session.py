@@ -90,6 +90,9 @@ _SETTINGS = {
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",
     # Java never compiles methods of more than 8,000 bytes. With this limit, Spark generates smaller ones.
     "spark.sql.codegen.hugeMethodLimit": "8000",
+    # Below this limit, the largest there is, Spark adds up the size of a batch after each row, lists included: most of
+    # the time of a small report. Batches are limited by their rows.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
     # Otherwise each operation on a column looks up its line in Python's sources: half of Python's time.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }

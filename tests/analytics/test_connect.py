@@ -48,6 +48,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, class_options: str) -> Iter
     home, tmp_path = Path(pyspark.__file__).parent, tmp_path_factory.mktemp("connect")
     environment = os.environ | {
         "JAVA_HOME": str(find_java(os.environ).spark_home(tmp_path / "java")),
+        "PYSPARK_PYTHON": sys.executable,
         "SPARK_HOME": str(home),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }

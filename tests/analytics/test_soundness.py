@@ -102,3 +102,17 @@ def test_counts_up_to_ten_to_the_eighteenth_are_exact(files, latency_rows):
     low, high = 2 ** (703 / 32) / 1e6, 2 ** (704 / 32) / 1e6
     assert low < row["p50_ms"] < high
     assert low < row["p99_ms"] < high
+
+
+def test_workers_without_our_packages_are_named(spark):
+    """On a cluster, Python is what its workers have."""
+    from nsqanalytics.failures import explained
+
+    def of(batches):
+        raise ModuleNotFoundError("No module named 'nsqanalytics'", name="nsqanalytics")
+
+    with pytest.raises(Exception, match="nsqanalytics") as raised:
+        spark.range(1).mapInArrow(of, "id long").collect()
+
+    kind, message = explained(raised.value)
+    assert (kind, message.startswith("the Python of Spark's workers has no nsqanalytics")) == ("master", True)

@@ -25,18 +25,15 @@ def run_capacity(
 ) -> int:
     """Write the growth, the busiest hour, the needed consumers and the outlook of each channel. Returns the number of
     rows."""
-    from pyspark.sql import functions as F
-
     from nsqanalytics.cache import persisted
     from nsqanalytics.transforms.capacity import capacity
-    from nsqanalytics.transforms.histograms import HISTOGRAM
     from nsqanalytics.transforms.windows import covered
 
     rollups, span = listed(place, args.span(now), progress)
-    hours = activity_of(spark, place, args, rollups, span, HOUR, progress)
+    hours = activity_of(spark, place, args, rollups, span, HOUR, progress, histograms=False)
     free_bytes = None if args.free_gb is None else 1e9 * args.free_gb
     found = capacity(
-        persisted(hours.withColumn("histogram", F.lit(None).cast(HISTOGRAM))),
+        persisted(hours),
         span,
         horizon=args.horizon,
         utilisation_percent=args.utilisation_percent,
@@ -54,7 +51,7 @@ def run_forecast(
     from nsqanalytics.transforms.windows import covered
 
     rollups, span = listed(place, args.span(now), progress)
-    rows = activity_of(spark, place, args, rollups, span, HOUR, progress)
+    rows = activity_of(spark, place, args, rollups, span, HOUR, progress, histograms=False)
     rows = covered(forecasts(hourly(rows, span), args.span(now).until, FORECAST_AHEAD), span)
     order = ["topic", "channel", "figure", "window_start"]
     return written(spark, place, rows, tables.FORECAST, order, span, progress, stage="forecasting")
@@ -69,7 +66,7 @@ def run_anomalies(
 
     rollups, read = listed(place, args.history(now), progress)
     span = rollups.countable(args.span(now))
-    hours = hourly(activity_of(spark, place, args, rollups, read, HOUR, progress), read)
+    hours = hourly(activity_of(spark, place, args, rollups, read, HOUR, progress, histograms=False), read)
     rows = covered(anomalies(hours, span, weeks=args.weeks, threshold=args.threshold), span)
     order = ["-score", "topic", "channel", "figure", "window_start"]
     return written(spark, place, rows, tables.ANOMALIES, order, span, progress, stage="comparing weeks")

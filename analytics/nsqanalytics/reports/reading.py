@@ -33,9 +33,11 @@ def activity_of(
     span: Span,
     window: timedelta,
     progress: Progress,
+    *,
+    histograms: bool = True,
 ) -> DataFrame:
     """Return ACTIVITY of the span, of the scope's node, topics and channel: from valid rollups if windows are whole
-    hours, otherwise from samples.
+    hours, otherwise from samples. Without ``histograms``, those of rollups are not read.
 
     ``window_start`` is the start of the whole window. Of the first and the last window, only the part in the span is
     counted.
@@ -43,7 +45,7 @@ def activity_of(
     from pyspark.sql import functions as F
 
     from nsqanalytics.computation import activity
-    from nsqanalytics.transforms.activity import rolled_up
+    from nsqanalytics.transforms.activity import rolled_up, without_histograms
     from nsqanalytics.transforms.names import is_one_of
     from nsqanalytics.transforms.windows import cuts, window_start
 
@@ -67,6 +69,8 @@ def activity_of(
                 rows = rows.where(F.col("node") == scope.node)
             return rows.withColumn("window_start", window_start("window_start", window)) if divided else rows
         rows = rollups.read(spark, span, daily=window == DAY)
+    if not histograms:
+        rows = without_histograms(rows)
     if scope.topic:
         rows = rows.where(is_one_of("topic", scope.topic))
     if scope.channel:
@@ -104,10 +108,10 @@ def read_samples(spark: SparkSession, archive: str, since: datetime, until: date
 
 def taken_within(samples: DataFrame, since: datetime | None, until: datetime) -> DataFrame:
     """Return the rows taken in [since, until), and those without a time or in another hour's folder, which are
-    invalid (nsqanalytics/transforms/validation.py)."""
+    invalid (nsqanalytics/counting/validation.py)."""
     from pyspark.sql import functions as F
 
-    from nsqanalytics.transforms.validation import IS_IN_OWN_HOUR
+    from nsqanalytics.transforms.activity import IS_IN_OWN_HOUR
 
     is_within = F.col("taken_at") < F.lit(until)
     if since is not None:

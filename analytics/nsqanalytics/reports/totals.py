@@ -55,7 +55,7 @@ def run_dead(spark: SparkSession, place: Locations, args: DeadParameters, now: d
     rollups, span = listed(place, args.span(now), progress)
 
     def rows_of(of: Span) -> DataFrame:
-        hours = activity_of(spark, place, args, rollups, of, HOUR, progress)
+        hours = activity_of(spark, place, args, rollups, of, HOUR, progress, histograms=False)
         return dead(as_one_window(hours, of.since)).withColumn("window_start", F.lit(of.since))
 
     rows, before = compared(rows_of, rollups, args, span, HOUR, tables.DEAD_EARLIER, whole=True)

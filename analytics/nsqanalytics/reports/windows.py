@@ -46,7 +46,7 @@ def run_throughput(
     window = args.step
 
     def rows_of(of: Span) -> DataFrame:
-        return throughput(activity_of(spark, place, args, rollups, of, window, progress), window)
+        return throughput(activity_of(spark, place, args, rollups, of, window, progress, histograms=False), window)
 
     rows, before = compared(rows_of, rollups, args, span, window, tables.THROUGHPUT_EARLIER)
     rows = covered(rows, span, length=window)

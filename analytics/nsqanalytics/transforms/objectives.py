@@ -15,8 +15,7 @@ from pyspark.sql import functions as F
 from nsqanalytics import tables
 from nsqanalytics.job_parameters import Span
 from nsqanalytics.transforms.activity import over_nodes
-from nsqanalytics.transforms.histograms import count, count_within
-from nsqanalytics.transforms.latency import with_percentiles
+from nsqanalytics.transforms.histograms import count_within
 from nsqanalytics.transforms.windows import covered
 from nsqwire.histogram import bound_of
 
@@ -40,7 +39,7 @@ def objectives(
     as many messages as wait in it. The budget is the share of messages whose windows may miss; the burnt budget is the
     messages that missed as a share of it, and may exceed 100 %.
     """
-    measured = with_percentiles(over_nodes(rows.where("channel <> ''")), minimum_count=1)
+    measured = over_nodes(rows.where("channel <> ''"))
     targets = []
     if latency_ms is not None:
         targets.append(_target("latency", latency_ms, F.col(percentile), "ms", F.col("count")))
@@ -67,7 +66,7 @@ def objectives_by_message(
     out. ``target`` and ``worst_value`` are shares of missed messages in percent. Nodes without histograms do not count
     what is finished, and are left out.
     """
-    counted = over_nodes(rows.where("channel <> '' and histogram is not null")).withColumn("count", count("histogram"))
+    counted = over_nodes(rows.where("channel <> '' and histogram is not null"))
     allowed_percent = 100 - objective_percent
     kinds = []
     if latency_ms is not None:
