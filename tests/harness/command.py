@@ -25,7 +25,7 @@ def nsq(*words: str, env: Mapping[str, str] | None = None, cwd: Path | None = No
     """
     command = [sys.executable, str(ROOT / "manage.py"), "nsq", *words]
     environment = os.environ | dict(env or {})
-    if can_fork(command, IMPORTS, environment, {}):
+    if can_fork(command, environment, {}):
         return run(command, modules=IMPORTS, timeout=DEADLINE_S, env=environment, cwd=cwd)
     return subprocess.run(
         command,

@@ -37,6 +37,8 @@ LARGEST_REQUEST: Final = 1 << 20
 LIMITS: Final = tuple(number for name, number in vars(resource).items() if name.startswith("RLIMIT_"))
 READ_AT_IMPORT: Final = ("PYTHON", "LC_", "LANG", "TZ", "BROKERD_KERNEL")
 """Beginnings of the variables that the interpreter and the programs read when they start."""
+ENVIRONMENT: Final = dict(os.environ)
+"""The environment of fork servers: this process's, before a test changed it."""
 COMMAND_LINE_SIZE: Final = 4096
 """Room for the command line that a fork shows, in bytes: that of its server, which is padded to this length."""
 
@@ -67,8 +69,7 @@ class ForkServer:
         self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._lock = threading.Lock()
         # Imports of numpy start a thread for each core otherwise, and a process with threads cannot be forked safely.
-        environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
-        self.read_at_import = read_at_import(os.environ)
+        environment = ENVIRONMENT | {"OPENBLAS_NUM_THREADS": "1"}
         command = [sys.executable, "-m", "tests.harness.fork_server", str(theirs.fileno()), ",".join(modules)]
         padding = "-" * (COMMAND_LINE_SIZE - sum(len(word) + 1 for word in command))
         with theirs:
@@ -201,9 +202,7 @@ class ForkedProcess:
         self.send_signal(signal.SIGKILL)
 
 
-def can_fork(
-    command: Sequence[str], modules: tuple[str, ...], env: Mapping[str, str] | None, popen: Mapping[str, Any]
-) -> bool:
+def can_fork(command: Sequence[str], env: Mapping[str, str] | None, popen: Mapping[str, Any]) -> bool:
     """Whether a fork of the server is the same as a new process for this command.
 
     Not for other options of Popen than the streams, on a system without pidfd_open, under coverage, nor with an
@@ -216,13 +215,13 @@ def can_fork(
         and popen.get("stderr") != subprocess.STDOUT
         and hasattr(os, "pidfd_open")
         and "COVERAGE_PROCESS_CONFIG" not in os.environ
-        and read_at_import(os.environ if env is None else env) == server(modules).read_at_import
+        and read_at_import(os.environ if env is None else env) == read_at_import(ENVIRONMENT)
     )
 
 
 def read_at_import(env: Mapping[str, str]) -> dict[str, str]:
-    """The variables on which a start depends. A fork adds those of PYTHONPATH to its path itself."""
-    return {name: value for name, value in env.items() if name.startswith(READ_AT_IMPORT) and name != "PYTHONPATH"}
+    """The variables on which a start depends. A folder of PYTHONPATH may have a sitecustomize."""
+    return {name: value for name, value in env.items() if name.startswith(READ_AT_IMPORT)}
 
 
 def current_umask() -> int:
@@ -286,7 +285,6 @@ def become(request: Mapping[str, Any], streams: Sequence[int]) -> list[str]:
     for stream in streams:
         os.close(stream)
     open_streams()
-    servers = set(os.environ.get("PYTHONPATH", "").split(os.pathsep))
     os.environ.clear()
     os.environ.update(request["env"])
     os.chdir(request["cwd"])
@@ -296,8 +294,7 @@ def become(request: Mapping[str, Any], streams: Sequence[int]) -> list[str]:
             resource.setrlimit(number, (soft, hard))
     command: list[str] = request["command"]
     first = request["cwd"] if command[0] == "-m" else os.path.dirname(os.path.abspath(command[0]))
-    added = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
-    sys.path[:] = [first, *added, *(each for each in sys.path[1:] if each not in servers)]
+    sys.path[0] = first
     sys.orig_argv = [sys.executable, *command]
     show_command_line(sys.orig_argv)
     return command

@@ -71,7 +71,7 @@ class Process:
 
     def _opened(self, options: dict[str, Any]) -> Child:
         streams = {name: value for name, value in options.items() if name not in ("env", "cwd")}
-        if self._imports and can_fork(self.command, self._imports, options["env"], streams):
+        if self._imports and can_fork(self.command, options["env"], streams):
             return ForkedProcess(self.command, modules=self._imports, **options)
         return subprocess.Popen(self.command, **options)
 
