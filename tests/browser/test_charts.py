@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import signal
+from typing import get_args
 
 from playwright.sync_api import expect
 
+from nsqplatform.console.events import Kind
 from tests.browser.widths import pixels_beyond
 from tests.harness.v2 import V2Client
 from tests.harness.waiting import wait_until
@@ -92,7 +94,8 @@ ReportRun.objects.create(job="latency", state="cancelled", requested_by="clerk",
 
 
 def test_each_kind_of_event_is_marked_in_the_charts_of_the_cluster(visit, stack):
-    """What people do to topics and channels, nodes that go down, answer again or restart, alerts, and reports."""
+    """What people do to topics, channels and nodes, nodes that go down, answer again or restart, alerts, reports, and
+    the marks of scripts."""
     for topic in ("kinds", "kinds.stone"):
         stack.command("/topic/create", topic=topic)
     for channel in ("all", "keeps"):  # without --retention, the second one's backlog keeps the messages
@@ -107,18 +110,25 @@ def test_each_kind_of_event_is_marked_in_the_charts_of_the_cluster(visit, stack)
         assert status < 300, answer
         return answer
 
-    marked = page.get_by_role("region", name="Charts")
+    def expect_marked(text: str) -> None:
+        charts = page.get_by_role("region", name="Charts").get_by_role("figure")
+        expect(charts.filter(has=page.get_by_title(text))).to_have_count(3)
+
     metric = {"scope": "channel", "metric": "depth", "threshold": 5, "topic_pattern": "kinds"}
     rule = post("alerts/rules", name="Kinds deep", **metric, hold_s=0, resolve_after_s=0)
     try:
         with stack.second_node() as other:
+            other.publish("kinds.left")  # with a message left, its process does not end
             expect(page.get_by_role("link", name=other.id).first).to_be_visible()
             page.goto("/")
             other.freeze()
-            expect(marked.get_by_title(f"Node down: {other.id}")).to_have_count(3)
+            expect_marked(f"Node down: {other.id}")
             other.signal(signal.SIGCONT)
-            expect(marked.get_by_title(f"Node up: {other.id}")).to_have_count(3)
-        expect(marked.get_by_title("Alert fired: Kinds deep: kinds/all")).to_have_count(3)
+            expect_marked(f"Node up: {other.id}")
+            post("drains", node=other.id, timeout_s=0)
+            post("drains/cancel", node=other.id)
+            other.post("/topic/delete", topic="kinds.left")
+        expect_marked("Alert fired: Kinds deep: kinds/all")
     finally:
         admin.call("DELETE", f"alerts/rules/{rule['id']}")
     post("actions", action="pause", topic="kinds", channel="all")
@@ -127,18 +137,28 @@ def test_each_kind_of_event_is_marked_in_the_charts_of_the_cluster(visit, stack)
     post("rewinds", topic="kinds", channel="all", since="2026-01-01T00:00:00Z")
     post("tombstones", topic="kinds.stone", node=stack.addresses["--nsqd-http-address"])
     post("actions", action="delete", topic="kinds")
+    mark = post("marks", text="deploy of kinds")
     stack.manage("shell", "-c", RECORDED)
-    for text in (
-        "Paused kinds / all by ada",
-        "Unpaused kinds / all by ada",
-        "Emptied kinds / all by ada",
-        "Rewound kinds / all by ada",
-        "Tombstoned kinds.stone by ada",
-        "Deleted kinds by ada",
-        "Node restarted: kinds:4151",
-        "Report run: latency, cancelled by clerk",
-    ):
-        expect(marked.get_by_title(text)).to_have_count(3)
+    texts = {
+        "paused": "Paused kinds / all by ada",
+        "unpaused": "Unpaused kinds / all by ada",
+        "emptied": "Emptied kinds / all by ada",
+        "rewound": "Rewound kinds / all by ada",
+        "deleted": "Deleted kinds by ada",
+        "tombstoned": "Tombstoned kinds.stone by ada",
+        "drain_begun": f"Began to drain {other.id} by ada",
+        "drain_cancelled": f"Cancelled the drain of {other.id} by ada",
+        "node_down": f"Node down: {other.id}",
+        "node_up": f"Node up: {other.id}",
+        "node_restarted": "Node restarted: kinds:4151",
+        "alert_fired": "Alert fired: Kinds deep: kinds/all",
+        "report_run": "Report run: latency, cancelled by clerk",
+        "marked": "Mark: deploy of kinds by ada",
+    }
+    assert {*texts} == {*get_args(Kind)}
+    for text in texts.values():
+        expect_marked(text)
+    assert admin.call("DELETE", f"marks/{mark['id']}")[0] == 204
 
 
 def test_a_client_has_its_rates_and_its_oldest_message(live, stack, axe):

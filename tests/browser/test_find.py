@@ -9,6 +9,7 @@ import time
 import pytest
 from playwright.sync_api import expect
 
+from tests.browser.widths import WIDTHS
 from tests.harness.waiting import wait_until
 
 CHANNELS = 5_000
@@ -202,8 +203,9 @@ def test_a_deletion_of_many_continues_without_its_tab(live, stack, barges):
     expect(job).to_have_count(0)
 
 
-def test_several_topics_are_deleted_and_a_node_that_hangs_is_named(live, stack):
-    """Each topic and node has its own outcome: done, or unreachable."""
+def test_several_topics_are_deleted_and_a_node_that_hangs_is_named(live, stack, axe):
+    """Each topic and node has its own outcome: done, or unreachable. With the open list of failures, the page suits a
+    screen reader."""
     for topic in ("rubble.a", "rubble.b"):
         stack.publish(topic)
     with stack.second_node() as second:
@@ -226,6 +228,12 @@ def test_several_topics_are_deleted_and_a_node_that_hangs_is_named(live, stack):
         job.get_by_text("1 failure").click()
         expect(job.get_by_role("listitem")).to_contain_text("rubble.a")
         expect(job.get_by_role("listitem")).to_contain_text(second.id)
+        for size in WIDTHS.values():
+            page.set_viewport_size(size)
+            assert axe(page) == []
+        page.emulate_media(color_scheme="dark")
+        assert axe(page, "color-contrast") == []
+        page.set_viewport_size(WIDTHS["desk"])
         job.get_by_role("button", name="Dismiss").click()
         expect(job).to_have_count(0)
     assert stack.topic("rubble.a") is None

@@ -218,6 +218,8 @@ def test_the_page_of_a_report_fits_a_phone_and_is_accessible(compared, live, axe
         page.set_viewport_size(size)
         assert pixels_beyond(page) <= 0
         assert axe(page) == []
+    page.emulate_media(color_scheme="dark")
+    assert axe(page, "color-contrast") == []
 
 
 def test_a_mark_is_on_the_charts_of_its_topics(compared, stack, visit):
