@@ -60,9 +60,7 @@ class OtherMethods:
 def bad_request(request: HttpRequest, exception: Exception, *args: Any, **kwargs: Any) -> HttpResponse:
     """Django's handler of status 400. A request for a host name that is not allowed is told what to set."""
     if not isinstance(exception, DisallowedHost):
-        if wants_page(request):
-            return django_bad_request(request, exception, *args, **kwargs)
-        return JsonResponse({"message": str(exception) or "bad request"}, status=400)
+        return django_bad_request(request, exception, *args, **kwargs)
     name = split_domain_port(request.META.get("HTTP_HOST", ""))[0]
     if wants_page(request):
         context = {"name": name, "variable": ALLOWED_HOSTS.name}
