@@ -12,17 +12,18 @@ import socket
 import struct
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from bench.processes import anonymous_bytes
-from tests.failures.grammar import TARGETS, conversations
+from tests.failures.bystander import Bystander, Fuzzed
+from tests.failures.fuzz_platform import fuzz_platform
+from tests.failures.grammar import TARGETS as PORTS
+from tests.failures.grammar import conversations
 from tests.harness.conversation import converse
 from tests.harness.daemon import Broker, Daemon, Registry
 from tests.harness.v2 import V2Client, sized
@@ -30,6 +31,7 @@ from tests.harness.waiting import DEADLINE_S
 
 BATCH = 50
 """Conversations between two looks at the clock."""
+TARGETS = (*PORTS, "platform_http")
 MOST_GROWTH = 256 << 20
 """Bytes by which the anonymous memory of a process may grow."""
 BYSTANDER = "bystander"
@@ -85,7 +87,9 @@ def _exactly(peer: socket.socket, size: int) -> bytes:
 
 
 def fuzz(target: str, seconds: float, seed_: int, folder: Path) -> Fuzzed:
-    """Fuzz one port of a new process for ``seconds``, at least BATCH conversations."""
+    """Fuzz one port of a new process, or of a new platform, for ``seconds``, at least BATCH conversations."""
+    if target == "platform_http":
+        return fuzz_platform(seconds, seed_)
     daemon: Daemon = Broker(folder) if target.startswith("broker") else Registry()
     with daemon:
         daemon.wait_until_ready()

@@ -20,7 +20,7 @@ from tests.failures.running_platform import RunningPlatform, Script
 from tests.harness.waiting import DEADLINE_S
 
 BYSTANDER = "bystander"
-EXAMPLES = 4
+EXAMPLES = 3
 """Requests of an operation in a round."""
 PAUSE_S = 0.3
 """Between turns of the bystander, which would otherwise take half of the processor time."""
@@ -97,13 +97,14 @@ class PlatformFuzzer:
 
     def round(self, number: int, seed_: int) -> None:
         """EXAMPLES requests of each operation, on new rows; then every list must still be readable."""
-        known = new_rows(self.platform, number)
+        self.platform.sign_in()
+        rows = new_rows(self.platform, number)
         for at, operation in enumerate(self.operations):
-            self._fuzz(operation, known, seed_ + 1000 * number + at)
+            self._fuzz(operation, rows, seed_ + 1000 * number + at)
         self.failures += unreadable(self.platform.admin, self.operations)
 
-    def _fuzz(self, operation: APIOperation, known: dict[str, list[Any]], seed_: int) -> None:
-        @given(drawn=requests_of(operation, known))
+    def _fuzz(self, operation: APIOperation, rows: Rows, seed_: int) -> None:
+        @given(drawn=requests_of(operation, rows.known, rows.bodies))
         @settings(
             max_examples=EXAMPLES,
             deadline=None,
@@ -124,13 +125,18 @@ class PlatformFuzzer:
         ids = {name: int(value) for name, value in drawn.path.items() if value.isdecimal()}
         if ids.get("person_id") in self.own.people or ids.get("token_id") in self.own.tokens:
             return False
-        pattern = drawn.body.get("topic_pattern") if isinstance(drawn.body, dict) else None
+        fields = drawn.body if isinstance(drawn.body, dict) else {}
+        if drawn.case.operation.path.endswith("/drains"):
+            return fields.get("node") != self.platform.broker.http_address
+        pattern = fields.get("topic_pattern")
         is_policy = drawn.case.operation.path.endswith("/policies")
         return not (is_policy and isinstance(pattern, str) and fnmatchcase(BYSTANDER, pattern))
 
     def _try(self, drawn: Drawn) -> str:
         """Send a request. Returns what is wrong with the answer, empty if nothing."""
-        session = self.platform.fuzzer
+        # Tokens may not be used for an account's own settings.
+        is_own = drawn.case.operation.path.startswith("/api/v1/account/")
+        session = self.platform.signed_in if is_own else self.platform.fuzzer
         prepared = session.prepare_request(requests.Request(drawn.case.operation.method, session.base))
         prepared.url = session.base + drawn.target
         prepared.prepare_body(drawn.content, None)
@@ -182,24 +188,41 @@ def unreadable(admin: Script, operations: list[APIOperation]) -> list[str]:
     return found
 
 
-def new_rows(platform: RunningPlatform, number: int) -> dict[str, list[Any]]:
-    """Create rows of every kind that requests create, and a topic with messages.
+class Rows(NamedTuple):
+    """What exists: ids and names, by the names of parameters and fields, and the bodies that made them, by path."""
 
-    Returns ids and names, by the names of parameters and fields.
-    """
+    known: dict[str, list[Any]]
+    bodies: dict[str, list[Any]]
+
+
+def new_rows(platform: RunningPlatform, number: int) -> Rows:
+    """Create rows of every kind that requests create, and a topic with messages."""
+    bodies: dict[str, list[Any]] = {}
     admin, name, topic = platform.admin, f"round-{number}", f"t{number}"
     soon = int(time.time() * 1000) + DAY_MS
 
     def post(path: str, **body: Any) -> Any:
+        bodies.setdefault(f"/api/v1/{path}", []).append(body)
         return done(admin.call("POST", path, body))
 
     post("actions", action="create", topic=topic, channel="c")
     post("messages", topic=topic, bodies=["x", '{"a": {"b": 1}}', "é" * 100])
     message = done(admin.call("GET", f"messages?topic={topic}&channel=c"))["messages"][0]
+    post("messages/actions", action="finish", topic=topic, channel="c", node=message["node"], ids=[message["id"]])
+    message = done(admin.call("GET", f"messages?topic={topic}&channel=c"))["messages"][0]
+    post("masks/preview", paths=["$.a"], body='{"a": 1}')
+    post("policies", topic_pattern=topic, policy={"max_attempts": 1000})
+    past = {"topic": topic, "channel": "c", "as_of": int(time.time() * 1000), "criteria": {"text": "é"}}
+    post("jobs/messages", action="finish", **past)
+    dead = {"channels": [{"topic": topic, "name": "c"}]}
+    post("jobs/dead/count", **dead)
+    bodies["/api/v1/jobs/dead"] = [dead | {"action": "requeue"}]  # 404, because nothing is dead
+    post("alerts/rules/preview", name=name, scope="channel", metric="depth", threshold=1)
     rule = post("alerts/rules", name=name, scope="channel", metric="depth", threshold=1e9)
     objective = {"kind": "latency", "threshold_ms": 100, "target_percent": 99}
     schedule = post("reports/schedules", name=name, job="throughput", every_seconds=86_400, enabled=False)
     person = post("people", username=name, role="viewer")["person"]
+    token = done(platform.signed_in.call("POST", "account/tokens", {"name": name, "role": "viewer"}))
     run = post("reports/runs", job="throughput")
     job = post("jobs", kind="pause", parameters={}, subjects=[{"topic": topic, "channel": "c"}])
     notifier = post("alerts/notifiers", name=name, kind="webhook", url="https://example.com/hook")
@@ -215,7 +238,8 @@ def new_rows(platform: RunningPlatform, number: int) -> dict[str, list[Any]]:
         "notifier_id": notifier,
         "job_id": job,
     }
-    return {each: [row["id"]] for each, row in rows.items()} | {
+    known = {each: [row["id"]] for each, row in rows.items()} | {
+        "token_id": [token["id"]],
         "alert_id": [platform.alert_id],
         "alerts": [[platform.alert_id]],
         "run_id": [platform.run_id, run["id"]],
@@ -230,3 +254,4 @@ def new_rows(platform: RunningPlatform, number: int) -> dict[str, list[Any]]:
         "subjects": [[{"topic": topic, "channel": "c"}]],
         "channels": [[{"topic": topic, "name": "c"}]],
     }
+    return Rows(known, bodies)

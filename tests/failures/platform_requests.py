@@ -1,7 +1,7 @@
-"""What a fuzzer sends to the platform's API: requests from its OpenAPI document, well-formed, nearly so, and hostile.
+"""What a fuzzer sends to the platform's API: requests of its OpenAPI document, well-formed, nearly so and hostile.
 
-Schemathesis draws the parameters and bodies of an operation, valid and invalid. Some of them are then replaced by values
-of rows that exist, and one by a value or an encoding of the lists below.
+Schemathesis draws the parameters and bodies of an operation, valid and invalid. Some of them are then replaced by
+values of rows that exist, and one by a value or an encoding of the lists below.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import gzip
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -27,7 +27,24 @@ LONG = "é" * 500_000
 """A million bytes of UTF-8."""
 VALUES = [
     *("", " ", "\0", "a\0b", "\ud800", "a\udfffb", "\u202e", "\ufeff", "\U0010ffff", "e\u0301", "\r\nX: y", "x" * 3000),
-    *("%", "%00", "%zz", "..", "../../x", "'", '"', "\\", "<b>", "{{1}}", "${x}", "*", "[", "(?:a+)+$", "(", "#ephemeral"),
+    *(
+        "%",
+        "%00",
+        "%zz",
+        "..",
+        "../../x",
+        "'",
+        '"',
+        "\\",
+        "<b>",
+        "{{1}}",
+        "${x}",
+        "*",
+        "[",
+        "(?:a+)+$",
+        "(",
+        "#ephemeral",
+    ),
     *("-1", "0", "1e999", "NaN", "0x10", "１", "٣", "+1", "1_000", "null", "true", "2026-02-30T25:61:61Z"),
     *(-1, 0, 2**31, 2**53 + 1, 2**63 - 1, 2**63, -(2**63) - 1, 10**30, 10**400, 1.5, 1e308, -0.0),
     *(math.nan, math.inf, -math.inf, None, True, False, [], {}, [None], {"": None}, {"\0": "\ud800"}, DEEP),
@@ -35,8 +52,29 @@ VALUES = [
 LARGE = [LONG, [0] * 100_000, {str(n): n for n in range(20_000)}, {"a" * 100_000: 1}]
 """Values of bodies only: an address has a limit."""
 BODIES = [
-    *(b"", b" ", b"\0", b"\xff\xfe", b"{", b'{"a":', b"[]", b"null", b"1", b'"x"', b"NaN", b"[" * 100_000, b'{"a":' * 50_000),
-    *(b"9" * 10_000, b"1e999999999", b'"\\ud800"', b'{"topic": "t", "topic": {"a": 1}}', b"\xef\xbb\xbf{}", b"%PDF-1.4"),
+    *(
+        b"",
+        b" ",
+        b"\0",
+        b"\xff\xfe",
+        b"{",
+        b'{"a":',
+        b"[]",
+        b"null",
+        b"1",
+        b'"x"',
+        b"NaN",
+        b"[" * 100_000,
+        b'{"a":' * 50_000,
+    ),
+    *(
+        b"9" * 10_000,
+        b"1e999999999",
+        b'"\\ud800"',
+        b'{"topic": "t", "topic": {"a": 1}}',
+        b"\xef\xbb\xbf{}",
+        b"%PDF-1.4",
+    ),
     *('{"topic": "é"}'.encode("utf-16"), '{"topic": "é"}'.encode("latin-1"), b"topic=t&channel=c", b'{"topic": "t"} x'),
 ]
 HEADERS = [
@@ -44,7 +82,10 @@ HEADERS = [
     *({"Content-Type": f"application/json; charset={name}"} for name in ("utf-16", "latin-1", "none", "\xff")),
     {"Content-Type": "multipart/form-data; boundary=b"},
     {"Content-Type": "application/x-www-form-urlencoded"},
-    *({"Authorization": value} for value in ("", "Bearer", "Bearer \xff", "Bearer " + "x" * 5000, "Basic eDp5", "Bearer a b")),
+    *(
+        {"Authorization": value}
+        for value in ("", "Bearer", "Bearer \xff", "Bearer " + "x" * 5000, "Basic eDp5", "Bearer a b")
+    ),
     {"Cookie": "sessionid=\xff; csrftoken=;;=", "X-CSRFToken": "\xff"},
     {"Accept": "application/xml", "Accept-Language": "\xff", "Accept-Encoding": "x"},
     {"X-Forwarded-For": "\xff", "X-Forwarded-Proto": "gopher", "X-Forwarded-Host": "a b"},
@@ -52,14 +93,33 @@ HEADERS = [
     {"Origin": "null", "Referer": "\xff"},
     {"If-None-Match": "\xff", "If-Modified-Since": "x", "Range": "bytes=9-1"},
 ]
-COMPRESSED = [b"\x1f\x8b", gzip.compress(b'{"topic": "t"}')[:-9], b"\x1f\x8b\x08" + b"\0" * 50, gzip.compress(b" " * 5_000_000)]
-QUERIES = ["&", "=", "&&limit=", "limit=1&limit=2&limit=x", "topic=t&topic=u", "topic[]=t", "%", "%zz=%ff", "a%00=%00", "\t"]
+COMPRESSED = [
+    b"\x1f\x8b",
+    gzip.compress(b'{"topic": "t"}')[:-9],
+    b"\x1f\x8b\x08" + b"\0" * 50,
+    gzip.compress(b" " * 5_000_000),
+]
+QUERIES = [
+    "&",
+    "=",
+    "&&limit=",
+    "limit=1&limit=2&limit=x",
+    "topic=t&topic=u",
+    "topic[]=t",
+    "%",
+    "%zz=%ff",
+    "a%00=%00",
+    "\t",
+]
 """Ends of an address."""
 
 
 @schemathesis.serializer("application/toml")
 def toml(context: Any, value: Any) -> bytes:
     return str(value).encode(errors="surrogatepass")
+
+
+Bodies = Mapping[str, list[Any]]
 
 
 @dataclass
@@ -102,8 +162,9 @@ class Drawn:
 
 
 @st.composite
-def requests_of(draw: st.DrawFn, operation: APIOperation, known: Mapping[str, list[Any]]) -> Drawn:
-    """A request of ``operation``. ``known`` has values that exist, by the names of parameters and fields."""
+def requests_of(draw: st.DrawFn, operation: APIOperation, known: Mapping[str, list[Any]], bodies: Bodies) -> Drawn:
+    """A request of ``operation``. ``known`` has values that exist, by the names of parameters and fields; ``bodies``
+    has those that were accepted, by path."""
     mode = draw(st.sampled_from([GenerationMode.POSITIVE, GenerationMode.POSITIVE, GenerationMode.NEGATIVE]))
     case = draw(operation.as_strategy(generation_mode=mode))
     has_body = case.media_type is not None
@@ -112,6 +173,12 @@ def requests_of(draw: st.DrawFn, operation: APIOperation, known: Mapping[str, li
     for name in path:
         if name in known and draw(st.integers(0, 3)):
             path[name] = quote(str(draw(st.sampled_from(known[name]))), safe="")
+    accepted = bodies.get(operation.path) or bodies.get(operation.path.rpartition("/{")[0])
+    if has_body and accepted and draw(st.booleans()):
+        drawn.body = copy.deepcopy(draw(st.sampled_from(accepted)))
+    if operation.query and draw(st.booleans()):  # only what is needed, which is accepted more often
+        drawn.query = {each.name: drawn.query.get(each.name, "x") for each in operation.query if each.is_required}
+    drawn.query |= {each.name: known[each.name][0] for each in operation.query if each.name in ("topic", "channel")}
     for fields in (drawn.query, drawn.body):
         if isinstance(fields, dict):
             for name in [each for each in fields if each in known]:
@@ -129,28 +196,33 @@ def _make_hostile(draw: st.DrawFn, drawn: Drawn) -> None:
     kinds += ["field", "field", "field", "field", "body", "compressed"] if drawn.has_body else []
     kind = draw(st.sampled_from(kinds))
     if kind == "headers":
-        drawn.headers = dict(draw(st.sampled_from(HEADERS)))
+        drawn.headers = dict(_one(draw, HEADERS))
     elif kind == "query_end":
-        drawn.query_end = ("&" if drawn.query else "") + draw(st.sampled_from(QUERIES))
+        drawn.query_end = ("&" if drawn.query else "") + _one(draw, QUERIES)
     elif kind == "path":
-        value = str(draw(st.sampled_from(VALUES)))
+        value = str(_one(draw, VALUES))
         drawn.path[draw(st.sampled_from(sorted(drawn.path)))] = quote(value[:3000], safe="", errors="surrogatepass")
     elif kind == "query":
         name = draw(st.sampled_from([each.name for each in drawn.case.operation.query]))
-        value = draw(st.sampled_from(VALUES))
-        drawn.query[name] = draw(st.sampled_from([value, [value, value], [1, value]]))
+        value = _one(draw, VALUES)
+        drawn.query[name] = _one(draw, [value, [value, value], [1, value]])
     elif kind == "field":
         _replace(draw, drawn)
     elif kind == "body":
-        drawn.raw = draw(st.sampled_from(BODIES))
+        drawn.raw = _one(draw, BODIES)
     else:
-        drawn.raw = draw(st.sampled_from(COMPRESSED))
+        drawn.raw = _one(draw, COMPRESSED)
         drawn.headers = {"Content-Encoding": draw(st.sampled_from(["gzip", "deflate", "br", "x"]))}
+
+
+def _one(draw: st.DrawFn, values: Sequence[Any]) -> Any:
+    """One of ``values``. Unlike ``sampled_from``, it makes no text of all of them, which are large."""
+    return values[draw(st.integers(0, len(values) - 1))]
 
 
 def _replace(draw: st.DrawFn, drawn: Drawn) -> None:
     """Replace a value anywhere in the body."""
-    value = draw(st.one_of(st.sampled_from(VALUES), st.sampled_from(VALUES), st.sampled_from(LARGE)))
+    value = _one(draw, LARGE if draw(st.integers(0, 5)) == 0 else VALUES)
     at, parent, key = drawn.body, None, None
     while isinstance(at, (dict, list)) and at and (parent is None or draw(st.booleans())):
         parent, key = at, draw(st.sampled_from(sorted(at) if isinstance(at, dict) else range(len(at))))

@@ -6,12 +6,14 @@ Two administrators with a token each, and rows that no request creates: an alert
 from __future__ import annotations
 
 import json
+import secrets
 
 from nsqplatform.console.nsq.prepare import prepare_platform
 
 
 def prepare() -> dict[str, int | str]:
-    """``token`` and ``fuzzer_token`` are bearer tokens; ``alert_id`` and ``run_id`` are rows."""
+    """``token`` and ``fuzzer_token`` are bearer tokens, ``password`` is that of the account ``fuzzer``, ``alert_id``
+    and ``run_id`` are rows."""
     prepare_platform()
     from django.conf import settings
     from django.utils.timezone import now
@@ -24,12 +26,24 @@ def prepare() -> dict[str, int | str]:
     from tests.reports.seeded import latency_run
 
     alert = Alert.objects.create(
-        **{"rule_name": "Deep", "severity": "warning", "scope": "channel", "metric": "depth", "comparison": "above"},
-        **{"threshold": 1.0, "hold_s": 0, "topic": "t", "channel": "c", "began_at": now(), "fired_at": now()},
+        rule_name="Deep",
+        severity="warning",
+        scope="channel",
+        metric="depth",
+        comparison="above",
+        threshold=1.0,
+        hold_s=0,
+        topic="t",
+        channel="c",
+        began_at=now(),
+        fired_at=now(),
     )
+    password = secrets.token_urlsafe()
+    fuzzer = create_account(username="fuzzer", role=Role.ADMIN, password=password)
     return {
         "token": create_token(user=User.objects.get(username="admin"), name="bystander"),
-        "fuzzer_token": create_token(user=create_account(username="fuzzer", role=Role.ADMIN), name="fuzzer"),
+        "fuzzer_token": create_token(user=fuzzer, name="fuzzer"),
+        "password": password,
         "alert_id": alert.pk,
         "run_id": latency_run(settings.NSQ_REPORTS).pk,
     }

@@ -30,21 +30,32 @@ PLATFORMS_OWN = ("NSQ", "DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL", "DJANG
 
 
 class Script(requests.Session):
-    """A client with a bearer token."""
+    """A client with a bearer token, or one that signs in."""
 
-    def __init__(self, base: str, token: str) -> None:
+    def __init__(self, base: str, token: str = "") -> None:
         super().__init__()
         self.base = base
         self.trust_env = False
-        self.headers["Authorization"] = f"Bearer {token}"
+        if token:
+            self.headers["Authorization"] = f"Bearer {token}"
 
     def call(self, method: str, path: str, body: object = None) -> requests.Response:
         """Request a path below /api/v1/."""
         return self.request(method, f"{self.base}/api/v1/{path}", json=body, timeout=DEADLINE_S)
 
+    def sign_in(self, username: str, password: str) -> None:
+        self.cookies.clear()
+        answer = self.call("POST", "session", {"username": username, "password": password})
+        assert answer.ok, answer.text
+        self.headers["X-CSRFToken"] = answer.json()["csrf_token"]
+
 
 class RunningPlatform:
-    """``with`` starts and ends it. ``alert_id`` and ``run_id`` are rows that it begins with."""
+    """``with`` starts and ends it.
+
+    ``admin`` and ``fuzzer`` are scripts of two administrators; ``signed_in`` has a session of the second after
+    ``sign_in``. ``alert_id`` and ``run_id`` are rows that it begins with.
+    """
 
     def __enter__(self) -> RunningPlatform:
         with ExitStack() as ends:
@@ -70,7 +81,11 @@ class RunningPlatform:
         environment = _environment(home, registry.http_address)
         prepared = subprocess.run(
             [sys.executable, "-m", "tests.failures.prepare_platform"],
-            **{"env": environment, "cwd": ROOT, "capture_output": True, "text": True, "timeout": STARTS_WITHIN_S},
+            env=environment,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=STARTS_WITHIN_S,
         )
         assert prepared.returncode == 0, prepared.stderr
         rows = json.loads(prepared.stdout.splitlines()[-1])
@@ -80,6 +95,8 @@ class RunningPlatform:
         self.web = ends.enter_context(_process(environment, "web", "--http-address", f"127.0.0.1:{port}"))
         self.admin = ends.enter_context(Script(self.base, rows["token"]))
         self.fuzzer = ends.enter_context(Script(self.base, rows["fuzzer_token"]))
+        self.signed_in = ends.enter_context(Script(self.base))
+        self._password = rows["password"]
         wait_until(self._is_ready, "there is a snapshot with the broker", within_s=STARTS_WITHIN_S)
 
     def _is_ready(self) -> bool:
@@ -90,6 +107,10 @@ class RunningPlatform:
         except requests.ConnectionError:
             return False
         return answer.status_code == 200 and len(answer.json()["nodes"]) == 1
+
+    def sign_in(self) -> None:
+        """Sign the fuzzer in, in place of a session that may have ended."""
+        self.signed_in.sign_in("fuzzer", self._password)
 
     def problems(self) -> list[str]:
         """The processes that have ended, and the tracebacks in their logs."""
