@@ -216,6 +216,8 @@ def new_rows(platform: RunningPlatform, number: int) -> Rows:
     post("jobs/messages", action="finish", **past)
     dead = {"channels": [{"topic": topic, "name": "c"}]}
     post("jobs/dead/count", **dead)
+    post("rewinds", topic=topic, channel="c", since="2026-01-01T00:00:00Z")
+    bodies["/api/v1/definitions"] = [admin.call("GET", "definitions").text]
     bodies["/api/v1/jobs/dead"] = [dead | {"action": "requeue"}]  # 404, because nothing is dead
     post("alerts/rules/preview", name=name, scope="channel", metric="depth", threshold=1)
     rule = post("alerts/rules", name=name, scope="channel", metric="depth", threshold=1e9)
@@ -231,7 +233,7 @@ def new_rows(platform: RunningPlatform, number: int) -> Rows:
         "objective_id": post("objectives", name=name, **objective),
         "mask_id": post("masks", topic_pattern=f"{name}.*", paths=["$.a.b"]),
         "silence_id": post("alerts/silences", topic_pattern=name, reason="x", ends_at=soon),
-        "view_id": post("views", name=name, address="/topics?q=x"),
+        "view_id": post("views", name=name, address="/topics?q=x", is_shared=True),
         "mark_id": post("marks", text=name),
         "schedule_id": schedule,
         "person_id": person,
@@ -242,6 +244,8 @@ def new_rows(platform: RunningPlatform, number: int) -> Rows:
         "token_id": [token["id"]],
         "alert_id": [platform.alert_id],
         "alerts": [[platform.alert_id]],
+        "figures": ["p99_ms"],
+        "cron": ["0 3 * * *"],
         "run_id": [platform.run_id, run["id"]],
         "id": [message["id"]],
         "ids": [[message["id"]]],

@@ -175,7 +175,9 @@ def requests_of(draw: st.DrawFn, operation: APIOperation, known: Mapping[str, li
             path[name] = quote(str(draw(st.sampled_from(known[name]))), safe="")
     accepted = bodies.get(operation.path) or bodies.get(operation.path.rpartition("/{")[0])
     if has_body and accepted and draw(st.booleans()):
-        drawn.body = copy.deepcopy(draw(st.sampled_from(accepted)))
+        drawn.body = copy.deepcopy(_one(draw, accepted))
+        if isinstance(drawn.body, dict) and "name" in drawn.body:  # names are unique
+            drawn.body["name"] = f"another-{draw(st.integers(0, 10**9))}"
     if operation.query and draw(st.booleans()):  # only what is needed, which is accepted more often
         drawn.query = {each.name: drawn.query.get(each.name, "x") for each in operation.query if each.is_required}
     drawn.query |= {each.name: known[each.name][0] for each in operation.query if each.name in ("topic", "channel")}
