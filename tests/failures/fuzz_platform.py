@@ -15,7 +15,7 @@ from schemathesis.core.failures import FailureGroup
 from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance
 
 from tests.failures.bystander import Bystander, Fuzzed
-from tests.failures.platform_requests import Drawn, requests_of
+from tests.failures.platform_requests import Drawn, Rows, requests_of
 from tests.failures.running_platform import RunningPlatform, Script
 from tests.harness.waiting import DEADLINE_S
 
@@ -104,7 +104,7 @@ class PlatformFuzzer:
         self.failures += unreadable(self.platform.admin, self.operations)
 
     def _fuzz(self, operation: APIOperation, rows: Rows, seed_: int) -> None:
-        @given(drawn=requests_of(operation, rows.known, rows.bodies))
+        @given(drawn=requests_of(operation, rows))
         @settings(
             max_examples=EXAMPLES,
             deadline=None,
@@ -186,13 +186,6 @@ def unreadable(admin: Script, operations: list[APIOperation]) -> list[str]:
             if not answer.ok and answer.status_code != 422:  # 422: one of several parameters is required
                 found.append(f"after the round, GET {path}: {answer.status_code} {answer.text[:500]}")
     return found
-
-
-class Rows(NamedTuple):
-    """What exists: ids and names, by the names of parameters and fields, and the bodies that made them, by path."""
-
-    known: dict[str, list[Any]]
-    bodies: dict[str, list[Any]]
 
 
 def new_rows(platform: RunningPlatform, number: int) -> Rows:

@@ -119,7 +119,15 @@ def toml(context: Any, value: Any) -> bytes:
     return str(value).encode(errors="surrogatepass")
 
 
-Bodies = Mapping[str, list[Any]]
+@dataclass(frozen=True, repr=False)
+class Rows:
+    """What exists: ids and names, by the names of parameters and fields, and the bodies that made them, by path.
+
+    It has no text of its own, because hypothesis keeps the texts of arguments, and these are large.
+    """
+
+    known: Mapping[str, list[Any]]
+    bodies: Mapping[str, list[Any]]
 
 
 @dataclass
@@ -162,9 +170,9 @@ class Drawn:
 
 
 @st.composite
-def requests_of(draw: st.DrawFn, operation: APIOperation, known: Mapping[str, list[Any]], bodies: Bodies) -> Drawn:
-    """A request of ``operation``. ``known`` has values that exist, by the names of parameters and fields; ``bodies``
-    has those that were accepted, by path."""
+def requests_of(draw: st.DrawFn, operation: APIOperation, rows: Rows) -> Drawn:
+    """A request of ``operation``, in part with values of ``rows``."""
+    known, bodies = rows.known, rows.bodies
     mode = draw(st.sampled_from([GenerationMode.POSITIVE, GenerationMode.POSITIVE, GenerationMode.NEGATIVE]))
     case = draw(operation.as_strategy(generation_mode=mode))
     has_body = case.media_type is not None
