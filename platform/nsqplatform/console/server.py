@@ -67,6 +67,11 @@ class BackpressureServer(Server):
             )
         return queue
 
+    def protocol_connected(self, protocol: Any) -> None:
+        """Leave forms to Django. Twisted would parse them too, and answer those that it cannot parse without a body."""
+        super().protocol_connected(protocol)
+        protocol._parsePOSTFormSubmission = False
+
     async def handle_reply(self, protocol: Any, message: Mapping[str, object]) -> None:
         kind, is_last = message["type"], not message.get("more_body")
         if kind == "http.response.start":
