@@ -67,9 +67,13 @@ class Publications:
                 count -= len(numbers)
 
     @contextmanager
-    def flowing(self, address: Address) -> Iterator[None]:
-        """Publish one message after the other while the block runs, until the broker ends."""
+    def flowing(self, address: Address, *, is_killed: bool = False) -> Iterator[None]:
+        """Publish one message after the other while the block runs.
+
+        Raises BenchError if a publish fails, unless the block kills the broker: the number sent last is then uncertain.
+        """
         ended = threading.Event()
+        errors: list[Exception] = []
 
         def publish() -> None:
             try:
@@ -80,8 +84,8 @@ class Publications:
                         sock.sendall(wire.pub(TOPIC, self._body(number)))
                         replies.wait(1)
                         self.uncertain.remove(number)
-            except (BenchError, OSError):
-                return  # The number that was sent last stays uncertain.
+            except (BenchError, OSError) as error:
+                errors.append(error)
 
         thread = threading.Thread(target=publish)
         thread.start()
@@ -90,6 +94,8 @@ class Publications:
         finally:
             ended.set()
             thread.join()
+        if errors and not is_killed:
+            raise BenchError(f"the publisher beside the requeue failed: {errors[0]}") from errors[0]
 
     def _begin(self, count: int) -> range:
         numbers = range(self._next, self._next + count)
@@ -102,9 +108,10 @@ class Publications:
 
 
 def dead(options: Options, processes: LoadProcesses) -> Iterator[Row]:
-    """Let each message fail once and die; then requeue all beside a publisher and kill the broker, ``--rounds`` times.
+    """Let each message fail once and die; then requeue all while a publisher runs, and kill the broker, ``--rounds``
+    times.
 
-    At last all are finished. Raises BenchError if an acknowledged message is missing then, or if one comes twice.
+    Finally, finish all. Raises BenchError if an acknowledged message is missing then, or if one comes twice.
     """
     count = min(COUNT, options.backlog)
     publications = Publications(max(8, options.size))
@@ -121,14 +128,14 @@ def dead(options: Options, processes: LoadProcesses) -> Iterator[Row]:
             anonymous = mebibytes(server.anonymous_bytes())
             with publications.flowing(server.tcp):
                 begun = time.perf_counter()
-                requeue(server)
+                requeued = requeue(server)
                 seconds = time.perf_counter() - begun
-                also["requeued/s"] = count / seconds
+                also["requeued/s"] = requeued / seconds
             server.stop()
         for _ in range(options.rounds):
             with started(options, data_path) as (server, _):
                 fail_all(server, options, processes)
-                with publications.flowing(server.tcp):
+                with publications.flowing(server.tcp, is_killed=True):
                     kill_within(server, seconds)
         also["kills"] = float(options.rounds)
         with started(options, data_path) as (server, _):
@@ -184,9 +191,9 @@ def fail_all(server: Server, options: Options, processes: LoadProcesses) -> Load
     if waiting:
         processes.run(receive, server.tcp, options.size, waiting, REQ)
     until = time.monotonic() + PATIENCE_S
-    while (left := figures(server))["depth"] or left["in_flight_count"]:
+    while left := sum(figures(server)[name] for name in ("depth", "in_flight_count")):
         if time.monotonic() > until:
-            raise BenchError(f"{left['depth']} messages have not died")
+            raise BenchError(f"{left} messages have not died")
         time.sleep(0.01)
     return clock.load(waiting)
 

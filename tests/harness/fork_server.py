@@ -5,7 +5,7 @@ and does nothing else. For each start it forks, and the child runs the command a
 SCRIPT`` would: with its own process id, arguments, command line, environment, working folder and standard streams, and
 an exit that is the interpreter's. Each process of pytest has servers of its own.
 
-What a fork cannot show is a start: tests of imports, of what the interpreter reads at its start, of memory and of
+A fork does not test the start-up: tests of imports, of what the interpreter reads when it starts, of memory and of
 limits start plain processes. So does a command for which ``can_fork`` is False.
 """
 
@@ -26,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -92,7 +93,7 @@ class ForkServer:
         return self._ask({"start": request}, streams)
 
     def status_of(self, pid: int) -> int:
-        """Return the exit status of a process that has ended, as Popen's ``returncode``. To be asked once."""
+        """Return the exit status of a process that has ended, as Popen's ``returncode``. Call it once per process."""
         return self._ask({"reap": pid})
 
     def _ask(self, question: Mapping[str, Any], streams: Sequence[int] = ()) -> int:
@@ -141,6 +142,7 @@ class ForkedProcess:
             "umask": current_umask(),
             "limits": [resource.getrlimit(number) for number in LIMITS],
         }
+        os.stat(cwd or os.curdir)  # raises FileNotFoundError as Popen does
         ours: list[int] = []
         theirs: list[int] = []
         try:
@@ -151,6 +153,7 @@ class ForkedProcess:
             for descriptor in ours:
                 os.close(descriptor)
         self._ended = os.pidfd_open(self.pid)
+        weakref.finalize(self, os.close, self._ended)  # not before: another thread may wait for it
 
     def _stream(self, name: str, number: int, given: Stream, opened: list[int]) -> int:
         """The descriptor that becomes the child's stream ``number``. ``opened`` gets those to close after the start."""
@@ -187,7 +190,6 @@ class ForkedProcess:
             with self._lock:
                 if self.returncode is None:
                     self.returncode = self._server.status_of(self.pid)
-                    os.close(self._ended)
         return self.returncode
 
     def send_signal(self, sig: int) -> None:
@@ -237,7 +239,7 @@ def run(
 
     Raises TimeoutExpired, after it has killed the process.
     """
-    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         child = ForkedProcess(command, modules=modules, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, **more)
         try:
             status = child.wait(timeout)
@@ -248,7 +250,7 @@ def run(
         texts = []
         for file in (output, errors):
             file.seek(0)
-            texts.append(file.read().decode())
+            texts.append(file.read())
     return subprocess.CompletedProcess(command, status, *texts)
 
 
@@ -317,7 +319,7 @@ def show_command_line(words: Sequence[str]) -> None:
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     start, end = int(fields[45]), int(fields[46])  # arg_start and arg_end: proc(5), fields 48 and 49
     text = os.fsencode("\0".join(words) + "\0")[: end - start - 1]
-    # Without a NUL in the last byte, the kernel shows the first string only, and a program splits it at the spaces.
+    # If the last byte is not NUL, the kernel shows one string up to its NUL, so the words are joined by spaces.
     ctypes.memmove(start, text.replace(b"\0", b" ").rstrip().ljust(end - start - 1, b"\0") + b"\1", end - start)
 
 

@@ -13,7 +13,7 @@ export class Slots {
 
   /**
    * Assign an element to each of `keys`. With `reuse`, new rows are given elements of rows that left, except for that of
-   * `focused`: what a person does with the keyboard must not reach another row.
+   * `focused`: keyboard input must not act on another row.
    */
   assign(keys: readonly RowKey[], { reuse, focused }: { reuse: boolean; focused: RowKey | null }): void {
     const before = this.#slots;

@@ -22,7 +22,7 @@ from nsqplatform.clusters.current import PerCluster
 MANY = 1000
 """With fewer clients, all are queried at once."""
 MAX_QUESTIONS = 64
-"""Maximum number of requests for the first clients: a response with all clients takes a node as long as hundreds."""
+"""Maximum number of requests for the first clients. Above it, one request per node for all clients is cheaper."""
 KEPT_S = 3.0
 """Time for which a result is cached, so that typing into the search does not query the nodes for each letter."""
 
