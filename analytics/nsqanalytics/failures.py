@@ -93,6 +93,8 @@ def explained(error: Exception) -> tuple[str, str]:
     if found := re.search(r"a reading is invalid: ([^\n]*?): (file:[^\s,]+|[a-z0-9]+://[^\s,]+)", text):
         path = unquote(found[2]).removeprefix("file://")
         return "archive", f"the archive has an invalid reading: {found[1]}, in {path}"
+    if found := re.search(r"counting\.sums\.TooLarge: ([^\n]+)", text):
+        return "archive", found[1]
     if found := re.search(r"Encountered error while reading file (\S+?)\.? ", text + " "):
         message = f"the archive is damaged: {Path(found[1]).name} cannot be read ({found[1].removeprefix('file://')})"
         return "archive", message
@@ -100,6 +102,10 @@ def explained(error: Exception) -> tuple[str, str]:
         return "archive", found[0]
     if "Java heap space" in text or "GC overhead limit" in text:
         return "memory", "Spark ran out of memory: report on a shorter period, or give it a larger spark.driver.memory"
+    if re.search(
+        r"Python worker exited unexpectedly|\bMemoryError|ArrowMemoryError|ArrayMemoryError|malloc of size", text
+    ):
+        return "memory", "a Python process of Spark was killed or ran out of memory: report on a shorter period"
     if "All masters are unresponsive" in text:
         return "master", "the Spark master stopped answering"
     if re.search("StatusCode.UNAVAILABLE|failed to connect to all addresses", text):

@@ -11,6 +11,7 @@ import pytest
 
 from nsqanalytics.counting.histograms import TYPE, Histograms, middles_ms, upper_bounds_ms
 from nsqanalytics.counting.runs import Runs
+from nsqanalytics.counting.sums import TooLarge
 from nsqanalytics.tables import PERMILLES
 from nsqwire.histogram import FIRST_BUCKET, MAX_BUCKETS, UPPER_BOUNDS, Histogram
 
@@ -117,3 +118,20 @@ def test_rows_are_taken_in_any_order(rng: random.Random):
 @pytest.fixture
 def rng() -> random.Random:
     return random.Random(4)
+
+
+@pytest.mark.parametrize("count", [3, 20])
+def test_sums_above_64_bits_fail_and_do_not_wrap_around(count):
+    """Of figures, of buckets and of a histogram's total: sums of 2^62, of which two still do not fit."""
+    one = Runs(np.zeros(count, np.int64))
+    huge = np.full(count, 2**62)
+    histograms = as_rows([Histogram(0, {FIRST_BUCKET: 2**62}) for _ in range(count)])
+
+    with pytest.raises(TooLarge, match="a sum of counts is above 2"):
+        one.sum(huge)
+    with pytest.raises(TooLarge, match="a sum of counts is above 2"):
+        histograms.merged(one)
+    with pytest.raises(TooLarge, match="a sum of counts is above 2"):
+        as_rows([Histogram(2**62, {FIRST_BUCKET: 2**62})]).count()
+    assert Runs(np.arange(count)).sum(huge).tolist() == huge.tolist()
+    assert one.sum(np.append(huge[:1], np.zeros(count - 1, np.int64))).tolist() == [2**62]

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from nsqanalytics.counting.columns import NULL, Flags, Floats, Integers, integers
 from nsqanalytics.counting.runs import Runs
+from nsqanalytics.counting.sums import exact, may_wrap, sums_at
 from nsqwire.histogram import BUCKETS_PER_OCTAVE, MAX_BUCKETS, ZERO_THRESHOLD_NS, midpoint
 
 TYPE = pa.struct([("zero", pa.int64()), ("offset", pa.int32()), ("counts", pa.list_(pa.int64()))])
@@ -112,7 +113,7 @@ class Histograms:
         )
 
     def merged(self, runs: Runs) -> Histograms:
-        """Return the sum of each run's histograms; none for a run without any."""
+        """Return the sum of each run's histograms; none for a run without any. Raises TooLarge."""
         is_alone = runs.count_of(self.is_there) == 1
         is_occupied = self.lengths > 0
         offset = runs.lowest(np.where(is_occupied, self.offset, NULL))
@@ -124,13 +125,20 @@ class Histograms:
         bounds = np.concatenate([[0], np.cumsum(lengths)])
         run = runs.of[self.of_bucket]
         counts = np.zeros(bounds[-1], np.int64)
-        np.add.at(counts, bounds[:-1][run] + self._index() - offset[run], self.counts)
+        place = bounds[:-1][run] + self._index() - offset[run]
+        np.add.at(counts, place, self.counts)
+        if may_wrap(self.counts):
+            counts = exact(counts, sums_at(place, self.counts, len(counts)))
         return Histograms(runs.any(self.is_there), runs.sum(self.zero), offset, counts, bounds)
 
     def count(self) -> Integers:
-        """Return the number of values of each; 0 for none."""
-        totals: Integers = self._so_far()[1]
-        return self.zero + totals
+        """Return the number of values of each; 0 for none. Raises TooLarge."""
+        totals: Integers = self.zero + self._so_far()[1]
+        return exact(totals, self.rough_count()) if may_wrap(np.append(self.counts, self.zero)) else totals
+
+    def rough_count(self) -> Floats:
+        """Return the number of values of each in floating point, which never wraps around."""
+        return self.zero + sums_at(self.of_bucket, self.counts, len(self))
 
     def _so_far(self) -> tuple[Integers, Integers]:
         """Return for each of ``counts`` the sum up to it within its histogram, and the sum of each histogram.

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsqanalytics.counting.columns import NULL, Flags, Floats, Integers
+from nsqanalytics.counting.sums import exact, may_wrap
 
 _HIGHEST = 2**63 - 1
 
@@ -59,8 +60,11 @@ class Runs:
         return ordered[highest - self.of * len(ordered)]
 
     def sum(self, values: Integers) -> Integers:
-        """Return the sum of each run without NULL; NULL if the run has no other value."""
-        total = self._reduced(np.add, np.where(values == NULL, 0, values))
+        """Return the sum of each run without NULL; NULL if the run has no other value. Raises TooLarge."""
+        terms = np.where(values == NULL, 0, values)
+        total = self._reduced(np.add, terms)
+        if may_wrap(terms):
+            total = exact(total, self._reduced(np.add, terms.astype(np.float64)))
         return np.where(self._reduced(np.logical_or, values != NULL), total, NULL)
 
     def total(self, values: Floats) -> Floats:

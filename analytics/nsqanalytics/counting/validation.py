@@ -54,6 +54,7 @@ def check_histograms(
         ~has_counts | (offset < 0) | (end > MAX_BUCKETS),
         f"hist_offset and hist_counts are not buckets of 0 to {MAX_BUCKETS}",
     )
+    _refuse(table, histograms.rough_count() > HIGHEST_COUNT, f"the total of hist_counts is above {HIGHEST_COUNT}")
     total = integers(finish_count)
     wrong = (total != NULL) & (histograms.count() != total)
     _refuse(table, wrong, "finish_count is not the total of its histogram")
