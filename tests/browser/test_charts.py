@@ -68,15 +68,18 @@ def test_what_happened_is_marked_in_the_charts(live, stack, axe):
     page = live("/topics/marked/lines")
     charts = page.get_by_role("region", name="Charts")
     expect(charts.get_by_role("img")).to_have_count(6)
-    assert charts.locator(".marker").count() == 0
+    pauses = charts.get_by_title(
+        "Paused marked / lines by mara"
+    )  # a busy node may be down meanwhile, which is marked too
+    assert pauses.count() == 0
     page.get_by_role("button", name="Pause", exact=True).click()
     page.get_by_role("dialog").get_by_role("button", name="Pause channel").click()
     expect(page.get_by_role("dialog")).to_have_count(0)
     events = charts.get_by_role("list", name="Events").get_by_role("listitem")
     expect(events).to_contain_text(["Paused marked / lines by mara"])
-    expect(charts.get_by_title("Paused marked / lines by mara")).to_have_count(6)
+    expect(pauses).to_have_count(6)
     plot = charts.get_by_role("img", name="Depth, messages").locator(".u-over").bounding_box()
-    line = charts.locator(".marker").first.bounding_box()
+    line = pauses.first.bounding_box()
     assert plot["x"] <= line["x"] <= plot["x"] + plot["width"]
     assert axe(page) == []
     page = live("/")
