@@ -78,9 +78,14 @@ def test_what_happened_is_marked_in_the_charts(live, stack, axe):
     events = charts.get_by_role("list", name="Events").get_by_role("listitem")
     expect(events).to_contain_text(["Paused marked / lines by mara"])
     expect(pauses).to_have_count(6)
-    plot = charts.get_by_role("img", name="Depth, messages").locator(".u-over").bounding_box()
-    line = pauses.first.bounding_box()
-    assert plot["x"] <= line["x"] <= plot["x"] + plot["width"]
+
+    def is_drawn_in_the_plot() -> bool:
+        plot = charts.get_by_role("img", name="Depth, messages").locator(".u-over").bounding_box()
+        line = pauses.first.bounding_box()
+        # A chart that is drawn anew has none for a moment.
+        return bool(plot and line and plot["x"] <= line["x"] <= plot["x"] + plot["width"])
+
+    wait_until(is_drawn_in_the_plot, "the line is in the plot")
     assert axe(page) == []
     page = live("/")
     expect(page.get_by_role("list", name="Events")).to_contain_text("Paused marked / lines by mara")
