@@ -28,7 +28,7 @@ MEANINGS: dict[str, str] = {
     "before_since": "start of the earlier period",
     "before_until": "end of the earlier period, which is not included",
     "in_count": "received; a channel receives a copy of each message of its topic",
-    "out_count": "finished; for Go nodes, received minus the change of the depth",
+    "out_count": "finished; for Go nodes, received minus the change of the unfinished messages",
     "in_rate": "received per second of observed_s",
     "out_rate": "finished per second of observed_s",
     "byte_rate": "received per second; of topics only",

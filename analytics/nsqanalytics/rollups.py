@@ -40,7 +40,7 @@ from nsqanalytics.session import SCRATCH, is_connect
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ROLLUP_VERSION = f"5.{SCHEMA_VERSION}"
+ROLLUP_VERSION = f"6.{SCHEMA_VERSION}"
 DAY = timedelta(days=1)
 HOURS_BEFORE = 2
 """The number of earlier hours with samples that an hour is computed from, in addition to its own."""

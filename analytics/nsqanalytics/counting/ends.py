@@ -19,6 +19,8 @@ Where counters start again:
   one. A reading whose fall is not confirmed is misplaced, and is left out. ``uncertain_count`` counts both.
 - A channel that was created again and exceeded its old counts between two readings is recognised by a bucket that
   fell.
+- Without ``finish_count`` (Go nodes), ``out_count`` is the messages that were received minus the change of those that
+  are unfinished. It may be negative, and its sum over windows is exact.
 - The first reading of a series contains everything that its process has counted. It is placed in the window if the node
   was being sampled before without this series (so it began within the archive), or if the process started in the same
   window, or at most START_GRACE_US before the reading. Otherwise the finish times of its messages are unknown: they are
@@ -51,7 +53,6 @@ AREAS = ("observed_s", "depth_area", "client_area")
 _CHANGES = {
     "in_count": "message_count",
     "in_bytes": "message_bytes",
-    "out_count": "done_count",
     "requeue_count": "requeue_count",
     "timeout_count": "timeout_count",
     **{name: name for name in LATER_COUNTERS},
@@ -61,7 +62,7 @@ ENDS = pa.schema(
         *((name, pa.string()) for name in SERIES),
         *((name, TIME) for name in ("window_start", "last_at", "base_at", "carried_since")),
         *((name, pa.int64()) for name in ("sample_count", "left_out_count", "carried_count", "unplaced_count")),
-        *((name, pa.int64()) for name in ("uncertain_count", *_CHANGES)),
+        *((name, pa.int64()) for name in ("uncertain_count", *_CHANGES, "out_count")),
         *((name, pa.float64()) for name in AREAS),
         *((name, pa.int64()) for name in ("depth_max", "depth_last", "dead_last", "oldest_max_ns")),
         *((name, pa.bool_()) for name in ("is_merged", "lacks_count", "is_undecided")),
@@ -242,6 +243,7 @@ def _ends(kept: _Kept, sampling: Sampling) -> dict[str, Any]:
         "unplaced_count": np.where(is_placed | (first_finish == NULL), 0, first_finish),
         "uncertain_count": spans.sum(kept.uncertain),
         **{name: counted.change(counter) for name, counter in _CHANGES.items()},
+        "out_count": counted.done(),
         **dict(zip(AREAS, areas, strict=True)),
         "depth_max": spans.highest(readings["depth"]),
         "depth_last": readings["depth"][spans.ends],
@@ -302,3 +304,16 @@ class _Counters:
         first, last = self.spans.lowest(self.readings[counter]), self.spans.highest(self.readings[counter])
         base = np.where(self.is_placed, self._base(first, last), first)
         return np.where(last == NULL, NULL, np.where(last < base, last, last - base))
+
+    def done(self) -> Integers:
+        """Return the change of ``done_count``.
+
+        Without ``finish_count``, it may fall within an epoch, which is no new beginning. If it is negative at first,
+        the process began with at least such a backlog.
+        """
+        of = self.readings["done_count"]
+        first, last = of[self.spans.starts], of[self.spans.ends]
+        base = np.where(self.same, self.series.before(last), np.minimum(first, 0))
+        left = np.where(last == NULL, NULL, last - np.where(self.is_placed, base, first))
+        is_counted = self.readings["finish_count"][self.spans.ends] != NULL
+        return np.where(is_counted, self.change("done_count"), left)

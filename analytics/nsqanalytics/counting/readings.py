@@ -57,7 +57,10 @@ class Readings:
     def of_samples(cls, table: pa.Table) -> Readings:
         """Return those of SAMPLE rows, in which ``channel`` is empty for a topic, not null.
 
-        ``progress`` is the sum of the counters that all archives have. It grows with each of them.
+        ``progress`` is the sum of the counters that all archives have. It grows with each of them. ``done_count`` is
+        ``finish_count``; without it, the messages that were received and are finished or were emptied. A Go node does
+        not read both numbers at one instant, so this may fall by some messages. It is negative after a restart with a
+        backlog.
         """
         is_channel = pc.not_equal(table["channel"], "").to_numpy()
         given = {name: integers(table[name]) for name in FIGURES if name not in ("progress", "done_count")}
@@ -65,8 +68,7 @@ class Readings:
         for name in ("dead_count", *LATER_COUNTERS):
             given[name] = np.where(is_channel, given[name], NULL)
         held = sum(integers(table[name]) for name in ("depth", "in_flight_count", "deferred_count"))
-        # A Go node's counters are not read at one instant, so this may seem to fall by a message or two.
-        left = np.where(is_channel, np.maximum(given["message_count"] - held, 0), NULL)
+        left = np.where(is_channel, given["message_count"] - held, NULL)
         finished = np.where(finish_count == NULL, 0, finish_count)
         given["done_count"] = np.where(finish_count == NULL, left, finish_count)
         given["progress"] = given["message_count"] + finished + given["requeue_count"] + given["timeout_count"]

@@ -1,0 +1,92 @@
+"""ACTIVITY of a few readings, computed by NumPy without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from nsqanalytics.counting import activity
+from nsqanalytics.counting.computing import AllAtOnce
+from nsqanalytics.counting.ends import Rules
+from nsqanalytics.schema import Sample, as_table
+from tests.analytics.conftest import MIDNIGHT
+
+MINUTE = timedelta(minutes=1)
+WINDOW = 5 * MINUTE
+
+
+def checkable(samples: Iterable[Sample], topic: str = "") -> pa.Table:
+    """The rows with the columns that Spark adds; those of other topics than ``topic`` are not wanted."""
+    table = as_table(list(samples))
+    channel = pc.fill_null(table["channel"], "")
+    table = table.set_column(table.schema.get_field_index("channel"), "channel", channel)
+    is_wanted = [topic in ("", name) for name in table["topic"].to_pylist()]
+    for name, values in {
+        "is_wanted": is_wanted,
+        "is_in_own_hour": [True] * len(table),
+        "file": ["f"] * len(table),
+    }.items():
+        table = table.append_column(name, pa.array(values))
+    return table
+
+
+def activity_of(samples: Iterable[Sample], topic: str = "") -> pa.Table:
+    """ACTIVITY, in the order of the windows."""
+    batches = checkable(samples, topic).to_batches()
+    return pa.Table.from_batches(list(AllAtOnce(Rules(WINDOW))(batches))).sort_by("window_start")
+
+
+def of_go(minute: float, message_count: int, depth: int, boot_id: str = "1") -> Sample:
+    """A reading of a channel of a Go node, which has no total of finished messages."""
+    return Sample(
+        taken_at=MIDNIGHT + minute * MINUTE,
+        node="go:4151",
+        boot_id=boot_id,
+        started_at=MIDNIGHT - MINUTE,
+        topic="t",
+        channel="c",
+        message_count=message_count,
+        depth=depth,
+    )
+
+
+def test_messages_of_a_go_node_are_not_counted_again_if_its_figures_were_read_at_two_instants():
+    """Its depth was read before a publish, and its total after: one message too many seems finished."""
+    total = 1_000_000
+    rows = activity_of([of_go(1, total, 0), of_go(4, total + 1, 0), of_go(6, total + 1, 1), of_go(11, total + 4, 0)])
+
+    assert rows["out_count"].to_pylist() == [1, -1, 4]
+    assert rows["in_count"].to_pylist() == [1, 0, 3]
+
+
+def test_a_report_shows_no_negative_number_of_finished_messages():
+    """The windows of a rollup keep it, so that the sum over them is exact."""
+    rows = activity_of([of_go(1, 100, 0), of_go(4, 101, 0), of_go(6, 101, 1)])
+
+    assert activity.over_nodes(rows)["out_count"].to_pylist() == [1, 0]
+    day = rows.set_column(0, rows.schema.field(0), pa.array([MIDNIGHT] * 2, rows.schema.field(0).type))
+    assert activity.over_nodes(activity.added_up(day))["out_count"].to_pylist() == [0]
+
+
+def test_a_topic_has_no_number_of_finished_messages():
+    topic = replace(of_go(1, 100, 3), channel=None)
+
+    assert activity.over_nodes(activity_of([topic]))["out_count"].to_pylist() == [None]
+
+
+@pytest.mark.parametrize(
+    ("minutes", "counts"), [((6, 7), [0, 1100]), ((4, 6), [0, 1100]), ((6, 11), [0, 0, 1100])], ids=str
+)
+def test_a_backlog_from_before_a_restart_of_a_go_node_is_finished(minutes, counts):
+    """5,000 messages wait after the restart, 100 are published and 1,100 finished."""
+    before = [of_go(1, 20_000, 5000), of_go(2, 20_000, 5000)]
+    after = [of_go(minutes[0], 0, 5000, boot_id="2"), of_go(minutes[1], 100, 4000, boot_id="2")]
+
+    rows = activity_of([*before, *after])
+
+    assert rows["out_count"].to_pylist() == counts
