@@ -1,9 +1,10 @@
 """Random archives of small clusters, made from a seed, with the irregularities of real ones.
 
 Restarts, gaps, silent hours, readings there twice, late and shuffled ones, topics and channels deleted and created
-again, a collector's clock set back, two collectors, times on a window's boundary, counts up to 10^17, Go nodes (which read
-their figures at several instants, and restart with a backlog), and archives from before readings had an uptime, or dead
-and dropped messages, which may begin within a process. All times are multiples of 1/64 s, so that sums of seconds are exact.
+again, a collector's clock set back, two collectors, times on a window's boundary, counts up to 10^17, Go nodes (which
+read their figures at several instants, and restart with a backlog), and archives from before readings had an uptime, or
+dead and dropped messages, which may begin within a process. All times are multiples of 1/64 s, so that sums of seconds
+are exact.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ import pytest
 from nsqanalytics.counting import activity
 from nsqanalytics.counting.computing import AllAtOnce
 from nsqanalytics.counting.ends import Rules
+from nsqanalytics.counting.validation import InvalidReading
 from nsqanalytics.schema import Sample, as_table
 from tests.analytics.conftest import MIDNIGHT
 
@@ -90,3 +91,24 @@ def test_a_backlog_from_before_a_restart_of_a_go_node_is_finished(minutes, count
     rows = activity_of([*before, *after])
 
     assert rows["out_count"].to_pylist() == counts
+
+
+@pytest.mark.parametrize("value", [-1, -(2**63), 10**18 + 1, 2**63 - 1])
+@pytest.mark.parametrize(
+    "name", ["depth", "in_flight_count", "deferred_count", "client_count", "dead_count", "message_count", "died_count"]
+)
+def test_a_count_that_no_node_has_fails_the_report(name, value):
+    """Also the number that stands for null in NumPy."""
+    with pytest.raises(InvalidReading, match=f"{name} is {value}, not between 0 and {10**18}: f"):
+        activity_of([of_go(1, 5, 0), replace(of_go(2, 5, 0), **{name: value})])
+
+
+def test_the_highest_counts_are_exact():
+    most = 10**18
+    full = replace(
+        of_go(2, most, most), in_flight_count=most, deferred_count=most, requeue_count=most, timeout_count=most
+    )
+
+    rows = activity_of([of_go(1, 0, 0), full, replace(full, taken_at=MIDNIGHT + 6 * MINUTE, depth=0)])
+
+    assert rows["out_count"].to_pylist() == [-2 * most, most]

@@ -48,8 +48,8 @@ OVER_NODES = pa.schema(
     ]
 )
 """The figures of all nodes together. ``count`` is the number of the histogram's values; the percentiles and ``max_ms``
-are null if there are none. ``out_count`` is 0 if it would be negative. ``depth_max`` is the sum of the nodes' highest depths, which may be of different times: an
-upper bound."""
+are null if there are none. ``out_count`` is 0 if it would be negative. ``depth_max`` is the sum of the nodes' highest
+depths, which may be of different times: an upper bound."""
 READ = pa.schema(
     [
         *((name, pa.string()) for name in SERIES),

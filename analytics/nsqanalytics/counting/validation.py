@@ -27,9 +27,9 @@ def check(samples: pa.Table) -> None:
     whether its time lies in the hour of its file's folder."""
     for name in (*_NAMES, *_COUNTERS, *_GAUGES):
         _refuse(samples, ~_is_given(samples, name), f"{name} is missing")
-    for name in (*_COUNTERS, *LATER_COUNTERS, "finish_count", "hist_zero_count"):
+    for name in (*_COUNTERS, *LATER_COUNTERS, *_GAUGES, "dead_count", "finish_count", "hist_zero_count"):
         values = integers(samples[name])
-        wrong = (values != NULL) & ((values < 0) | (values > HIGHEST_COUNT))
+        wrong = _is_given(samples, name) & ((values < 0) | (values > HIGHEST_COUNT))
         if wrong.any():
             value = values[np.argmax(wrong)]
             _refuse(samples, wrong, f"{name} is {value}, not between 0 and {HIGHEST_COUNT}")
