@@ -6,9 +6,13 @@ import random
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+import pyarrow.parquet as pq
 import pytest
 
-from nsqanalytics.schema import Sample
+from nsqanalytics.computation import activity
+from nsqanalytics.schema import Sample, as_table, spark_schema
+from tests.analytics.test_activity import with_folders
+from tests.analytics.test_counting import UNCHECKED, beside_readings_of_another_topic
 
 pytestmark = pytest.mark.spark
 
@@ -85,3 +89,15 @@ def test_two_collectors_whose_clocks_disagree_count_nothing_twice(make_broker, w
     rows = latency_rows(60 * MINUTE)
 
     assert sum(row["count"] for row in rows) == 120
+
+
+@pytest.mark.parametrize("are_few", [True, False])
+@pytest.mark.parametrize("others", [*UNCHECKED.values(), [{"topic": None}, {"taken_at": None}]], ids=str)
+def test_unchecked_readings_of_other_topics_explain_no_fall(spark, tmp_path, others, are_few):
+    """Distributed and in one task."""
+    pq.write_table(with_folders(beside_readings_of_another_topic(others)), tmp_path / "samples.parquet")
+    samples = spark.read.schema(spark_schema()).parquet(str(tmp_path))
+
+    [row] = activity(samples, 5 * MINUTE, topic="t", are_few=are_few).collect()
+
+    assert (row["in_count"], row["uncertain_count"]) == (20, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,24 +22,24 @@ MINUTE = timedelta(minutes=1)
 WINDOW = 5 * MINUTE
 
 
-def checkable(samples: Iterable[Sample], topic: str = "") -> pa.Table:
+def checkable(table: pa.Table, topic: str) -> pa.Table:
     """The rows with the columns that Spark adds; those of other topics than ``topic`` are not wanted."""
-    table = as_table(list(samples))
     channel = pc.fill_null(table["channel"], "")
     table = table.set_column(table.schema.get_field_index("channel"), "channel", channel)
-    is_wanted = [topic in ("", name) for name in table["topic"].to_pylist()]
-    for name, values in {
-        "is_wanted": is_wanted,
+    added = {
+        "is_wanted": [topic in ("", name) for name in table["topic"].to_pylist()],
         "is_in_own_hour": [True] * len(table),
         "file": ["f"] * len(table),
-    }.items():
+    }
+    for name, values in added.items():
         table = table.append_column(name, pa.array(values))
     return table
 
 
-def activity_of(samples: Iterable[Sample], topic: str = "") -> pa.Table:
+def activity_of(samples: Iterable[Sample] | pa.Table, topic: str = "") -> pa.Table:
     """ACTIVITY, in the order of the windows."""
-    batches = checkable(samples, topic).to_batches()
+    table = samples if isinstance(samples, pa.Table) else as_table(list(samples))
+    batches = checkable(table, topic).to_batches()
     return pa.Table.from_batches(list(AllAtOnce(Rules(WINDOW))(batches))).sort_by("window_start")
 
 
@@ -112,3 +113,32 @@ def test_the_highest_counts_are_exact():
     rows = activity_of([of_go(1, 0, 0), full, replace(full, taken_at=MIDNIGHT + 6 * MINUTE, depth=0)])
 
     assert rows["out_count"].to_pylist() == [-2 * most, most]
+
+
+UNCHECKED = {
+    "null, then 0": [{"message_count": None}, {"message_count": 0}],
+    "negative, then 0": [{"message_count": -1}, {"message_count": 0}],
+    "a sum beyond 64 bits, then a lower one": [{"message_count": 2**63 - 1}, {"message_count": 10**18}],
+}
+
+
+def beside_readings_of_another_topic(others: list[dict[str, Any]]) -> pa.Table:
+    """A channel's total is lower once, which only another series could explain, and readings of another topic."""
+    here = [of_go(1, 100, 0), of_go(2, 50, 0), of_go(3, 120, 0)]
+    there = [replace(of_go(n, 0, 0), topic="u", requeue_count=1) for n in range(1, len(others) + 1)]
+    table = as_table([*here, *there])
+    for name in {name for given in others for name in given}:
+        values = table[name].to_pylist()
+        for row, given in enumerate(others, len(here)):
+            values[row] = given.get(name, values[row])
+        field = table.schema.field(name).with_nullable(True)
+        table = table.set_column(table.schema.get_field_index(name), field, pa.array(values, field.type))
+    return table
+
+
+@pytest.mark.parametrize("others", UNCHECKED.values(), ids=UNCHECKED)
+def test_unchecked_readings_of_other_topics_explain_no_fall(others):
+    """A report on one topic checks its own readings only. Counts that no node has stand for the nearest valid ones."""
+    rows = activity_of(beside_readings_of_another_topic(others), topic="t")
+
+    assert (rows["in_count"].to_pylist(), rows["uncertain_count"].to_pylist()) == ([20], [1])

@@ -18,6 +18,10 @@ COUNTERS = (
     *("message_count", "message_bytes", "done_count", "finish_count", "requeue_count", "timeout_count"),
     *LATER_COUNTERS,
 )
+SUMMED = ("message_count", "finish_count", "requeue_count", "timeout_count")
+"""The counters that all archives have. ``progress`` is their sum, which grows with each of them."""
+HIGHEST_COUNT = 10**18
+"""Largest valid count. Sums of four such counts fit into 64 bits."""
 _ORDER = ("taken_at", "progress", "uptime_ns", "depth", "client_count")
 FIGURES = (*_ORDER, "started_at", "oldest_unfinished_age_ns", "dead_count", *COUNTERS)
 PACKED = pa.schema([*((name, pa.string()) for name in SERIES), ("lacks_count", pa.bool_()), ("readings", pa.binary())])
@@ -57,10 +61,9 @@ class Readings:
     def of_samples(cls, table: pa.Table) -> Readings:
         """Return those of SAMPLE rows, in which ``channel`` is empty for a topic, not null.
 
-        ``progress`` is the sum of the counters that all archives have. It grows with each of them. ``done_count`` is
-        ``finish_count``; without it, the messages that were received and are finished or were emptied. A Go node does
-        not read both numbers at one instant, so this may fall by some messages. It is negative after a restart with a
-        backlog.
+        ``done_count`` is ``finish_count``; without it, the messages that were received and are finished or were
+        emptied. A Go node does not read both numbers at one instant, so this may fall by some messages. It is negative
+        after a restart with a backlog.
         """
         is_channel = pc.not_equal(table["channel"], "").to_numpy()
         given = {name: integers(table[name]) for name in FIGURES if name not in ("progress", "done_count")}
@@ -69,9 +72,9 @@ class Readings:
             given[name] = np.where(is_channel, given[name], NULL)
         held = sum(integers(table[name]) for name in ("depth", "in_flight_count", "deferred_count"))
         left = np.where(is_channel, given["message_count"] - held, NULL)
-        finished = np.where(finish_count == NULL, 0, finish_count)
         given["done_count"] = np.where(finish_count == NULL, left, finish_count)
-        given["progress"] = given["message_count"] + finished + given["requeue_count"] + given["timeout_count"]
+        # Of readings that are only compared with, no count is checked: null is 0, as the lowest valid one.
+        given["progress"] = np.sum([np.clip(given[name], 0, HIGHEST_COUNT) for name in SUMMED], axis=0)
         lacking = (finish_count == NULL) & table["hist_offset"].is_valid().to_numpy()
         of = codes(table, SERIES)
         first_rows = np.unique(of, return_index=True)[1]

@@ -7,11 +7,9 @@ import pyarrow as pa
 
 from nsqanalytics.counting.columns import NULL, Flags, flags, integers
 from nsqanalytics.counting.histograms import Histograms
-from nsqanalytics.counting.readings import LATER_COUNTERS
+from nsqanalytics.counting.readings import HIGHEST_COUNT, LATER_COUNTERS
 from nsqwire.histogram import MAX_BUCKETS
 
-HIGHEST_COUNT = 10**18
-"""Largest valid count. Sums of four such counts fit into 64 bits."""
 PREFIX = "a reading is invalid"
 _COUNTERS = ("message_count", "message_bytes", "requeue_count", "timeout_count")
 _NAMES = ("node", "boot_id", "topic", "taken_at")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import reduce
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -18,7 +19,7 @@ from pyspark.sql import functions as F
 from nsqanalytics.counting import activity, computing, falls
 from nsqanalytics.counting.activity import KEY, OF_ALL_NODES
 from nsqanalytics.counting.ends import ENDS, Rules
-from nsqanalytics.counting.readings import COUNTERS, PACKED, SERIES
+from nsqanalytics.counting.readings import COUNTERS, HIGHEST_COUNT, PACKED, SERIES, SUMMED
 from nsqanalytics.counting.sampling import Sampling
 from nsqanalytics.hourly_files import FILE
 from nsqanalytics.schema import spark_fields
@@ -57,12 +58,12 @@ def ends(packed: DataFrame, sampling: Sampling, rules: Rules, evidence: pa.Table
 
 def evidence(samples: DataFrame, boots: DataFrame) -> DataFrame:
     """SAMPLE rows of all series -> EVIDENCE about those of ``boots``, rows with ``node`` and ``boot_id``."""
-    counted = [
-        F.coalesce(name, F.lit(0)) for name in ("message_count", "finish_count", "requeue_count", "timeout_count")
-    ]
-    compared = samples.join(F.broadcast(boots), ["node", "boot_id"], "left_semi").select(
+    # Readings of series that are not wanted are not checked.
+    counts = [F.least(F.greatest(F.coalesce(name, F.lit(0)), F.lit(0)), F.lit(HIGHEST_COUNT)) for name in SUMMED]
+    named = samples.where("topic is not null and taken_at is not null")
+    compared = named.join(F.broadcast(boots), ["node", "boot_id"], "left_semi").select(
         *("node", "boot_id", "topic", F.coalesce("channel", F.lit("")).alias("channel"), "taken_at"),
-        (counted[0] + counted[1] + counted[2] + counted[3]).alias("progress"),
+        reduce(Column.__add__, counts).alias("progress"),
         F.date_trunc("hour", "taken_at").alias("hour"),
     )
     by_boot = compared.repartition("node", "boot_id").sortWithinPartitions("node", "boot_id", "hour")
