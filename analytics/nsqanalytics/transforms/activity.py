@@ -28,6 +28,7 @@ from nsqanalytics.transforms.windows import covering, window_start
 
 ACTIVITY = spark_fields(activity.ACTIVITY)
 BUCKET_S = 10
+HOUR = timedelta(hours=1)
 MAX_RANGES = 100
 """Largest number of ranges in a condition. With more, Spark generates a method that is too long for Java's compiler."""
 IS_IN_OWN_HOUR = "coalesce(floor(unix_seconds(taken_at) / 3600) = unix_date(date) * 24L + hour, false)"
@@ -64,7 +65,7 @@ def evidence(samples: DataFrame, boots: DataFrame) -> DataFrame:
     compared = named.join(F.broadcast(boots), ["node", "boot_id"], "left_semi").select(
         *("node", "boot_id", "topic", F.coalesce("channel", F.lit("")).alias("channel"), "taken_at"),
         reduce(Column.__add__, counts).alias("progress"),
-        F.date_trunc("hour", "taken_at").alias("hour"),
+        window_start("taken_at", HOUR).alias("hour"),
     )
     by_boot = compared.repartition("node", "boot_id").sortWithinPartitions("node", "boot_id", "hour")
     return _in_arrow(by_boot, falls.in_hours, falls.EVIDENCE)
