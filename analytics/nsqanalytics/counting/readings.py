@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nsqanalytics.counting.columns import NULL, Flags, Integers, codes, integers
+from nsqanalytics.counting.runs import Runs
 
 SERIES = ("node", "boot_id", "topic", "channel")
 LATER_COUNTERS = ("died_count", "dropped_count")
@@ -28,6 +29,8 @@ PACKED = pa.schema([*((name, pa.string()) for name in SERIES), ("lacks_count", p
 """Some readings of one series: ``readings`` has FIGURES one after another, each with a value of 64 bits per reading.
 Spark moves and sorts one such row in place of many. ``lacks_count``: a reading has a histogram and no ``finish_count``,
 because it is older than that column."""
+READINGS_IN_ROW = 250
+"""Spark counts rows, not bytes, when it passes rows to Python: 1,000 such rows are at most 32 MB."""
 
 
 @dataclass(frozen=True)
@@ -96,12 +99,14 @@ class Readings:
         return _sorted(table.select(SERIES).take(pa.array(first_rows)), of, values, lacks_count)
 
     def packed(self) -> pa.Table:
-        """Return a PACKED row for each series."""
-        ends = np.searchsorted(self.of, np.arange(self.series.num_rows), side="right")
-        starts = np.concatenate([[0], ends[:-1]]) if len(ends) else ends
-        blobs = [self.values[:, start:end].tobytes() for start, end in zip(starts, ends, strict=True)]
-        names = {name: self.series[name] for name in SERIES}
-        return pa.table({**names, "lacks_count": self.lacks_count, "readings": pa.array(blobs, pa.binary())}, PACKED)
+        """Return PACKED rows, each with at most READINGS_IN_ROW readings of a series."""
+        series = Runs(self.of)
+        rows = Runs(self.of, (np.arange(self.count) - series.starts[series.of]) // READINGS_IN_ROW)
+        of = self.of[rows.starts]
+        blobs = [self.values[:, start : end + 1].tobytes() for start, end in zip(rows.starts, rows.ends, strict=True)]
+        names = self.series.select(SERIES).take(pa.array(of))
+        columns = [*names.columns, pa.array(self.lacks_count[of]), pa.array(blobs, pa.binary())]
+        return pa.table(columns, schema=PACKED)
 
 
 def _blobs(column: pa.ChunkedArray) -> Sequence[memoryview]:
