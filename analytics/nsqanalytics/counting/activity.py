@@ -38,8 +38,9 @@ ACTIVITY = pa.schema(
 )
 """``channel`` is empty for a topic's own row. ``observed_s``, ``depth_area`` (message-seconds) and ``client_area``
 (consumer-seconds) are integrals over the observed time; ``histogram`` is null if no sample had one. ``dead_last`` and
-LATER_COUNTERS are null for topics, and if no sample had them. ``out_count`` is null for topics; that of Go nodes may be
-negative (nsqanalytics/counting/ends.py)."""
+LATER_COUNTERS are null for topics, and if no sample had them. ``depth_last`` and ``dead_last`` are those of the last
+reading, also of a channel that was deleted after it. ``out_count`` is null for topics; that of Go nodes may be negative
+(nsqanalytics/counting/ends.py)."""
 OVER_NODES = pa.schema(
     [
         *(field for field in ACTIVITY if field.name != "node"),
