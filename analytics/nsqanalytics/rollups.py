@@ -233,9 +233,9 @@ class Rollups:
         from nsqanalytics.computation import activity
 
         contexts = [(hour.start, (hour.start, *hour.before)) for hour in hours]
-        are_few = self.size_of(hours) <= FEW_BYTES
+        fits_one_task = self.size_of(hours) <= FEW_BYTES
         samples = self._read_samples(spark, self.files_of(hours))
-        return activity(samples, HOUR, cuts=cuts, contexts=contexts, are_few=are_few)
+        return activity(samples, HOUR, cuts=cuts, contexts=contexts, fits_one_task=fits_one_task)
 
     def read_samples(self, spark: SparkSession, since: datetime, until: datetime) -> DataFrame:
         """Return the SAMPLE rows of the hours that [since, until) lies in, possibly with the column ``file``."""

@@ -105,13 +105,13 @@ def test_falls_are_explained_by_utc_hours_in_any_zone_of_the_session(spark, tmp_
     assert found["is_set_back"].to_pylist() == [True, True]
 
 
-@pytest.mark.parametrize("are_few", [True, False])
+@pytest.mark.parametrize("fits_one_task", [True, False])
 @pytest.mark.parametrize("others", [*UNCHECKED.values(), [{"topic": None}, {"taken_at": None}]], ids=str)
-def test_unchecked_readings_of_other_topics_explain_no_fall(spark, tmp_path, others, are_few):
+def test_unchecked_readings_of_other_topics_explain_no_fall(spark, tmp_path, others, fits_one_task):
     """Distributed and in one task."""
     pq.write_table(with_folders(beside_readings_of_another_topic(others)), tmp_path / "samples.parquet")
     samples = spark.read.schema(spark_schema()).parquet(str(tmp_path))
 
-    [row] = activity(samples, 5 * MINUTE, topic="t", are_few=are_few).collect()
+    [row] = activity(samples, 5 * MINUTE, topic="t", fits_one_task=fits_one_task).collect()
 
     assert (row["in_count"], row["uncertain_count"]) == (20, 1)

@@ -101,7 +101,7 @@ def test_a_batch_of_packed_rows_is_bounded(samples):
 def test_evidence_about_falls_is_the_same_hour_by_hour(samples):
     """A reading is compared with the last one of its series in any earlier hour of the boot."""
     hour = pa.compute.floor_temporal(samples["taken_at"], unit="hour")
-    table = samples.append_column("progress", samples["message_count"]).append_column("hour", hour)
+    table = samples.append_column("counter_sum", samples["message_count"]).append_column("hour", hour)
     order = [("node", "ascending"), ("boot_id", "ascending"), ("hour", "ascending")]
 
     by_hour = one_table(falls.in_hours(in_batches(table.select([*COMPARED, "hour"]).sort_by(order), 40)))

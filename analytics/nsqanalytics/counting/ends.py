@@ -47,7 +47,7 @@ from nsqanalytics.counting.sampling import Contexts, Sampling, covers, hour_of
 from nsqanalytics.counting.windows import window_starts
 
 START_GRACE_US = 60_000_000
-MAX_HOLD_US = 60_000_000
+MAX_OBSERVED_US = 60_000_000
 """A reading's depth counts for the time since the reading before it, but for at most this long."""
 AREAS = ("observed_s", "depth_area", "client_area")
 _CHANGES = {
@@ -78,7 +78,7 @@ series that cannot be counted yet, without the total of its histograms, or witho
 
 @dataclass(frozen=True)
 class Rules:
-    """What the windows and the hours of a computation are. ``cuts`` are the ends of a report's period."""
+    """The windows, cuts and contexts of a computation. ``cuts`` are the ends of a report's period."""
 
     window: timedelta
     cuts: Sequence[datetime] = ()
@@ -109,22 +109,22 @@ class _Kept:
     """The readings that count, without repeated and misplaced ones.
 
     ``epoch`` counts how often a series began within its boot: at first, when it was created again, and after a silence.
-    ``held_us`` is the time for which a reading's gauges count, ``uncertain`` the falls up to the reading, since the one
-    before it, of which it is undecided whether the series began again.
+    ``observed_us`` is the time for which a reading's gauges count, ``uncertain`` the number of undecided falls
+    since the previous kept reading.
     """
 
     readings: Readings
     seen_since: Integers
     window_start: Integers
     epoch: Integers
-    held_us: Integers
+    observed_us: Integers
     uncertain: Integers
     is_undecided: Flags
 
     @classmethod
     def of(cls, readings: Readings, sampling: Sampling, rules: Rules, findings: Findings | None) -> _Kept:
         readings = _in_order(readings)
-        series, at, progress = Runs(readings.of), readings["taken_at"], readings["progress"]
+        series, at, counter_sum = Runs(readings.of), readings["taken_at"], readings["counter_sum"]
         seen_since = sampling.seen_since(at)
         earlier = series.before(at)
         earlier = np.where(earlier >= seen_since, earlier, NULL)
@@ -132,9 +132,9 @@ class _Kept:
         epoch: Integers = np.cumsum(began.is_again, dtype=np.int64)
         uncertain: Integers = np.cumsum(began.is_uncertain, dtype=np.int64)
         is_kept = np.ones(readings.count, bool)
-        if (progress < series.before(progress)).any():
+        if (counter_sum < series.before(counter_sum)).any():
             # Within an epoch, a reading below an earlier one is misplaced.
-            is_kept = Runs(readings.of, epoch).highest_before(progress) <= progress
+            is_kept = Runs(readings.of, epoch).highest_before(counter_sum) <= counter_sum
         rows = np.flatnonzero(is_kept)
         kept, so_far = Runs(readings.of[rows]), uncertain[rows]
         # The uncertainty of readings that are left out is counted with the next reading.
@@ -145,7 +145,7 @@ class _Kept:
             seen_since[rows],
             window_starts(began.counted_at[rows], rules.window, rules.cuts),
             epoch[rows],
-            np.where(earlier == NULL, 0, np.minimum(at - earlier, MAX_HOLD_US))[rows],
+            np.where(earlier == NULL, 0, np.minimum(at - earlier, MAX_OBSERVED_US))[rows],
             so_far - since,
             began.is_undecided[rows],
         )
@@ -179,10 +179,10 @@ class _Beginnings:
     def of(
         cls, readings: Readings, series: Runs, seen_since: Integers, earlier: Integers, findings: Findings | None
     ) -> _Beginnings:
-        at, progress, uptime = readings["taken_at"], readings["progress"], readings["uptime_ns"]
+        at, counter_sum, uptime = readings["taken_at"], readings["counter_sum"], readings["uptime_ns"]
         none = np.zeros(readings.count, bool)
-        before = series.before(progress)
-        fell = (earlier != NULL) & (progress < before)
+        before = series.before(counter_sum)
+        fell = (earlier != NULL) & (counter_sum < before)
         if not fell.any():
             return cls(earlier == NULL, at, none, none)
         has_uptime = (uptime != NULL) & (series.before(uptime) != NULL)
@@ -195,7 +195,7 @@ class _Beginnings:
             else:
                 about = findings.about(readings)
         is_open = needs_evidence & ~about["is_created_again"] & ~about["is_set_back"]
-        following, next_at = series.after(progress), series.after(at)
+        following, next_at = series.after(counter_sum), series.after(at)
         is_confirmed = is_open & ~series.is_last & (following < before) & (series.after(seen_since) <= at)
         return cls(
             (earlier == NULL) | (fell & (has_uptime | about["is_created_again"])) | is_confirmed,
@@ -271,13 +271,13 @@ def _sampled_before(readings: Readings, of: Integers, first_at: Integers, sampli
 
 
 def _areas(kept: _Kept, spans: Runs) -> tuple[Floats, Floats, Floats]:
-    held_s = kept.held_us / 1e6
+    observed_s = kept.observed_us / 1e6
     depth, clients = kept.readings["depth"], kept.readings["client_count"]
     # Sums of whole microseconds are exact in any order.
     return (
-        spans.sum(kept.held_us) / 1e6,
-        spans.total(held_s * depth),
-        spans.total(held_s * clients),
+        spans.sum(kept.observed_us) / 1e6,
+        spans.total(observed_s * depth),
+        spans.total(observed_s * clients),
     )
 
 

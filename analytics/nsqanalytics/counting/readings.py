@@ -20,10 +20,10 @@ COUNTERS = (
     *LATER_COUNTERS,
 )
 SUMMED = ("message_count", "finish_count", "requeue_count", "timeout_count")
-"""The counters that all archives have. ``progress`` is their sum, which grows with each of them."""
+"""The counters that all archives have. ``counter_sum`` is their sum, which grows with each of them."""
 HIGHEST_COUNT = 10**18
 """Largest valid count. Sums of four such counts fit into 64 bits."""
-_ORDER = ("taken_at", "progress", "uptime_ns", "depth", "client_count")
+_ORDER = ("taken_at", "counter_sum", "uptime_ns", "depth", "client_count")
 FIGURES = (*_ORDER, "started_at", "oldest_unfinished_age_ns", "dead_count", *COUNTERS)
 PACKED = pa.schema([*((name, pa.string()) for name in SERIES), ("lacks_count", pa.bool_()), ("readings", pa.binary())])
 """Some readings of one series: ``readings`` has FIGURES one after another, each with a value of 64 bits per reading.
@@ -69,15 +69,15 @@ class Readings:
         after a restart with a backlog.
         """
         is_channel = pc.not_equal(table["channel"], "").to_numpy()
-        given = {name: integers(table[name]) for name in FIGURES if name not in ("progress", "done_count")}
+        given = {name: integers(table[name]) for name in FIGURES if name not in ("counter_sum", "done_count")}
         finish_count = given["finish_count"]
         for name in ("dead_count", *LATER_COUNTERS):
             given[name] = np.where(is_channel, given[name], NULL)
-        held = sum(integers(table[name]) for name in ("depth", "in_flight_count", "deferred_count"))
-        left = np.where(is_channel, given["message_count"] - held, NULL)
+        unfinished = sum(integers(table[name]) for name in ("depth", "in_flight_count", "deferred_count"))
+        left = np.where(is_channel, given["message_count"] - unfinished, NULL)
         given["done_count"] = np.where(finish_count == NULL, left, finish_count)
         # Of readings that are only compared with, no count is checked: null is 0, as the lowest valid one.
-        given["progress"] = np.sum([np.clip(given[name], 0, HIGHEST_COUNT) for name in SUMMED], axis=0)
+        given["counter_sum"] = np.sum([np.clip(given[name], 0, HIGHEST_COUNT) for name in SUMMED], axis=0)
         lacking = (finish_count == NULL) & table["hist_offset"].is_valid().to_numpy()
         of = codes(table, SERIES)
         first_rows = np.unique(of, return_index=True)[1]

@@ -27,7 +27,7 @@ from nsqanalytics.transforms.names import is_one_of
 from nsqanalytics.transforms.windows import covering, window_start
 
 ACTIVITY = spark_fields(activity.ACTIVITY)
-BUCKET_S = 10
+SLOT_S = 10
 HOUR = timedelta(hours=1)
 MAX_RANGES = 100
 """Largest number of ranges in a condition. With more, Spark generates a method that is too long for Java's compiler."""
@@ -64,7 +64,7 @@ def evidence(samples: DataFrame, boots: DataFrame) -> DataFrame:
     named = samples.where("topic is not null and taken_at is not null")
     compared = named.join(F.broadcast(boots), ["node", "boot_id"], "left_semi").select(
         *("node", "boot_id", "topic", F.coalesce("channel", F.lit("")).alias("channel"), "taken_at"),
-        reduce(Column.__add__, counts).alias("progress"),
+        reduce(Column.__add__, counts).alias("counter_sum"),
         window_start("taken_at", HOUR).alias("hour"),
     )
     by_boot = compared.repartition("node", "boot_id").sortWithinPartitions("node", "boot_id", "hour")
@@ -78,21 +78,21 @@ def with_finish_count(samples: DataFrame) -> DataFrame:
     return samples.withColumn("finish_count", F.coalesce("finish_count", total))
 
 
-def time_buckets(ends: DataFrame) -> DataFrame:
-    """Return the distinct ``bucket`` numbers, in units of BUCKET_S since the epoch, of the readings whose histograms
+def time_slots(ends: DataFrame) -> DataFrame:
+    """Return the distinct ``slot`` numbers, in units of SLOT_S since the epoch, of the readings whose histograms
     ``with_histograms`` needs."""
-    return _needed(ends).select(F.floor(F.unix_seconds("at") / BUCKET_S).alias("bucket")).distinct()
+    return _needed(ends).select(F.floor(F.unix_seconds("at") / SLOT_S).alias("slot")).distinct()
 
 
-def taken_within(buckets: Iterable[int]) -> Column:
-    """Return a condition on ``taken_at`` that is true within these time buckets, and may be true between them.
+def taken_within(slots: Iterable[int]) -> Column:
+    """Return a condition on ``taken_at`` that is true within these time slots, and may be true between them.
 
-    It consists of literals, which Spark passes to Parquet, so that row groups and pages outside the buckets are not
+    It consists of literals, which Spark passes to Parquet, so that row groups and pages outside the slots are not
     read. Most of an archive is histograms, and a window needs only those of its last seconds.
     """
     within = []
-    for first, last in covering(buckets, MAX_RANGES):
-        since, until = (datetime.fromtimestamp(n * BUCKET_S, UTC) for n in (first, last + 1))
+    for first, last in covering(slots, MAX_RANGES):
+        since, until = (datetime.fromtimestamp(n * SLOT_S, UTC) for n in (first, last + 1))
         within.append((F.col("taken_at") >= F.lit(since)) & (F.col("taken_at") < F.lit(until)))
     return _any_of(within)
 
