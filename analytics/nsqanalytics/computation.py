@@ -1,8 +1,8 @@
 """Computes ACTIVITY from samples by applying the transforms in order.
 
-Transforms are lazy. For a small archive, one transform computes everything in one task. For a large one, three steps
-depend on the data: when nodes were sampled, whether all readings can be counted, and which seconds of the archive
-contain the required histograms. This module runs these queries.
+Transforms are lazy. For a small archive, one transform computes everything in one task. For a large archive, three
+queries run first: when nodes were sampled, whether all readings can be counted, and which seconds of the archive
+contain the required histograms.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ def activity(
     channel: str = "",
     cuts: Sequence[datetime] = (),
     contexts: Contexts | None = None,
-    are_few: bool = False,
+    fits_one_task: bool = False,
 ) -> DataFrame:
     """SAMPLE rows -> ACTIVITY, restricted to ``topic`` (as for is_one_of) and ``channel`` if they are given.
 
     ``cuts`` are the ends of a report's period: each divides the window that it lies in into two.
     ``contexts`` has the hours that are computed, each with the hours that it is computed from. Without contexts, all
-    samples are computed together. ``are_few`` says that one task has the time and the memory for all samples.
+    samples are computed together. ``fits_one_task`` says that one task has the time and the memory for all samples.
 
     ``samples`` must contain all series of the nodes, because a node counts as sampled if any of its series was.
     """
     rules = Rules(window, tuple(cuts), contexts)
     is_wanted = transforms.wanted(topic, channel)
-    if are_few:
+    if fits_one_task:
         return transforms.of_few(samples, is_wanted, rules)
     sampling = Sampling.of(samples.select("node", "taken_at").distinct().toArrow())
     return _of_many(samples, samples.where(is_wanted), sampling, rules)
@@ -59,5 +59,5 @@ def _of_many(
     if is_undecided and evidence is None:
         boots = ends.where("is_undecided").select("node", "boot_id").distinct()
         return _of_many(samples, wanted, sampling, rules, transforms.evidence(samples, boots).toArrow())
-    within = transforms.taken_within(row["bucket"] for row in transforms.time_buckets(ends).collect())
+    within = transforms.taken_within(row["slot"] for row in transforms.time_slots(ends).collect())
     return transforms.with_histograms(ends, wanted, within)

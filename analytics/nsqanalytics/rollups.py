@@ -40,7 +40,7 @@ from nsqanalytics.session import SCRATCH, is_connect
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ROLLUP_VERSION = f"5.{SCHEMA_VERSION}"
+ROLLUP_VERSION = f"6.{SCHEMA_VERSION}"
 DAY = timedelta(days=1)
 HOURS_BEFORE = 2
 """The number of earlier hours with samples that an hour is computed from, in addition to its own."""
@@ -233,9 +233,9 @@ class Rollups:
         from nsqanalytics.computation import activity
 
         contexts = [(hour.start, (hour.start, *hour.before)) for hour in hours]
-        are_few = self.size_of(hours) <= FEW_BYTES
+        fits_one_task = self.size_of(hours) <= FEW_BYTES
         samples = self._read_samples(spark, self.files_of(hours))
-        return activity(samples, HOUR, cuts=cuts, contexts=contexts, are_few=are_few)
+        return activity(samples, HOUR, cuts=cuts, contexts=contexts, fits_one_task=fits_one_task)
 
     def read_samples(self, spark: SparkSession, since: datetime, until: datetime) -> DataFrame:
         """Return the SAMPLE rows of the hours that [since, until) lies in, possibly with the column ``file``."""

@@ -30,6 +30,8 @@ _CONNECT_PORT = 15002
 _PARTITIONS, _SPARKS_PARTITIONS, _PARTITIONS_OF_A_REPORT = "spark.sql.shuffle.partitions", "200", "32"
 _SOME_BYTES, _MANY_BYTES = 8_000_000, 64_000_000
 """Sizes of the samples of 150 channels: of some hours, and of a day."""
+ROWS_PER_BATCH = 1000
+"""The number of rows that Spark passes to Python at once."""
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 SCRATCH = "spark.nsq.scratch"
 """The setting that names a local folder for files of a run; only sessions on this machine have it. The folder is
@@ -91,8 +93,9 @@ _SETTINGS = {
     # Java never compiles methods of more than 8,000 bytes. With this limit, Spark generates smaller ones.
     "spark.sql.codegen.hugeMethodLimit": "8000",
     # Below this limit, the largest there is, Spark adds up the size of a batch after each row, lists included: most of
-    # the time of a small report. Batches are limited by their rows.
+    # the time of a small report. Batches are limited by their rows, the largest of which have READINGS_IN_ROW readings.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS_PER_BATCH),
     # Otherwise each operation on a column looks up its line in Python's sources: half of Python's time.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }

@@ -51,6 +51,15 @@ def spark(only_spark: SparkSession) -> Iterator[SparkSession]:
     only_spark.catalog.clearCache()
 
 
+@pytest.fixture(params=["UTC", "Asia/Kolkata"])
+def session_zone(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The time zone of the session, whose hours and days need not be those of UTC."""
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", request.param)
+    yield request.param
+    spark.conf.set("spark.sql.session.timeZone", before)
+
+
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """``s3a://…``, empty; credentials and endpoint are in the environment, as docs/analytics.md says."""

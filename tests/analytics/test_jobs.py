@@ -165,6 +165,7 @@ def a_month(midnight) -> Span:
     return Span(midnight, midnight + timedelta(days=30))
 
 
+@pytest.mark.usefixtures("session_zone")
 def test_objectives_count_messages_budget_and_the_worst(activity_rows, write, reading, midnight, a_month):
     """Twenty windows with equally many messages, two of which miss; one in ten may: the budget is used exactly
     twice."""

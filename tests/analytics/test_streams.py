@@ -15,9 +15,11 @@ from nsqanalytics.counting.activity import READ
 from nsqanalytics.counting.computing import EndsOfPacked, activity_of_ends, added_up, packed
 from nsqanalytics.counting.ends import ENDS, Rules
 from nsqanalytics.counting.falls import COMPARED
-from nsqanalytics.counting.readings import SERIES
+from nsqanalytics.counting.readings import SERIES, Readings
 from nsqanalytics.counting.sampling import Sampling
 from nsqanalytics.schema import as_table
+from nsqanalytics.session import ROWS_PER_BATCH
+from tests.analytics.conftest import MIDNIGHT
 from tests.analytics.hostile import hostile_archive
 
 MINUTES = timedelta(minutes=1)
@@ -34,8 +36,6 @@ def one_table(batches: Iterator[pa.RecordBatch]) -> pa.Table:
 @pytest.fixture(scope="module")
 def samples() -> pa.Table:
     """Twenty archives' samples, shuffled, with the columns that Spark adds."""
-    from tests.analytics.conftest import MIDNIGHT
-
     made = [sample for seed in range(20) for sample in hostile_archive(seed, MIDNIGHT + seed * timedelta(days=3))]
     random.Random(3).shuffle(made)
     table = as_table(made)
@@ -83,10 +83,25 @@ def test_activity_does_not_depend_on_the_sizes_of_batches_and_parts(samples, mon
     assert sorted_by_key(in_parts) == sorted_by_key(at_once)
 
 
+def test_a_batch_of_packed_rows_is_bounded(samples):
+    """Spark passes a number of rows to Python, whatever their size; a row may have all readings of a week."""
+    one = samples.filter(pa.compute.is_null(samples["hist_offset"])).slice(0, 1)
+    at = pa.array([MIDNIGHT + n * timedelta(seconds=10) for n in range(2001)], one.schema.field("taken_at").type)
+    long = pa.concat_tables([one] * len(at)).combine_chunks()
+    long = long.set_column(long.schema.get_field_index("taken_at"), "taken_at", at)
+
+    rows = one_table(packed(in_batches(long, 700)))
+
+    sizes = pa.compute.binary_length(rows["readings"]).to_pylist()
+    assert len(sizes) == 9
+    assert max(sizes) * ROWS_PER_BATCH <= 32_000_000
+    assert Readings.of_packed(rows)["taken_at"].tolist() == at.cast(pa.int64()).to_pylist()
+
+
 def test_evidence_about_falls_is_the_same_hour_by_hour(samples):
     """A reading is compared with the last one of its series in any earlier hour of the boot."""
     hour = pa.compute.floor_temporal(samples["taken_at"], unit="hour")
-    table = samples.append_column("progress", samples["message_count"]).append_column("hour", hour)
+    table = samples.append_column("counter_sum", samples["message_count"]).append_column("hour", hour)
     order = [("node", "ascending"), ("boot_id", "ascending"), ("hour", "ascending")]
 
     by_hour = one_table(falls.in_hours(in_batches(table.select([*COMPARED, "hour"]).sort_by(order), 40)))

@@ -38,7 +38,9 @@ ACTIVITY = pa.schema(
 )
 """``channel`` is empty for a topic's own row. ``observed_s``, ``depth_area`` (message-seconds) and ``client_area``
 (consumer-seconds) are integrals over the observed time; ``histogram`` is null if no sample had one. ``dead_last`` and
-LATER_COUNTERS are null for topics, and if no sample had them."""
+LATER_COUNTERS are null for topics, and if no sample had them. ``depth_last`` and ``dead_last`` are those of the last
+reading, also of a channel that was deleted after it. ``out_count`` is null for topics; that of Go nodes may be negative
+(nsqanalytics/counting/ends.py)."""
 OVER_NODES = pa.schema(
     [
         *(field for field in ACTIVITY if field.name != "node"),
@@ -47,8 +49,8 @@ OVER_NODES = pa.schema(
     ]
 )
 """The figures of all nodes together. ``count`` is the number of the histogram's values; the percentiles and ``max_ms``
-are null if there are none. ``depth_max`` is the sum of the nodes' highest depths, which may be of different times: an
-upper bound."""
+are null if there are none. ``out_count`` is 0 if it would be negative. ``depth_max`` is the sum of the nodes' highest
+depths, which may be of different times: an upper bound."""
 READ = pa.schema(
     [
         *((name, pa.string()) for name in SERIES),
@@ -126,6 +128,7 @@ def over_nodes(rows: pa.Table) -> pa.Table:
     *indexes, highest = histograms.indexes_at([*PERMILLES.values(), 1000])
     figures |= {
         **{name: runs.sum(integers(rows[name])) for name in ("depth_max", "depth_last", "dead_last")},
+        "out_count": np.where(figures["out_count"] == NULL, NULL, np.maximum(figures["out_count"], 0)),
         "observed_s": longest,
         # Each node has one row per group.
         "node_count": runs.lengths(),

@@ -34,9 +34,9 @@ class AllAtOnce:
     rules: Rules
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        held = list(batches)
-        if held:
-            yield from self._activity(pa.Table.from_batches(held)).to_batches()
+        buffered = list(batches)
+        if buffered:
+            yield from self._activity(pa.Table.from_batches(buffered)).to_batches()
 
     def _activity(self, samples: pa.Table) -> pa.Table:
         is_wanted = flags(samples["is_wanted"])
@@ -80,20 +80,20 @@ def _read(samples: pa.Table) -> pa.Table:
 
 def packed(batches: Batches) -> Iterator[pa.RecordBatch]:
     """SAMPLE rows with ``is_in_own_hour`` and ``file`` -> PACKED, in no order. Raises InvalidReading."""
-    held: list[pa.RecordBatch] = []
+    buffered: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
-        held.append(batch)
+        buffered.append(batch)
         size += batch.nbytes
         if size >= BYTES_PACKED:
-            yield from _packed(held)
-            held, size = [], 0
-    yield from _packed(held)
+            yield from _packed(buffered)
+            buffered, size = [], 0
+    yield from _packed(buffered)
 
 
-def _packed(held: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    if held:
-        samples = pa.Table.from_batches(held)
+def _packed(buffered: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    if buffered:
+        samples = pa.Table.from_batches(buffered)
         check(samples)
         yield from Readings.of_samples(samples).packed().to_batches()
 

@@ -19,6 +19,8 @@ Where counters start again:
   one. A reading whose fall is not confirmed is misplaced, and is left out. ``uncertain_count`` counts both.
 - A channel that was created again and exceeded its old counts between two readings is recognised by a bucket that
   fell.
+- Without ``finish_count`` (Go nodes), ``out_count`` is the messages that were received minus the change of those that
+  are unfinished. It may be negative, and its sum over windows is exact.
 - The first reading of a series contains everything that its process has counted. It is placed in the window if the node
   was being sampled before without this series (so it began within the archive), or if the process started in the same
   window, or at most START_GRACE_US before the reading. Otherwise the finish times of its messages are unknown: they are
@@ -45,13 +47,12 @@ from nsqanalytics.counting.sampling import Contexts, Sampling, covers, hour_of
 from nsqanalytics.counting.windows import window_starts
 
 START_GRACE_US = 60_000_000
-MAX_HOLD_US = 60_000_000
+MAX_OBSERVED_US = 60_000_000
 """A reading's depth counts for the time since the reading before it, but for at most this long."""
 AREAS = ("observed_s", "depth_area", "client_area")
 _CHANGES = {
     "in_count": "message_count",
     "in_bytes": "message_bytes",
-    "out_count": "done_count",
     "requeue_count": "requeue_count",
     "timeout_count": "timeout_count",
     **{name: name for name in LATER_COUNTERS},
@@ -61,7 +62,7 @@ ENDS = pa.schema(
         *((name, pa.string()) for name in SERIES),
         *((name, TIME) for name in ("window_start", "last_at", "base_at", "carried_since")),
         *((name, pa.int64()) for name in ("sample_count", "left_out_count", "carried_count", "unplaced_count")),
-        *((name, pa.int64()) for name in ("uncertain_count", *_CHANGES)),
+        *((name, pa.int64()) for name in ("uncertain_count", *_CHANGES, "out_count")),
         *((name, pa.float64()) for name in AREAS),
         *((name, pa.int64()) for name in ("depth_max", "depth_last", "dead_last", "oldest_max_ns")),
         *((name, pa.bool_()) for name in ("is_merged", "lacks_count", "is_undecided")),
@@ -77,7 +78,7 @@ series that cannot be counted yet, without the total of its histograms, or witho
 
 @dataclass(frozen=True)
 class Rules:
-    """What the windows and the hours of a computation are. ``cuts`` are the ends of a report's period."""
+    """The windows, cuts and contexts of a computation. ``cuts`` are the ends of a report's period."""
 
     window: timedelta
     cuts: Sequence[datetime] = ()
@@ -108,22 +109,22 @@ class _Kept:
     """The readings that count, without repeated and misplaced ones.
 
     ``epoch`` counts how often a series began within its boot: at first, when it was created again, and after a silence.
-    ``held_us`` is the time for which a reading's gauges count, ``uncertain`` the falls up to the reading, since the one
-    before it, of which it is undecided whether the series began again.
+    ``observed_us`` is the time for which a reading's gauges count, ``uncertain`` the number of undecided falls
+    since the previous kept reading.
     """
 
     readings: Readings
     seen_since: Integers
     window_start: Integers
     epoch: Integers
-    held_us: Integers
+    observed_us: Integers
     uncertain: Integers
     is_undecided: Flags
 
     @classmethod
     def of(cls, readings: Readings, sampling: Sampling, rules: Rules, findings: Findings | None) -> _Kept:
         readings = _in_order(readings)
-        series, at, progress = Runs(readings.of), readings["taken_at"], readings["progress"]
+        series, at, counter_sum = Runs(readings.of), readings["taken_at"], readings["counter_sum"]
         seen_since = sampling.seen_since(at)
         earlier = series.before(at)
         earlier = np.where(earlier >= seen_since, earlier, NULL)
@@ -131,9 +132,9 @@ class _Kept:
         epoch: Integers = np.cumsum(began.is_again, dtype=np.int64)
         uncertain: Integers = np.cumsum(began.is_uncertain, dtype=np.int64)
         is_kept = np.ones(readings.count, bool)
-        if (progress < series.before(progress)).any():
+        if (counter_sum < series.before(counter_sum)).any():
             # Within an epoch, a reading below an earlier one is misplaced.
-            is_kept = Runs(readings.of, epoch).highest_before(progress) <= progress
+            is_kept = Runs(readings.of, epoch).highest_before(counter_sum) <= counter_sum
         rows = np.flatnonzero(is_kept)
         kept, so_far = Runs(readings.of[rows]), uncertain[rows]
         # The uncertainty of readings that are left out is counted with the next reading.
@@ -144,7 +145,7 @@ class _Kept:
             seen_since[rows],
             window_starts(began.counted_at[rows], rules.window, rules.cuts),
             epoch[rows],
-            np.where(earlier == NULL, 0, np.minimum(at - earlier, MAX_HOLD_US))[rows],
+            np.where(earlier == NULL, 0, np.minimum(at - earlier, MAX_OBSERVED_US))[rows],
             so_far - since,
             began.is_undecided[rows],
         )
@@ -178,10 +179,10 @@ class _Beginnings:
     def of(
         cls, readings: Readings, series: Runs, seen_since: Integers, earlier: Integers, findings: Findings | None
     ) -> _Beginnings:
-        at, progress, uptime = readings["taken_at"], readings["progress"], readings["uptime_ns"]
+        at, counter_sum, uptime = readings["taken_at"], readings["counter_sum"], readings["uptime_ns"]
         none = np.zeros(readings.count, bool)
-        before = series.before(progress)
-        fell = (earlier != NULL) & (progress < before)
+        before = series.before(counter_sum)
+        fell = (earlier != NULL) & (counter_sum < before)
         if not fell.any():
             return cls(earlier == NULL, at, none, none)
         has_uptime = (uptime != NULL) & (series.before(uptime) != NULL)
@@ -194,7 +195,7 @@ class _Beginnings:
             else:
                 about = findings.about(readings)
         is_open = needs_evidence & ~about["is_created_again"] & ~about["is_set_back"]
-        following, next_at = series.after(progress), series.after(at)
+        following, next_at = series.after(counter_sum), series.after(at)
         is_confirmed = is_open & ~series.is_last & (following < before) & (series.after(seen_since) <= at)
         return cls(
             (earlier == NULL) | (fell & (has_uptime | about["is_created_again"])) | is_confirmed,
@@ -242,6 +243,7 @@ def _ends(kept: _Kept, sampling: Sampling) -> dict[str, Any]:
         "unplaced_count": np.where(is_placed | (first_finish == NULL), 0, first_finish),
         "uncertain_count": spans.sum(kept.uncertain),
         **{name: counted.change(counter) for name, counter in _CHANGES.items()},
+        "out_count": counted.done(),
         **dict(zip(AREAS, areas, strict=True)),
         "depth_max": spans.highest(readings["depth"]),
         "depth_last": readings["depth"][spans.ends],
@@ -269,13 +271,13 @@ def _sampled_before(readings: Readings, of: Integers, first_at: Integers, sampli
 
 
 def _areas(kept: _Kept, spans: Runs) -> tuple[Floats, Floats, Floats]:
-    held_s = kept.held_us / 1e6
+    observed_s = kept.observed_us / 1e6
     depth, clients = kept.readings["depth"], kept.readings["client_count"]
     # Sums of whole microseconds are exact in any order.
     return (
-        spans.sum(kept.held_us) / 1e6,
-        spans.total(held_s * depth),
-        spans.total(held_s * clients),
+        spans.sum(kept.observed_us) / 1e6,
+        spans.total(observed_s * depth),
+        spans.total(observed_s * clients),
     )
 
 
@@ -302,3 +304,16 @@ class _Counters:
         first, last = self.spans.lowest(self.readings[counter]), self.spans.highest(self.readings[counter])
         base = np.where(self.is_placed, self._base(first, last), first)
         return np.where(last == NULL, NULL, np.where(last < base, last, last - base))
+
+    def done(self) -> Integers:
+        """Return the change of ``done_count``.
+
+        Without ``finish_count``, it may fall within an epoch, which is no new beginning. If it is negative at first,
+        the process began with at least such a backlog.
+        """
+        of = self.readings["done_count"]
+        first, last = of[self.spans.starts], of[self.spans.ends]
+        base = np.where(self.same, self.series.before(last), np.minimum(first, 0))
+        left = np.where(last == NULL, NULL, last - np.where(self.is_placed, base, first))
+        is_counted = self.readings["finish_count"][self.spans.ends] != NULL
+        return np.where(is_counted, self.change("done_count"), left)

@@ -6,8 +6,8 @@ Counters of one process only grow, unless a topic or channel is deleted and crea
   created again.
 - If none rose and series of two topics or more fell, the clock was set back.
 - If none rose and series of one topic fell, counters prove nothing (``is_unproven``). A clock set back makes readings
-  of two times alternate: a series then falls repeatedly, while its readings in the order of its counters go back in
-  time once. If, within an hour, it fell more often than that, the clock was set back.
+  of two times alternate. Sorted by counter, the times step back once; sorted by time, the counter falls repeatedly.
+  More falls than steps back within an hour: the clock was set back.
 
 Otherwise the next reading decides (nsqanalytics/counting/ends.py).
 """
@@ -31,7 +31,7 @@ EVIDENCE = pa.schema(
 )
 """A row per reading at which a series fell. ``is_created_again`` and ``is_set_back`` are never both true.
 ``is_unproven`` is true if no other series rose and no other topic's series fell."""
-COMPARED = (*SERIES, "taken_at", "progress")
+COMPARED = (*SERIES, "taken_at", "counter_sum")
 
 
 def evidence(table: pa.Table, since: int = NULL) -> pa.Table:
@@ -42,23 +42,23 @@ def evidence(table: pa.Table, since: int = NULL) -> pa.Table:
     """
     table = table.drop_null()
     of = codes(table, SERIES)
-    at, progress = integers(table["taken_at"]), integers(table["progress"])
-    order = np.lexsort((progress, at, of))
+    at, counter_sum = integers(table["taken_at"]), integers(table["counter_sum"])
+    order = np.lexsort((counter_sum, at, of))
     once = order[Runs(of[order], at[order]).is_first]  # the lowest of several at the same time
-    table, of, at, progress = table.take(pa.array(once)), of[once], at[once], progress[once]
+    table, of, at, counter_sum = table.take(pa.array(once)), of[once], at[once], counter_sum[once]
     series = Runs(of)
-    at_before, progress_before = series.before(at), series.before(progress)
+    at_before, sum_before = series.before(at), series.before(counter_sum)
     has_before = at_before != NULL
-    fell = has_before & (progress < progress_before)
-    beat, latest = _beats(table, at, at_before)
+    fell = has_before & (counter_sum < sum_before)
+    moment, latest = _moments(table, at, at_before)
     # A series without a value at the node's previous reading is compared with an older one, which proves no rise.
-    rose = has_before & (at_before == latest) & (progress > progress_before)
+    rose = has_before & (at_before == latest) & (counter_sum > sum_before)
     any_rose = np.zeros(len(latest), bool)
-    any_rose[beat[rose]] = True
-    topics = np.unique(np.stack([beat[fell], codes(table, ["topic"])[fell]]), axis=1)[0]
-    topics_fell = np.bincount(topics, minlength=len(latest))[beat]
-    any_rose = any_rose[beat]
-    is_clock = (topics_fell > 1) | _alternating(of, at, progress)
+    any_rose[moment[rose]] = True
+    topics = np.unique(np.stack([moment[fell], codes(table, ["topic"])[fell]]), axis=1)[0]
+    topics_fell = np.bincount(topics, minlength=len(latest))[moment]
+    any_rose = any_rose[moment]
+    is_clock = (topics_fell > 1) | _alternating(of, at, counter_sum)
     found = {
         "taken_at": at,
         "is_created_again": any_rose,
@@ -70,24 +70,24 @@ def evidence(table: pa.Table, since: int = NULL) -> pa.Table:
     return as_table({name: names[name] for name in SERIES} | {n: v[rows] for n, v in found.items()}, EVIDENCE)
 
 
-def _beats(table: pa.Table, at: Integers, at_before: Integers) -> tuple[Integers, Integers]:
-    """Return the number of each reading's boot and time, and for each reading the latest earlier reading of all series
-    of the same boot and time."""
+def _moments(table: pa.Table, at: Integers, at_before: Integers) -> tuple[Integers, Integers]:
+    """Return the number of each reading's moment (its boot and time), and for each reading the latest earlier reading
+    of all series of the same moment."""
     boot = codes(table, SERIES[:2])
     _, times = np.unique(at, return_inverse=True)
-    _, beat = np.unique(boot * (len(at) + 1) + times, return_inverse=True)
+    _, moment = np.unique(boot * (len(at) + 1) + times, return_inverse=True)
     latest = np.full(len(at), NULL)
-    np.maximum.at(latest, beat, at_before)
-    return beat, latest[beat]
+    np.maximum.at(latest, moment, at_before)
+    return moment, latest[moment]
 
 
-def _alternating(of: Integers, at: Integers, progress: Integers) -> Flags:
-    """Return for each reading whether its series fell more often, within its hour, than time goes back in the order of
-    its counters."""
+def _alternating(of: Integers, at: Integers, counter_sum: Integers) -> Flags:
+    """Return for each reading whether its series, within its hour, has more falls in the order of time than steps back
+    in time in the order of its counters."""
     hour = hour_of(at)
     groups = Runs(of, hour)
-    fell = ~groups.is_first & (progress < groups.before(progress))
-    order = np.lexsort((at, progress, hour, of))
+    fell = ~groups.is_first & (counter_sum < groups.before(counter_sum))
+    order = np.lexsort((at, counter_sum, hour, of))
     ordered = Runs(of[order], hour[order])
     goes_back = ~ordered.is_first & (ordered.before(at[order]) > at[order])
     return (groups.count_of(fell) > ordered.count_of(goes_back))[groups.of]
@@ -119,7 +119,7 @@ def _hours_of(table: pa.Table) -> Iterator[pa.Table]:
 def _lasts(table: pa.Table) -> pa.Table:
     """Return the last reading of each series; the lowest of several at the same time."""
     of = codes(table, SERIES)
-    order = np.lexsort((-integers(table["progress"]), integers(table["taken_at"]), of))
+    order = np.lexsort((-integers(table["counter_sum"]), integers(table["taken_at"]), of))
     return table.take(pa.array(order[Runs(of[order]).is_last]))
 
 
@@ -155,6 +155,10 @@ def comparable(readings: Readings) -> pa.Table:
     """Return the columns COMPARED of readings."""
     names = readings.series.take(pa.array(readings.of))
     return pa.table(
-        [*(names[name] for name in SERIES), pa.array(readings["taken_at"]).cast(TIME), pa.array(readings["progress"])],
+        [
+            *(names[name] for name in SERIES),
+            pa.array(readings["taken_at"]).cast(TIME),
+            pa.array(readings["counter_sum"]),
+        ],
         names=list(COMPARED),
     )

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nsqanalytics.counting.columns import NULL, Flags, Integers, codes, integers
+from nsqanalytics.counting.runs import Runs
 
 SERIES = ("node", "boot_id", "topic", "channel")
 LATER_COUNTERS = ("died_count", "dropped_count")
@@ -18,12 +19,18 @@ COUNTERS = (
     *("message_count", "message_bytes", "done_count", "finish_count", "requeue_count", "timeout_count"),
     *LATER_COUNTERS,
 )
-_ORDER = ("taken_at", "progress", "uptime_ns", "depth", "client_count")
+SUMMED = ("message_count", "finish_count", "requeue_count", "timeout_count")
+"""The counters that all archives have. ``counter_sum`` is their sum, which grows with each of them."""
+HIGHEST_COUNT = 10**18
+"""Largest valid count. Sums of four such counts fit into 64 bits."""
+_ORDER = ("taken_at", "counter_sum", "uptime_ns", "depth", "client_count")
 FIGURES = (*_ORDER, "started_at", "oldest_unfinished_age_ns", "dead_count", *COUNTERS)
 PACKED = pa.schema([*((name, pa.string()) for name in SERIES), ("lacks_count", pa.bool_()), ("readings", pa.binary())])
 """Some readings of one series: ``readings`` has FIGURES one after another, each with a value of 64 bits per reading.
 Spark moves and sorts one such row in place of many. ``lacks_count``: a reading has a histogram and no ``finish_count``,
 because it is older than that column."""
+READINGS_IN_ROW = 250
+"""Spark counts rows, not bytes, when it passes rows to Python: 1,000 such rows are at most 32 MB."""
 
 
 @dataclass(frozen=True)
@@ -57,19 +64,20 @@ class Readings:
     def of_samples(cls, table: pa.Table) -> Readings:
         """Return those of SAMPLE rows, in which ``channel`` is empty for a topic, not null.
 
-        ``progress`` is the sum of the counters that all archives have. It grows with each of them.
+        ``done_count`` is ``finish_count``; without it, the messages that were received and are finished or were
+        emptied. A Go node does not read both numbers at one instant, so this may fall by some messages. It is negative
+        after a restart with a backlog.
         """
         is_channel = pc.not_equal(table["channel"], "").to_numpy()
-        given = {name: integers(table[name]) for name in FIGURES if name not in ("progress", "done_count")}
+        given = {name: integers(table[name]) for name in FIGURES if name not in ("counter_sum", "done_count")}
         finish_count = given["finish_count"]
         for name in ("dead_count", *LATER_COUNTERS):
             given[name] = np.where(is_channel, given[name], NULL)
-        held = sum(integers(table[name]) for name in ("depth", "in_flight_count", "deferred_count"))
-        # A Go node's counters are not read at one instant, so this may seem to fall by a message or two.
-        left = np.where(is_channel, np.maximum(given["message_count"] - held, 0), NULL)
-        finished = np.where(finish_count == NULL, 0, finish_count)
+        unfinished = sum(integers(table[name]) for name in ("depth", "in_flight_count", "deferred_count"))
+        left = np.where(is_channel, given["message_count"] - unfinished, NULL)
         given["done_count"] = np.where(finish_count == NULL, left, finish_count)
-        given["progress"] = given["message_count"] + finished + given["requeue_count"] + given["timeout_count"]
+        # Of readings that are only compared with, no count is checked: null is 0, as the lowest valid one.
+        given["counter_sum"] = np.sum([np.clip(given[name], 0, HIGHEST_COUNT) for name in SUMMED], axis=0)
         lacking = (finish_count == NULL) & table["hist_offset"].is_valid().to_numpy()
         of = codes(table, SERIES)
         first_rows = np.unique(of, return_index=True)[1]
@@ -91,12 +99,14 @@ class Readings:
         return _sorted(table.select(SERIES).take(pa.array(first_rows)), of, values, lacks_count)
 
     def packed(self) -> pa.Table:
-        """Return a PACKED row for each series."""
-        ends = np.searchsorted(self.of, np.arange(self.series.num_rows), side="right")
-        starts = np.concatenate([[0], ends[:-1]]) if len(ends) else ends
-        blobs = [self.values[:, start:end].tobytes() for start, end in zip(starts, ends, strict=True)]
-        names = {name: self.series[name] for name in SERIES}
-        return pa.table({**names, "lacks_count": self.lacks_count, "readings": pa.array(blobs, pa.binary())}, PACKED)
+        """Return PACKED rows, each with at most READINGS_IN_ROW readings of a series."""
+        series = Runs(self.of)
+        rows = Runs(self.of, (np.arange(self.count) - series.starts[series.of]) // READINGS_IN_ROW)
+        of = self.of[rows.starts]
+        blobs = [self.values[:, start : end + 1].tobytes() for start, end in zip(rows.starts, rows.ends, strict=True)]
+        names = self.series.select(SERIES).take(pa.array(of))
+        columns = [*names.columns, pa.array(self.lacks_count[of]), pa.array(blobs, pa.binary())]
+        return pa.table(columns, schema=PACKED)
 
 
 def _blobs(column: pa.ChunkedArray) -> Sequence[memoryview]:

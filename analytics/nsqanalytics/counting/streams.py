@@ -18,24 +18,24 @@ def whole_groups(
 
     Rows that are equal in ``key``, which are consecutive in the stream, are in the same table.
     """
-    held: list[pa.RecordBatch] = []
+    buffered: list[pa.RecordBatch] = []
     enough = BYTES_AT_ONCE if enough is None else enough
     size, needed = 0, enough
     for batch in batches:
-        held.append(batch)
+        buffered.append(batch)
         size += batch.nbytes
         if size < needed:
             continue
-        table = pa.Table.from_batches(held)
+        table = pa.Table.from_batches(buffered)
         complete = _without_last(table, key)
         if complete:
             yield table.slice(0, complete)
-            held, needed = table.slice(complete).to_batches(), enough
-            size = sum(part.nbytes for part in held)
+            buffered, needed = table.slice(complete).to_batches(), enough
+            size = sum(part.nbytes for part in buffered)
         else:  # one group: looking again after every batch would take a time that is quadratic in its size
             needed = 2 * size
-    if held and sum(part.num_rows for part in held):
-        yield pa.Table.from_batches(held)
+    if buffered and sum(part.num_rows for part in buffered):
+        yield pa.Table.from_batches(buffered)
 
 
 def _without_last(table: pa.Table, key: Sequence[str]) -> int:

@@ -7,11 +7,9 @@ import pyarrow as pa
 
 from nsqanalytics.counting.columns import NULL, Flags, flags, integers
 from nsqanalytics.counting.histograms import Histograms
-from nsqanalytics.counting.readings import LATER_COUNTERS
+from nsqanalytics.counting.readings import HIGHEST_COUNT, LATER_COUNTERS
 from nsqwire.histogram import MAX_BUCKETS
 
-HIGHEST_COUNT = 10**18
-"""Largest valid count. Sums of four such counts fit into 64 bits."""
 PREFIX = "a reading is invalid"
 _COUNTERS = ("message_count", "message_bytes", "requeue_count", "timeout_count")
 _NAMES = ("node", "boot_id", "topic", "taken_at")
@@ -27,9 +25,9 @@ def check(samples: pa.Table) -> None:
     whether its time lies in the hour of its file's folder."""
     for name in (*_NAMES, *_COUNTERS, *_GAUGES):
         _refuse(samples, ~_is_given(samples, name), f"{name} is missing")
-    for name in (*_COUNTERS, *LATER_COUNTERS, "finish_count", "hist_zero_count"):
+    for name in (*_COUNTERS, *LATER_COUNTERS, *_GAUGES, "dead_count", "finish_count", "hist_zero_count"):
         values = integers(samples[name])
-        wrong = (values != NULL) & ((values < 0) | (values > HIGHEST_COUNT))
+        wrong = _is_given(samples, name) & ((values < 0) | (values > HIGHEST_COUNT))
         if wrong.any():
             value = values[np.argmax(wrong)]
             _refuse(samples, wrong, f"{name} is {value}, not between 0 and {HIGHEST_COUNT}")

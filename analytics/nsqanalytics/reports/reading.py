@@ -62,7 +62,7 @@ def activity_of(
                 topic=scope.topic,
                 channel=scope.channel,
                 cuts=divided,
-                are_few=rollups.has_few_samples(seen_since, span.until),
+                fits_one_task=rollups.has_few_samples(seen_since, span.until),
             )
             rows = rows.where((F.col("window_start") >= F.lit(span.since)) & F.col("window_start").isNotNull())
             if scope.node:

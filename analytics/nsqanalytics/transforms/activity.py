@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import reduce
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -18,7 +19,7 @@ from pyspark.sql import functions as F
 from nsqanalytics.counting import activity, computing, falls
 from nsqanalytics.counting.activity import KEY, OF_ALL_NODES
 from nsqanalytics.counting.ends import ENDS, Rules
-from nsqanalytics.counting.readings import COUNTERS, PACKED, SERIES
+from nsqanalytics.counting.readings import COUNTERS, HIGHEST_COUNT, PACKED, SERIES, SUMMED
 from nsqanalytics.counting.sampling import Sampling
 from nsqanalytics.hourly_files import FILE
 from nsqanalytics.schema import spark_fields
@@ -26,7 +27,8 @@ from nsqanalytics.transforms.names import is_one_of
 from nsqanalytics.transforms.windows import covering, window_start
 
 ACTIVITY = spark_fields(activity.ACTIVITY)
-BUCKET_S = 10
+SLOT_S = 10
+HOUR = timedelta(hours=1)
 MAX_RANGES = 100
 """Largest number of ranges in a condition. With more, Spark generates a method that is too long for Java's compiler."""
 IS_IN_OWN_HOUR = "coalesce(floor(unix_seconds(taken_at) / 3600) = unix_date(date) * 24L + hour, false)"
@@ -57,13 +59,13 @@ def ends(packed: DataFrame, sampling: Sampling, rules: Rules, evidence: pa.Table
 
 def evidence(samples: DataFrame, boots: DataFrame) -> DataFrame:
     """SAMPLE rows of all series -> EVIDENCE about those of ``boots``, rows with ``node`` and ``boot_id``."""
-    counted = [
-        F.coalesce(name, F.lit(0)) for name in ("message_count", "finish_count", "requeue_count", "timeout_count")
-    ]
-    compared = samples.join(F.broadcast(boots), ["node", "boot_id"], "left_semi").select(
+    # Readings of series that are not wanted are not checked.
+    counts = [F.least(F.greatest(F.coalesce(name, F.lit(0)), F.lit(0)), F.lit(HIGHEST_COUNT)) for name in SUMMED]
+    named = samples.where("topic is not null and taken_at is not null")
+    compared = named.join(F.broadcast(boots), ["node", "boot_id"], "left_semi").select(
         *("node", "boot_id", "topic", F.coalesce("channel", F.lit("")).alias("channel"), "taken_at"),
-        (counted[0] + counted[1] + counted[2] + counted[3]).alias("progress"),
-        F.date_trunc("hour", "taken_at").alias("hour"),
+        reduce(Column.__add__, counts).alias("counter_sum"),
+        window_start("taken_at", HOUR).alias("hour"),
     )
     by_boot = compared.repartition("node", "boot_id").sortWithinPartitions("node", "boot_id", "hour")
     return _in_arrow(by_boot, falls.in_hours, falls.EVIDENCE)
@@ -76,21 +78,21 @@ def with_finish_count(samples: DataFrame) -> DataFrame:
     return samples.withColumn("finish_count", F.coalesce("finish_count", total))
 
 
-def time_buckets(ends: DataFrame) -> DataFrame:
-    """Return the distinct ``bucket`` numbers, in units of BUCKET_S since the epoch, of the readings whose histograms
+def time_slots(ends: DataFrame) -> DataFrame:
+    """Return the distinct ``slot`` numbers, in units of SLOT_S since the epoch, of the readings whose histograms
     ``with_histograms`` needs."""
-    return _needed(ends).select(F.floor(F.unix_seconds("at") / BUCKET_S).alias("bucket")).distinct()
+    return _needed(ends).select(F.floor(F.unix_seconds("at") / SLOT_S).alias("slot")).distinct()
 
 
-def taken_within(buckets: Iterable[int]) -> Column:
-    """Return a condition on ``taken_at`` that is true within these time buckets, and may be true between them.
+def taken_within(slots: Iterable[int]) -> Column:
+    """Return a condition on ``taken_at`` that is true within these time slots, and may be true between them.
 
-    It consists of literals, which Spark passes to Parquet, so that row groups and pages outside the buckets are not
+    It consists of literals, which Spark passes to Parquet, so that row groups and pages outside the slots are not
     read. Most of an archive is histograms, and a window needs only those of its last seconds.
     """
     within = []
-    for first, last in covering(buckets, MAX_RANGES):
-        since, until = (datetime.fromtimestamp(n * BUCKET_S, UTC) for n in (first, last + 1))
+    for first, last in covering(slots, MAX_RANGES):
+        since, until = (datetime.fromtimestamp(n * SLOT_S, UTC) for n in (first, last + 1))
         within.append((F.col("taken_at") >= F.lit(since)) & (F.col("taken_at") < F.lit(until)))
     return _any_of(within)
 

@@ -16,7 +16,7 @@ from nsqanalytics import tables
 from nsqanalytics.job_parameters import Span
 from nsqanalytics.transforms.activity import over_nodes
 from nsqanalytics.transforms.histograms import count_within
-from nsqanalytics.transforms.windows import covered
+from nsqanalytics.transforms.windows import covered, window_start
 from nsqwire.histogram import bound_of
 
 DAY = timedelta(days=1)
@@ -83,7 +83,7 @@ def objectives_by_message(
 
 
 def _by_day_and_period(windows: DataFrame, span: Span, objective_percent: float) -> DataFrame:
-    of_day = windows.withColumns({"span": F.lit("day"), "span_start": F.date_trunc("day", "window_start")})
+    of_day = windows.withColumns({"span": F.lit("day"), "span_start": window_start("window_start", DAY)})
     of_all = windows.withColumns({"span": F.lit("period"), "span_start": F.lit(span.since)})
     return covered(_judged(of_day, objective_percent), span, "span_start", DAY).unionByName(
         covered(_judged(of_all, objective_percent), span)
