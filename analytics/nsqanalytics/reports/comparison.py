@@ -32,18 +32,19 @@ def compared(
     from nsqanalytics.transforms.earlier import with_earlier
 
     shift = args.shift(window)
-    earlier = None if shift is None else _archived(rollups, span.earlier(shift), whole=whole)
+    earlier = None if shift is None else _archived(rollups, span.earlier(shift), window, whole=whole)
     if shift is None or earlier is None:
         return with_earlier(rows_of(span), None, columns, timedelta(0)), None
     return with_earlier(rows_of(span), rows_of(earlier), columns, shift), earlier
 
 
-def _archived(rollups: Rollups, span: Span, *, whole: bool) -> Span | None:
-    """Return the part of the span that can be counted; None if there is none, or with ``whole`` if it is not all.
+def _archived(rollups: Rollups, span: Span, window: timedelta, *, whole: bool) -> Span | None:
+    """Return the part of the span that can be counted in these windows; None if there is none, or with ``whole`` if it
+    is not all.
 
     The archive has all of a span if it has hours at or before its start: later hours without readings are idle ones.
     """
-    counted = rollups.countable(span)
+    counted = rollups.countable(span, window)
     first = counted.since.replace(minute=0, second=0, microsecond=0)
     if counted.since >= counted.until or not rollups.between(first, counted.until):
         return None

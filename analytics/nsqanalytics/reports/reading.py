@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from nsqanalytics.archive import samples_path
 from nsqanalytics.job_parameters import HOUR, Scope, Span
 from nsqanalytics.locations import ArchiveMissing, Locations
-from nsqanalytics.parameters import spelt_out
+from nsqanalytics.parameters import spelt_out, written
 from nsqanalytics.progress import Progress
 from nsqanalytics.rollups import DAY, HOURS_BEFORE, Rollups
 
@@ -16,13 +16,21 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def listed(place: Locations, span: Span, progress: Progress) -> tuple[Rollups, Span]:
-    """Return a listing of the archive, and the part of the span that can be counted. Raises ArchiveMissing."""
+def listed(place: Locations, span: Span, progress: Progress, window: timedelta = HOUR) -> tuple[Rollups, Span]:
+    """Return a listing of the archive, and the part of the span that can be counted in windows of this length.
+
+    Raises ArchiveMissing if there is no archive, or if the samples that shorter windows than an hour need were removed.
+    """
     progress.at(0.15, "listing the archive")
     rollups = Rollups(place.archive)
     if not rollups.hours:
         raise ArchiveMissing(f"there is no archive at {samples_path(place.archive)}: has the collector run?")
-    return rollups, rollups.countable(span)
+    if window < HOUR and rollups.has_lost_samples(span):
+        raise ArchiveMissing(
+            f"the samples of this period were removed, and windows of {written(window)} are computed from samples: "
+            "choose windows of 1h or 1d, which are read from rollups"
+        )
+    return rollups, rollups.countable(span, window)
 
 
 def activity_of(
@@ -94,7 +102,7 @@ def bytes_read(place: Locations, scope: Scope, now: datetime) -> int:
     """Return the approximate number of bytes of the archive that a report on this scope reads."""
     rollups = Rollups(place.archive)
     if scope.step < HOUR:
-        return sum(rollups.size_of(rollups.between(each.since - HOUR, each.until)) for each in scope.read(now))
+        return sum(rollups.size_of_samples(_seen_since(rollups, each), each.until) for each in scope.read(now))
     return sum(rollups.size_between(each.since, each.until) for each in scope.read(now))
 
 

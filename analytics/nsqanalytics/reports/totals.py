@@ -25,7 +25,7 @@ def run_objectives(
     """Write how often each channel met its objectives. Returns the number of rows."""
     from nsqanalytics.transforms.objectives import objectives, objectives_by_message
 
-    rollups, span = listed(place, args.span(now), progress)
+    rollups, span = listed(place, args.span(now), progress, args.step)
     activity = activity_of(spark, place, args, rollups, span, args.step, progress)
     if args.counting == "messages":
         rows = objectives_by_message(

@@ -24,8 +24,8 @@ def run_latency(
     from nsqanalytics.transforms.latency import latency
     from nsqanalytics.transforms.windows import covered
 
-    rollups, span = listed(place, args.span(now), progress)
     window = args.step
+    rollups, span = listed(place, args.span(now), progress, window)
 
     def rows_of(of: Span) -> DataFrame:
         return latency(activity_of(spark, place, args, rollups, of, window, progress), args.minimum_count)
@@ -42,8 +42,8 @@ def run_throughput(
     from nsqanalytics.transforms.throughput import throughput
     from nsqanalytics.transforms.windows import covered
 
-    rollups, span = listed(place, args.span(now), progress)
     window = args.step
+    rollups, span = listed(place, args.span(now), progress, window)
 
     def rows_of(of: Span) -> DataFrame:
         return throughput(activity_of(spark, place, args, rollups, of, window, progress, histograms=False), window)
