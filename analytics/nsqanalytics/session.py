@@ -139,15 +139,16 @@ def spark_session(
     submitted = "PYSPARK_GATEWAY_PORT" in environ
     master = environ.get("SPARK_MASTER") or "local[*]"
     classes = None
+    variables: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="nsq-java-") as folder:
         if not submitted:
             _check_master(master, environ)
             java = find_java(environ)
-            os.environ["JAVA_HOME"] = str(java.spark_home(Path(folder)))
+            variables["JAVA_HOME"] = str(java.spark_home(Path(folder)))
             if master.startswith("local"):
-                os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+                variables["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
                 # The processes that run Python for Spark, such as those that read topics, need our packages.
-                os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+                variables["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
         from pyspark.sql import SparkSession
 
         from nsqanalytics.known_classes import know_classes
@@ -169,7 +170,8 @@ def spark_session(
             builder = builder.config(key, value)
         with java_watched():
             standalone = master.startswith("spark://") and not submitted
-            session = _registered(builder, master) if standalone else builder.getOrCreate()
+            with _environment(variables):
+                session = _registered(builder, master) if standalone else builder.getOrCreate()
             try:
                 know_classes(session.sparkContext._jvm)
                 if master.startswith("local") and not submitted and "PYSPARK_PYTHON" not in environ:
@@ -185,6 +187,24 @@ def spark_session(
                 _stop(session)
     if classes is not None:
         classes.create_in_background()
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables for the processes that the block starts.
+
+    Afterwards they are as before: JAVA_HOME may name a script in a temporary folder, which is no Java of this machine.
+    """
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def _settings_for(size: int | None) -> dict[str, str]:
