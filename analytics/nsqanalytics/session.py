@@ -71,6 +71,7 @@ _QUICK_TO_RUN = {
     "spark.sql.files.maxPartitionBytes": "32m",
     _PARTITIONS: "32",
 }
+_BY_SIZE = (_IN_ONE_TASK, _IN_FEW_TASKS, _QUICK_TO_START, _QUICK_TO_RUN)
 _WARM_JAVA = "-XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30"
 """Java otherwise lets the heap grow to its limit before it looks for garbage in all of it, and keeps that memory."""
 _WARM = {
@@ -222,10 +223,17 @@ def is_small(size: int) -> bool:
 
 
 def set_for_size(session: SparkSession, size: int) -> None:
-    """Set what depends on the number of bytes that a job reads and can be changed in a running session."""
-    for key, value in _settings_for(size).items():
-        if key.startswith("spark.sql."):
-            session.conf.set(key, value)
+    """Set what depends on the number of bytes that a job reads and can be changed in a running session.
+
+    A setting that this size leaves at its default is removed: the session has those of the size for which Java was
+    started.
+    """
+    settings = _LOCAL_SETTINGS | _settings_for(size)
+    for key in sorted({key for of_size in _BY_SIZE for key in of_size if key.startswith("spark.sql.")}):
+        if key in settings:
+            session.conf.set(key, settings[key])
+        else:
+            session.conf.unset(key)
 
 
 def is_connect(session: SparkSession) -> bool:
