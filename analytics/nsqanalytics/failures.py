@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from nsqanalytics.java import JavaNotFound
 from nsqanalytics.locations import ArchiveMissing, Locations, check_folder, is_local, local_path
 from nsqanalytics.progress import Cancelled
-from nsqanalytics.session import JavaDied, MasterUnreachable
+from nsqanalytics.session import MEMORY_VARIABLE, JavaDied, MasterUnreachable
 
 _OURS = {
     JavaNotFound: "java",
@@ -99,7 +99,10 @@ def explained(error: Exception) -> tuple[str, str]:
     if found := re.search(r"(?:Permission denied|AccessControlException)[^\n]*", text):
         return "archive", found[0]
     if "Java heap space" in text or "GC overhead limit" in text:
-        return "memory", "Spark ran out of memory: report on a shorter period, or give it a larger spark.driver.memory"
+        return "memory", (
+            f"Spark ran out of memory: report on a shorter period, or set {MEMORY_VARIABLE} to more than it is now, on "
+            "this machine by default 2g; on a cluster, also spark.executor.memory"
+        )
     if "All masters are unresponsive" in text:
         return "master", "the Spark master stopped answering"
     if re.search("StatusCode.UNAVAILABLE|failed to connect to all addresses", text):

@@ -30,6 +30,8 @@ _CONNECT_PORT = 15002
 _PARTITIONS, _SPARKS_PARTITIONS, _PARTITIONS_OF_A_REPORT = "spark.sql.shuffle.partitions", "200", "32"
 _SOME_BYTES, _MANY_BYTES = 8_000_000, 64_000_000
 """Sizes of the samples of 150 channels: of some hours, and of a day."""
+_MEMORY, MEMORY_VARIABLE = "spark.driver.memory", "SPARK_DRIVER_MEMORY"
+"""The setting, and Spark's own environment variable for it."""
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 SCRATCH = "spark.nsq.scratch"
 """The setting that names a local folder for files of a run; only sessions on this machine have it. The folder is
@@ -37,7 +39,7 @@ removed when the session is stopped."""
 _LOCAL_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.memory": "2g",
+    _MEMORY: "2g",
     # The default of 200 is for a cluster. Each empty partition is a task.
     _PARTITIONS: "8",
     # Otherwise each Python process has as many threads for a sum of a few hundred numbers as there are processors.
@@ -127,8 +129,9 @@ def spark_session(
     On this machine, Java maps the archive of Spark's classes if there is one, or gets ``class_options`` instead. With
     ``is_warm``, the session is kept for several jobs, and Java returns memory that they do not use. The
     session is on the master in SPARK_MASTER, by default ``local[*]``. Under ``spark-submit``, it uses the master
-    and the Java of that. With SPARK_REMOTE, it is on a Spark Connect server and needs no Java here. Raises
-    JavaNotFound, MasterUnreachable or JavaDied, each with one line for the user.
+    and the Java of that. With SPARK_REMOTE, it is on a Spark Connect server and needs no Java here. Java's heap is
+    that of SPARK_DRIVER_MEMORY, on this machine by default 2 GiB. Raises JavaNotFound, MasterUnreachable, JavaDied or,
+    if that variable is not a size, ValueError, each with one line for the user.
     """
     if remote := environ.get("SPARK_REMOTE"):
         session = _at_server(remote, name)
@@ -144,6 +147,7 @@ def spark_session(
     with tempfile.TemporaryDirectory(prefix="nsq-java-") as folder:
         if not submitted:
             _check_master(master, environ)
+            memory = _driver_memory(environ)
             java = find_java(environ)
             variables["JAVA_HOME"] = str(java.spark_home(Path(folder)))
             if master.startswith("local"):
@@ -165,6 +169,7 @@ def spark_session(
                 if class_options is None and (classes := class_archive(java, environ)) is not None:
                     class_options = classes.options()
                 settings[_JAVA_OPTIONS] += f" {class_options or ''}"
+                settings[_MEMORY] = memory or settings[_MEMORY]
                 if is_warm:
                     settings = settings | _WARM | {_JAVA_OPTIONS: f"{settings[_JAVA_OPTIONS]} {_WARM_JAVA}"}
         for key, value in settings.items():
@@ -365,6 +370,14 @@ def _stop(session: SparkSession) -> None:
         java = own_java()
         if java is None or java.poll() is None:
             raise
+
+
+def _driver_memory(environ: Mapping[str, str]) -> str:
+    """Return the size that the user wants for Java's heap, empty for the default. Raises ValueError."""
+    memory = environ.get(MEMORY_VARIABLE, "")
+    if memory and not re.fullmatch(r"[1-9][0-9]*[mgt]b?", memory, re.IGNORECASE):
+        raise ValueError(f"{MEMORY_VARIABLE}={memory} is not a size such as 4g or 1500m")
+    return memory
 
 
 def _check_master(master: str, environ: Mapping[str, str]) -> None:

@@ -71,7 +71,9 @@ assert state() == before, (state(), before)
 """
     names = os.environ.keys() - {"JAVA_HOME", "SPARK_LOCAL_IP", "PYSPARK_PYTHON"}
     environment = {name: os.environ[name] for name in names} | {"PATH": path_without_java, "NSQ_SPARK_CLASSES": ""}
-    ended = subprocess.run([sys.executable, "-c", command], check=False, capture_output=True, text=True, env=environment)
+    ended = subprocess.run(
+        [sys.executable, "-c", command], check=False, capture_output=True, text=True, env=environment
+    )
     assert ended.returncode == 0, ended.stderr
 
 
