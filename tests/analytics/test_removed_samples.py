@@ -78,3 +78,21 @@ def test_short_windows_cover_the_hours_that_have_samples(report, midnight):
     assert covered(found, midnight) == {"covered_since": REMOVED, "covered_until": END}
     with pytest.raises(ArchiveMissing, match="the samples of this period were removed, and windows of 5m are"):
         report("latency", window="5m", period="2h", until=REMOVED)
+
+
+def test_two_periods_are_compared_as_far_as_both_can_be_counted(report, midnight):
+    """They are three and a half hours apart, and begin in hours of which only sums are left."""
+    found = report("compare", period="3h", until=7.5, before_until=4)
+    assert covered(found, midnight) == {
+        "covered_since": 6.5,
+        "covered_until": 7.5,
+        "before_since": 3,
+        "before_until": 4,
+    }
+    assert found.total > 0
+    found = report("compare", period="3h", until=7, before_until=4)
+    assert covered(found, midnight) == {"covered_since": 4, "covered_until": 7, "before_since": 1, "before_until": 4}
+    with pytest.raises(
+        ArchiveMissing, match="nothing of the two periods can be compared: samples of them were removed"
+    ):
+        report("compare", period="2h", until=4.5, before_until=2)

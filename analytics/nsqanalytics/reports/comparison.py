@@ -38,6 +38,20 @@ def compared(
     return with_earlier(rows_of(span), rows_of(earlier), columns, shift), earlier
 
 
+def comparable(rollups: Rollups, earlier: Span, shift: timedelta) -> tuple[Span, Span]:
+    """Return the parts of a period and of ``earlier``, which is ``shift`` before it, that can both be counted.
+
+    They are equally long, and empty if there is nothing to compare. If the shift is no whole number of hours, to cut
+    one at an hour whose samples were removed may move the end of the other into another such hour.
+    """
+    while True:
+        counted = rollups.countable(earlier)
+        span = rollups.countable(counted.earlier(-shift))
+        earlier = span.earlier(shift)
+        if earlier == counted or span.since >= span.until:
+            return span, earlier
+
+
 def _archived(rollups: Rollups, span: Span, window: timedelta, *, whole: bool) -> Span | None:
     """Return the part of the span that can be counted in these windows; None if there is none, or with ``whole`` if it
     is not all.

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from nsqanalytics import tables
 from nsqanalytics.hours_of_week import as_text, common_hours
 from nsqanalytics.job_parameters import HOUR, CompareParameters, DeadParameters, ObjectivesParameters, Span
-from nsqanalytics.locations import Locations
+from nsqanalytics.locations import ArchiveMissing, Locations
 from nsqanalytics.parameters import BadParameter
 from nsqanalytics.progress import Progress
-from nsqanalytics.reports.comparison import compared
+from nsqanalytics.reports.comparison import comparable, compared
 from nsqanalytics.reports.reading import activity_of, listed
 from nsqanalytics.reports.writing import written
 
@@ -76,8 +76,12 @@ def run_compare(
     # The part of one period that can no longer be counted is left out of the other too.
     shift = args.span(now).since - args.other(now).since
     rollups, earlier = listed(place, args.other(now), progress)
-    span = rollups.countable(earlier.earlier(-shift))
-    earlier = span.earlier(shift)
+    span, earlier = comparable(rollups, earlier, shift)
+    if span.since >= span.until:
+        raise ArchiveMissing(
+            "nothing of the two periods can be compared: samples of them were removed, and what is left are whole hours; "
+            "choose periods that begin and end at whole UTC hours"
+        )
     hours: tuple[list[datetime], list[datetime]] | None = None
     if args.hours == "week":
         hours = common_hours(span, earlier)
