@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from typing import Annotated
 
 from nsqanalytics.parameters import BadParameter, Parameter, refuse_future, written
+from nsqanalytics.span import DAY, HOUR, WEEK, Span
 
-HOUR = timedelta(hours=1)
-WINDOWS = {"5m": timedelta(minutes=5), "1h": HOUR, "1d": timedelta(days=1)}
+WINDOWS = {"5m": timedelta(minutes=5), "1h": HOUR, "1d": DAY}
 LARGEST = 1e12
 """Bound of targets and sizes: more than any message takes or any disk holds, and few enough digits to be read."""
 PERCENTILES = ("p50", "p90", "p95", "p99", "p99.9")
@@ -73,18 +73,6 @@ MinimumCount = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class Span:
-    """A span of time, [since, until)."""
-
-    since: datetime
-    until: datetime
-
-    def earlier(self, by: timedelta) -> Span:
-        """Return the span of the same length that begins earlier by ``by``."""
-        return Span(self.since - by, self.until - by)
-
-
 @dataclass(frozen=True, kw_only=True)
 class JobParameters:
     """The parameters of a job."""
@@ -135,9 +123,6 @@ class WindowedScope(Scope):
     def step(self) -> timedelta:
         """The length of the report's windows."""
         return WINDOWS[self.window]
-
-
-WEEK = timedelta(days=7)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -325,7 +310,7 @@ class AnomaliesParameters(Scope):
     def history(self, now: datetime) -> Span:
         """Return the span of the hours that are needed: the period, the past weeks, and a week for their levels."""
         span = self.span(now)
-        return Span(span.since - (self.weeks + 1) * timedelta(weeks=1), span.until)
+        return Span(span.since - (self.weeks + 1) * WEEK, span.until)
 
     def read(self, now: datetime) -> list[Span]:
         """Return the span of the hours that are needed."""

@@ -15,7 +15,8 @@ from nsqanalytics.job_parameters import CompactParameters, RetainParameters, Rol
 from nsqanalytics.locations import Locations
 from nsqanalytics.progress import Progress
 from nsqanalytics.results import replace_table
-from nsqanalytics.rollups import DAY, Rollups, stale_days, stale_hours
+from nsqanalytics.rollups import Rollups, stale_days, stale_hours
+from nsqanalytics.span import DAY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

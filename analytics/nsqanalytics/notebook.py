@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from nsqanalytics.archive import samples_path
-from nsqanalytics.job_parameters import Span
 from nsqanalytics.locations import ArchiveMissing
 from nsqanalytics.rollups import Rollups
 from nsqanalytics.schema import spark_schema
+from nsqanalytics.span import HOUR, Span
 from nsqanalytics.topics import register
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def load(
     from nsqanalytics.transforms.windows import window_start
 
     rows = rollups.read(session, span)
-    rows = rows.withColumn("window_start", window_start("window_start", timedelta(hours=1)))
+    rows = rows.withColumn("window_start", window_start("window_start", HOUR))
     if view == "latency":
         from nsqanalytics.transforms.latency import latency
 
@@ -69,7 +69,7 @@ def load(
     if view == "throughput":
         from nsqanalytics.transforms.throughput import throughput
 
-        return throughput(rows, timedelta(hours=1))
+        return throughput(rows, HOUR)
     return rows
 
 

@@ -30,18 +30,17 @@ from pyarrow.fs import FileSelector
 
 from nsqanalytics.archive import samples_path
 from nsqanalytics.content import current, digest_of
-from nsqanalytics.files import FEW_BYTES, HOUR, SHORTEST, File, Folder, fingerprint
+from nsqanalytics.files import FEW_BYTES, SHORTEST, File, Folder, fingerprint
 from nsqanalytics.hourly_files import FILE, MANY_FILES, gathered
-from nsqanalytics.job_parameters import Span
 from nsqanalytics.locations import is_local, spark_uri
 from nsqanalytics.schema import SCHEMA_VERSION, spark_schema
 from nsqanalytics.session import SCRATCH, is_connect
+from nsqanalytics.span import DAY, HOUR, Span
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ROLLUP_VERSION = f"5.{SCHEMA_VERSION}"
-DAY = timedelta(days=1)
 HOURS_BEFORE = 2
 """The number of earlier hours with samples that an hour is computed from, in addition to its own."""
 _UNSEEN = "0" * 16

@@ -10,12 +10,12 @@ import pytest
 
 from nsqanalytics.hours_of_week import as_text, common_hours
 from nsqanalytics.job_list import JOBS
-from nsqanalytics.job_parameters import Span
 from nsqanalytics.locations import Locations
 from nsqanalytics.parameters import BadParameter
 from nsqanalytics.progress import Progress
 from nsqanalytics.results import Result
 from nsqanalytics.schema import Sample
+from nsqanalytics.span import Span
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 MONDAY = datetime(2026, 3, 2, tzinfo=UTC)

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from nsqanalytics.job_parameters import ComparedScope, Span
+from nsqanalytics.job_parameters import ComparedScope
 from nsqanalytics.rollups import Rollups
+from nsqanalytics.span import Span
 from nsqanalytics.tables import Earlier
 
 if TYPE_CHECKING:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from nsqanalytics import tables
-from nsqanalytics.job_parameters import HOUR, AnomaliesParameters, CapacityParameters, ForecastParameters
+from nsqanalytics.job_parameters import AnomaliesParameters, CapacityParameters, ForecastParameters
 from nsqanalytics.locations import Locations
 from nsqanalytics.progress import Progress
 from nsqanalytics.reports.reading import activity_of, listed
 from nsqanalytics.reports.writing import written
+from nsqanalytics.span import HOUR, WEEK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-FORECAST_AHEAD = timedelta(weeks=1)
+FORECAST_AHEAD = WEEK
 """How far ahead a forecast looks."""
 
 

@@ -6,11 +6,12 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from nsqanalytics.archive import samples_path
-from nsqanalytics.job_parameters import HOUR, Scope, Span
+from nsqanalytics.job_parameters import Scope
 from nsqanalytics.locations import ArchiveMissing, Locations
 from nsqanalytics.parameters import spelt_out, written
 from nsqanalytics.progress import Progress
-from nsqanalytics.rollups import DAY, HOURS_BEFORE, Rollups
+from nsqanalytics.rollups import HOURS_BEFORE, Rollups
+from nsqanalytics.span import DAY, HOUR, Span
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

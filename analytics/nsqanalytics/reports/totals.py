@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from nsqanalytics import tables
 from nsqanalytics.hours_of_week import as_text, common_hours
-from nsqanalytics.job_parameters import HOUR, CompareParameters, DeadParameters, ObjectivesParameters, Span
+from nsqanalytics.job_parameters import CompareParameters, DeadParameters, ObjectivesParameters
 from nsqanalytics.locations import ArchiveMissing, Locations
 from nsqanalytics.parameters import BadParameter
 from nsqanalytics.progress import Progress
 from nsqanalytics.reports.comparison import comparable, compared
 from nsqanalytics.reports.reading import activity_of, listed
 from nsqanalytics.reports.writing import written
+from nsqanalytics.span import HOUR, Span
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -79,8 +80,8 @@ def run_compare(
     span, earlier = comparable(rollups, earlier, shift)
     if span.since >= span.until:
         raise ArchiveMissing(
-            "nothing of the two periods can be compared: samples of them were removed, and what is left are whole hours; "
-            "choose periods that begin and end at whole UTC hours"
+            "nothing of the two periods can be compared: samples of them were removed, and whole hours are left; choose "
+            "periods that begin and end at whole UTC hours"
         )
     hours: tuple[list[datetime], list[datetime]] | None = None
     if args.hours == "week":

@@ -6,12 +6,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from nsqanalytics import tables
-from nsqanalytics.job_parameters import LatencyParameters, Span, ThroughputParameters
+from nsqanalytics.job_parameters import LatencyParameters, ThroughputParameters
 from nsqanalytics.locations import Locations
 from nsqanalytics.progress import Progress
 from nsqanalytics.reports.comparison import compared
 from nsqanalytics.reports.reading import activity_of, listed
 from nsqanalytics.reports.writing import written
+from nsqanalytics.span import Span
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -7,19 +7,15 @@ meets or misses the target, as for the platform's objectives, which count the sa
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from nsqanalytics import tables
-from nsqanalytics.job_parameters import Span
+from nsqanalytics.span import DAY, Span
 from nsqanalytics.transforms.activity import over_nodes
 from nsqanalytics.transforms.histograms import count_within
 from nsqanalytics.transforms.windows import covered
 from nsqwire.histogram import bound_of
-
-DAY = timedelta(days=1)
 
 
 def objectives(
