@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated
 
+from nsqanalytics.hours_of_week import common_hours
 from nsqanalytics.parameters import BadParameter, Parameter, refuse_future, written
 from nsqanalytics.span import DAY, HOUR, WEEK, Span
 
@@ -374,9 +375,12 @@ class CompareParameters(Scope):
         return [self.span(now), self.other(now)]
 
     def check(self, now: datetime) -> None:
-        """Raise BadParameter as other reports do, and if the two periods overlap."""
+        """Raise BadParameter as other reports do, if the two periods overlap, and if they have no hour to compare."""
         super().check(now)
-        self.other(now)
+        other = self.other(now)
+        # Eight days have every hour of the week.
+        if self.hours == "week" and self.period < 8 * DAY and not common_hours(self.span(now), other)[0]:
+            raise BadParameter("the two periods have no whole hour of the week in common", "hours")
 
     def __post_init__(self) -> None:
         """Raises BadParameter if the two periods would overlap whatever the time is."""

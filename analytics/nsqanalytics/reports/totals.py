@@ -9,7 +9,6 @@ from nsqanalytics import tables
 from nsqanalytics.hours_of_week import as_text, common_hours
 from nsqanalytics.job_parameters import CompareParameters, DeadParameters, ObjectivesParameters
 from nsqanalytics.locations import ArchiveMissing, Locations
-from nsqanalytics.parameters import BadParameter
 from nsqanalytics.progress import Progress
 from nsqanalytics.reports.comparison import comparable, compared
 from nsqanalytics.reports.reading import activity_of, listed
@@ -80,14 +79,14 @@ def run_compare(
     span, earlier = comparable(rollups, earlier, shift)
     if span.since >= span.until:
         raise ArchiveMissing(
-            "nothing of the two periods can be compared: samples of them were removed, and whole hours are left; choose "
-            "periods that begin and end at whole UTC hours"
+            "nothing of the two periods can be compared: samples of them were removed, and whole hours are left; "
+            "choose periods that begin and end at whole UTC hours"
         )
     hours: tuple[list[datetime], list[datetime]] | None = None
     if args.hours == "week":
         hours = common_hours(span, earlier)
         if not hours[0]:
-            raise BadParameter("the two periods have no whole hour of the week in common", "hours")
+            raise ArchiveMissing("what can be counted of the two periods has no whole hour of the week in common")
 
     def period(of: Span, only: list[datetime] | None) -> DataFrame:
         found = activity_of(spark, place, args, rollups, of, HOUR, progress)
