@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from nsqanalytics.java import JavaNotFound
-from nsqanalytics.locations import ArchiveMissing, Locations, check_folder, is_local, local_path
+from nsqanalytics.locations import ArchiveMissing, Locations, archive_missing, check_folder, is_local, local_path
 from nsqanalytics.progress import Cancelled
 from nsqanalytics.session import MEMORY_VARIABLE, JavaDied, MasterUnreachable
 
@@ -66,7 +66,7 @@ def check_archive(root: str) -> None:
         except NotADirectoryError as error:
             raise ArchiveMissing(f"the archive cannot be read: {error}") from None
         if not (archive / "samples").is_dir():
-            raise ArchiveMissing(f"there is no archive at {archive}/samples: has the collector run?")
+            raise archive_missing(f"{archive}/samples")
         if not os.access(archive / "samples", os.R_OK | os.X_OK):
             raise PermissionError(f"the archive {archive}/samples may not be read")
 

@@ -188,7 +188,7 @@ class ObjectivesParameters(WindowedScope):
         ),
     ]
     latency_ms: Annotated[
-        float | None,
+        float,
         Parameter(
             kind="number",
             title="Latency target, ms",
@@ -199,7 +199,7 @@ class ObjectivesParameters(WindowedScope):
         ),
     ]
     backlog: Annotated[
-        float | None,
+        float,
         Parameter(
             kind="number",
             title="Backlog target, messages",

@@ -6,9 +6,7 @@ import atexit
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from nsqanalytics.archive import samples_path
-from nsqanalytics.locations import ArchiveMissing
-from nsqanalytics.rollups import Rollups
+from nsqanalytics.rollups import existing_rollups
 from nsqanalytics.schema import spark_schema
 from nsqanalytics.span import HOUR, Span
 from nsqanalytics.topics import register
@@ -44,9 +42,7 @@ def load(
         raise ValueError(f"there is no view {view!r}; there are {', '.join(VIEWS)}")
     if period <= timedelta(0):
         raise ValueError(f"the period {period} is not positive")
-    rollups = Rollups(archive)
-    if not rollups.hours:
-        raise ArchiveMissing(f"there is no archive at {samples_path(archive)}: has the collector run?")
+    rollups = existing_rollups(archive)
     until = (until or datetime.now(UTC)).astimezone(UTC)
     span = rollups.countable(Span(until - period, until))
     since = span.since

@@ -32,7 +32,7 @@ from nsqanalytics.archive import samples_path
 from nsqanalytics.content import current, digest_of
 from nsqanalytics.files import FEW_BYTES, SHORTEST, File, Folder, fingerprint
 from nsqanalytics.hourly_files import FILE, MANY_FILES, gathered
-from nsqanalytics.locations import is_local, spark_uri
+from nsqanalytics.locations import archive_missing, is_local, spark_uri
 from nsqanalytics.schema import SCHEMA_VERSION, spark_schema
 from nsqanalytics.session import SCRATCH, is_connect
 from nsqanalytics.span import DAY, HOUR, Span
@@ -333,6 +333,14 @@ class Rollups:
 
     def _uri(self, path: str) -> str:
         return spark_uri(self._root, path)
+
+
+def existing_rollups(root: str) -> Rollups:
+    """List an archive. Raises ArchiveMissing if it has neither samples nor rollups."""
+    rollups = Rollups(root)
+    if not rollups.hours:
+        raise archive_missing(samples_path(root))
+    return rollups
 
 
 @contextmanager

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _CONNECT_TIMEOUT_S = 5
 _CONNECT_PORT = 15002
 """The default port of a Spark Connect server (Spark's documentation)."""
-_PARTITIONS, _SPARKS_PARTITIONS, _PARTITIONS_OF_A_REPORT = "spark.sql.shuffle.partitions", "200", "32"
+_PARTITIONS, _PARTITIONS_OF_A_REPORT = "spark.sql.shuffle.partitions", "32"
 _SOME_BYTES, _MANY_BYTES = 8_000_000, 64_000_000
 """Sizes of the samples of 150 channels: of some hours, and of a day."""
 _MEMORY, MEMORY_VARIABLE = "spark.driver.memory", "SPARK_DRIVER_MEMORY"
@@ -69,7 +69,7 @@ _IN_ONE_TASK = _IN_FEW_TASKS | {
 }
 _QUICK_TO_RUN = {
     _JAVA_OPTIONS: "-XX:+UseParallelGC",
-    # So that a day of a thousand channels is grouped in pieces that fit into the memory above.
+    # So that the tasks of a day of a thousand channels fit into the memory above.
     "spark.sql.files.maxPartitionBytes": "32m",
     _PARTITIONS: "32",
 }
@@ -88,8 +88,8 @@ _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC",
-    # Readings are grouped by series and hour. If a task has more groups than this, Spark sorts all of them first, which
-    # is slow. The memory of a task is bounded by the bytes that it reads.
+    # Medians of sampled messages are by channel and client. If a task has more of them than this, Spark sorts all rows
+    # first, which is slow. The memory of a task is bounded by the bytes that it reads.
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",
     # Java never compiles methods of more than 8,000 bytes. With this limit, Spark generates smaller ones.
     "spark.sql.codegen.hugeMethodLimit": "8000",
@@ -152,7 +152,7 @@ def spark_session(
             variables["JAVA_HOME"] = str(java.spark_home(Path(folder)))
             if master.startswith("local"):
                 variables["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
-                # The processes that run Python for Spark, such as those that read topics, need our packages.
+                # The processes that run Python for Spark need our packages, which the PATH's python3 may lack.
                 variables["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
         from pyspark.sql import SparkSession
 
@@ -180,9 +180,6 @@ def spark_session(
                 session = _registered(builder, master) if standalone else builder.getOrCreate()
             try:
                 know_classes(session.sparkContext._jvm)
-                if master.startswith("local") and not submitted and "PYSPARK_PYTHON" not in environ:
-                    # Functions in Python need the packages of this interpreter, which may not be the PATH's python3.
-                    session.sparkContext.pythonExec = sys.executable
                 if standalone:
                     _await_executor(session, master)
                 # Most of Spark's 200 partitions would be empty, and each costs a task. A configured number is kept.
@@ -254,7 +251,9 @@ def _at_server(remote: str, name: str) -> SparkSession:
     try:
         import grpc  # type: ignore[import-untyped]  # noqa: F401
     except ImportError:
-        raise MasterUnreachable("SPARK_REMOTE is set, and its client is missing: pip install 'nsq[connect]'") from None
+        raise MasterUnreachable(
+            "SPARK_REMOTE is set, and its client is missing: pip install 'nsq-analytics[connect]'"
+        ) from None
     try:
         address = found[1].strip("[]"), int(found[2] or _CONNECT_PORT)
         socket.create_connection(address, timeout=_CONNECT_TIMEOUT_S).close()
@@ -267,7 +266,7 @@ def _at_server(remote: str, name: str) -> SparkSession:
         if key.startswith("spark.sql."):  # the rest is the server's
             builder = builder.config(key, value)
     session = builder.create()
-    if session.conf.get(_PARTITIONS) == _SPARKS_PARTITIONS:
+    if _PARTITIONS not in session.conf.getAll:
         session.conf.set(_PARTITIONS, _PARTITIONS_OF_A_REPORT)
     return session
 

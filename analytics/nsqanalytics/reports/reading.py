@@ -5,12 +5,11 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from nsqanalytics.archive import samples_path
 from nsqanalytics.job_parameters import Scope
 from nsqanalytics.locations import ArchiveMissing, Locations
 from nsqanalytics.parameters import spelt_out, written
 from nsqanalytics.progress import Progress
-from nsqanalytics.rollups import HOURS_BEFORE, Rollups
+from nsqanalytics.rollups import HOURS_BEFORE, Rollups, existing_rollups
 from nsqanalytics.span import DAY, HOUR, Span
 
 if TYPE_CHECKING:
@@ -23,9 +22,7 @@ def listed(place: Locations, span: Span, progress: Progress, window: timedelta =
     Raises ArchiveMissing if there is no archive, or if the samples that shorter windows than an hour need were removed.
     """
     progress.at(0.15, "listing the archive")
-    rollups = Rollups(place.archive)
-    if not rollups.hours:
-        raise ArchiveMissing(f"there is no archive at {samples_path(place.archive)}: has the collector run?")
+    rollups = existing_rollups(place.archive)
     if window < HOUR and rollups.has_lost_samples(span):
         raise ArchiveMissing(
             f"the samples of this period were removed, and windows of {written(window)} are computed from samples: "
@@ -73,7 +70,7 @@ def activity_of(
                 cuts=divided,
                 are_few=rollups.has_few_samples(seen_since, span.until),
             )
-            rows = rows.where((F.col("window_start") >= F.lit(span.since)) & F.col("window_start").isNotNull())
+            rows = rows.where(F.col("window_start") >= F.lit(span.since))
             if scope.node:
                 rows = rows.where(F.col("node") == scope.node)
             return rows.withColumn("window_start", window_start("window_start", window)) if divided else rows
@@ -109,10 +106,7 @@ def bytes_read(place: Locations, scope: Scope, now: datetime) -> int:
 
 def read_samples(spark: SparkSession, archive: str, since: datetime, until: datetime) -> DataFrame:
     """Return the SAMPLE rows taken in [since, until). Raises ArchiveMissing."""
-    rollups = Rollups(archive)
-    if not rollups.hours:
-        raise ArchiveMissing(f"there is no archive at {samples_path(archive)}: has the collector run?")
-    return taken_within(rollups.read_samples(spark, since, until), since, until)
+    return taken_within(existing_rollups(archive).read_samples(spark, since, until), since, until)
 
 
 def taken_within(samples: DataFrame, since: datetime | None, until: datetime) -> DataFrame:
