@@ -32,7 +32,7 @@ ROLLED_AT_ONCE = 48
 def run_rollup(spark: SparkSession, place: Locations, args: RollupParameters, now: datetime, progress: Progress) -> int:
     """Roll up the hours that have ended and have no valid rollup, then the days whose hours are all rolled up.
 
-    The next run reads the files that arrive during this one.
+    Files that arrive during this run are left to the next one.
     """
     since, until = _rolled_up_period(args, now)
     done: list[compaction.Done] = []

@@ -50,7 +50,7 @@ _LOCAL_SETTINGS = {
 # For a report on a small archive, Java's optimising compiler costs more time than it saves. For a day of a thousand
 # channels, it halves the time. Without that compiler, Java reserves 48 MiB for compiled code, not 240; a session of
 # several reports fills them, and Java then removes and compiles code over and over.
-# Each table that is joined takes at least a page, by default 32 MB, which are filled with zeros. A row may be larger.
+# Spark allocates and zeroes at least one page per joined table, by default 32 MB. A row may be larger than a page.
 _QUICK_TO_START = {
     _JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m",
     "spark.buffer.pageSize": "1m",

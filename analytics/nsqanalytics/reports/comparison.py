@@ -57,7 +57,8 @@ def _archived(rollups: Rollups, span: Span, window: timedelta, *, whole: bool) -
     """Return the part of the span that can be counted in these windows; None if there is none, or with ``whole`` if it
     is not all.
 
-    The archive has all of a span if it has hours at or before its start: later hours without readings are idle ones.
+    The archive has all of a span if it has hours at or before its start. Hours without readings after that are gaps,
+    not missing archive.
     """
     counted = rollups.countable(span, window)
     first = counted.since.replace(minute=0, second=0, microsecond=0)

@@ -61,7 +61,7 @@ def activity_of(
     ):
         if window < HOUR:
             seen_since = _seen_since(rollups, span)
-            samples = taken_within(rollups.read_samples(spark, seen_since, span.until), None, span.until)
+            samples = samples_within(rollups.read_samples(spark, seen_since, span.until), None, span.until)
             rows = activity(
                 samples,
                 window,
@@ -106,10 +106,10 @@ def bytes_read(place: Locations, scope: Scope, now: datetime) -> int:
 
 def read_samples(spark: SparkSession, archive: str, since: datetime, until: datetime) -> DataFrame:
     """Return the SAMPLE rows taken in [since, until). Raises ArchiveMissing."""
-    return taken_within(existing_rollups(archive).read_samples(spark, since, until), since, until)
+    return samples_within(existing_rollups(archive).read_samples(spark, since, until), since, until)
 
 
-def taken_within(samples: DataFrame, since: datetime | None, until: datetime) -> DataFrame:
+def samples_within(samples: DataFrame, since: datetime | None, until: datetime) -> DataFrame:
     """Return the rows taken in [since, until), and those without a time or in another hour's folder, which are
     invalid (nsqanalytics/counting/validation.py)."""
     from pyspark.sql import functions as F

@@ -12,7 +12,7 @@ from nsqanalytics.locations import ArchiveMissing, Locations
 from nsqanalytics.progress import Progress
 from nsqanalytics.reports.comparison import comparable, compared
 from nsqanalytics.reports.reading import activity_of, listed
-from nsqanalytics.reports.writing import written
+from nsqanalytics.reports.writing import write_report
 from nsqanalytics.span import HOUR, Span
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def run_objectives(
             objective_percent=args.objective_percent,
         )
     order = ["-span", "-missed_count", "span_start", "topic", "channel", "objective"]
-    return written(spark, place, rows, tables.OBJECTIVES, order, span, progress)
+    return write_report(spark, place, rows, tables.OBJECTIVES, order, span, progress)
 
 
 def run_dead(spark: SparkSession, place: Locations, args: DeadParameters, now: datetime, progress: Progress) -> int:
@@ -60,7 +60,7 @@ def run_dead(spark: SparkSession, place: Locations, args: DeadParameters, now: d
 
     rows, before = compared(rows_of, rollups, args, span, HOUR, tables.DEAD_EARLIER, whole=True)
     order = ["-died_count", "-dropped_count", "topic", "channel"]
-    return written(spark, place, covered(rows, span), tables.DEAD, order, span, progress, before)
+    return write_report(spark, place, covered(rows, span), tables.DEAD, order, span, progress, before)
 
 
 def run_compare(
@@ -97,4 +97,4 @@ def run_compare(
     rows = rows.withColumns({"before_since": F.lit(earlier.since), "before_until": F.lit(earlier.until)})
     order = ["-score", "topic", "channel", "figure"]
     compared = "" if hours is None else as_text(hours[0])
-    return written(spark, place, rows, tables.COMPARE, order, span, progress, earlier, compared)
+    return write_report(spark, place, rows, tables.COMPARE, order, span, progress, earlier, compared)

@@ -11,7 +11,7 @@ from nsqanalytics.locations import Locations
 from nsqanalytics.progress import Progress
 from nsqanalytics.reports.comparison import compared
 from nsqanalytics.reports.reading import activity_of, listed
-from nsqanalytics.reports.writing import written
+from nsqanalytics.reports.writing import write_report
 from nsqanalytics.span import Span
 
 if TYPE_CHECKING:
@@ -33,7 +33,9 @@ def run_latency(
 
     rows, before = compared(rows_of, rollups, args, span, window, tables.LATENCY_EARLIER)
     rows = covered(rows, span, length=window)
-    return written(spark, place, rows, tables.LATENCY, ["window_start", "topic", "channel"], span, progress, before)
+    return write_report(
+        spark, place, rows, tables.LATENCY, ["window_start", "topic", "channel"], span, progress, before
+    )
 
 
 def run_throughput(
@@ -51,4 +53,6 @@ def run_throughput(
 
     rows, before = compared(rows_of, rollups, args, span, window, tables.THROUGHPUT_EARLIER)
     rows = covered(rows, span, length=window)
-    return written(spark, place, rows, tables.THROUGHPUT, ["window_start", "topic", "channel"], span, progress, before)
+    return write_report(
+        spark, place, rows, tables.THROUGHPUT, ["window_start", "topic", "channel"], span, progress, before
+    )

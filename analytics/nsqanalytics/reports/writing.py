@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def written(
+def write_report(
     spark: SparkSession,
     place: Locations,
     rows: DataFrame,
