@@ -61,7 +61,7 @@ class Usual:
 
 
 def usual_hours(root: str, first: int, last: int, wanted: Wanted) -> dict[tuple[str, str, str], Usual]:
-    """Return what is usual in the hours ``first`` to ``last`` (since the epoch), by topic, channel and figure.
+    """Return what is usual in each of the hours ``first`` to ``last`` (since the epoch), by topic, channel and figure.
 
     A topic or channel that the rollups do not have is left out. Raises OSError, or pyarrow's ArrowException for a
     damaged file.
