@@ -36,7 +36,8 @@ LINKS = """
 import os, sys
 from datetime import timedelta
 import pyarrow as pa, pyarrow.compute as pc, pyarrow.parquet as pq
-from nsqanalytics.rollups import DAY, HOURS_BEFORE, Rollups
+from nsqanalytics.rollups import HOURS_BEFORE, Rollups
+from nsqanalytics.span import DAY
 root, days = sys.argv[1], int(sys.argv[2])
 hours = list(Rollups(root).samples.items())
 before = [start for start, _ in hours[-HOURS_BEFORE:]]
@@ -59,7 +60,8 @@ for ago in range(1, days):
 COPIES = """
 import os, sys
 import pyarrow as pa, pyarrow.compute as pc, pyarrow.parquet as pq
-from nsqanalytics.rollups import DAY, Rollups
+from nsqanalytics.rollups import Rollups
+from nsqanalytics.span import DAY
 root, days = sys.argv[1], int(sys.argv[2])
 
 def copy(path, ago, place, mark):

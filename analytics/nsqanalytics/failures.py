@@ -8,9 +8,9 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from nsqanalytics.java import JavaNotFound
-from nsqanalytics.locations import ArchiveMissing, Locations, check_folder, is_local, local_path
+from nsqanalytics.locations import ArchiveMissing, Locations, archive_missing, check_folder, is_local, local_path
 from nsqanalytics.progress import Cancelled
-from nsqanalytics.session import JavaDied, MasterUnreachable
+from nsqanalytics.session import MEMORY_VARIABLE, JavaDied, MasterUnreachable
 
 _OURS = {
     JavaNotFound: "java",
@@ -66,7 +66,7 @@ def check_archive(root: str) -> None:
         except NotADirectoryError as error:
             raise ArchiveMissing(f"the archive cannot be read: {error}") from None
         if not (archive / "samples").is_dir():
-            raise ArchiveMissing(f"there is no archive at {archive}/samples: has the collector run?")
+            raise archive_missing(f"{archive}/samples")
         if not os.access(archive / "samples", os.R_OK | os.X_OK):
             raise PermissionError(f"the archive {archive}/samples may not be read")
 
@@ -101,10 +101,11 @@ def explained(error: Exception) -> tuple[str, str]:
     if found := re.search(r"(?:Permission denied|AccessControlException)[^\n]*", text):
         return "archive", found[0]
     if "Java heap space" in text or "GC overhead limit" in text:
-        return "memory", "Spark ran out of memory: report on a shorter period, or give it a larger spark.driver.memory"
-    if re.search(
-        r"Python worker exited unexpectedly|\bMemoryError|ArrowMemoryError|ArrayMemoryError|malloc of size", text
-    ):
+        return "memory", (
+            f"Spark ran out of memory: report on a shorter period, or set {MEMORY_VARIABLE} to more than it is now, on "
+            "this machine by default 2g; on a cluster, also spark.executor.memory"
+        )
+    if re.search("Python worker exited unexpectedly|MemoryError|malloc of size", text):
         return "memory", "a Python process of Spark was killed or ran out of memory: report on a shorter period"
     if "All masters are unresponsive" in text:
         return "master", "the Spark master stopped answering"

@@ -6,13 +6,13 @@ import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pyarrow.fs as pafs
 
 from nsqanalytics.locations import is_local, local_path
+from nsqanalytics.span import DAY, HOUR
 
-HOUR = timedelta(hours=1)
 SHORTEST = 12
 """Length of the shortest Parquet file in bytes: the magic number at both ends, and the footer's length."""
 FEW_BYTES = 2_000_000
@@ -122,7 +122,7 @@ class Folder:
             return None
         try:
             day = datetime.fromisoformat(found[1]).replace(tzinfo=UTC)
-            day + timedelta(days=1)  # 9999-12-31 has no end that a datetime can hold
+            day + DAY  # 9999-12-31 has no end that a datetime can hold
         except (ValueError, OverflowError):
             return None
         return day + HOUR * int(found[2] or 0)

@@ -19,7 +19,8 @@ from nsqanalytics.damage import damaged_path
 from nsqanalytics.files import Folder
 from nsqanalytics.life_events import lives_path
 from nsqanalytics.locations import check_folder
-from nsqanalytics.rollups import DAY, rollups_path
+from nsqanalytics.rollups import rollups_path
+from nsqanalytics.span import DAY
 
 SETTLED = GRACE + timedelta(hours=2)
 COUNTED_DAYS = 7

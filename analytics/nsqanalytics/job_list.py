@@ -98,7 +98,7 @@ JOBS: dict[str, AnyJob] = {
         Job(
             "dead",
             "Dead messages",
-            "Where messages die or are dropped, their share, and how many are dead at the end.",
+            "Channels whose messages die or are dropped, their share, and how many are dead at the end.",
             "report",
             DeadParameters,
             tables.DEAD,

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated
 
+from nsqanalytics.hours_of_week import common_hours
 from nsqanalytics.parameters import BadParameter, Parameter, refuse_future, written
+from nsqanalytics.span import DAY, HOUR, WEEK, Span
 
-HOUR = timedelta(hours=1)
-WINDOWS = {"5m": timedelta(minutes=5), "1h": HOUR, "1d": timedelta(days=1)}
+WINDOWS = {"5m": timedelta(minutes=5), "1h": HOUR, "1d": DAY}
 LARGEST = 1e12
 """Bound of targets and sizes: more than any message takes or any disk holds, and few enough digits to be read."""
 PERCENTILES = ("p50", "p90", "p95", "p99", "p99.9")
@@ -73,18 +74,6 @@ MinimumCount = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class Span:
-    """A span of time, [since, until)."""
-
-    since: datetime
-    until: datetime
-
-    def earlier(self, by: timedelta) -> Span:
-        """Return the span of the same length that begins earlier by ``by``."""
-        return Span(self.since - by, self.until - by)
-
-
 @dataclass(frozen=True, kw_only=True)
 class JobParameters:
     """The parameters of a job."""
@@ -135,9 +124,6 @@ class WindowedScope(Scope):
     def step(self) -> timedelta:
         """The length of the report's windows."""
         return WINDOWS[self.window]
-
-
-WEEK = timedelta(days=7)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,7 +188,7 @@ class ObjectivesParameters(WindowedScope):
         ),
     ]
     latency_ms: Annotated[
-        float | None,
+        float,
         Parameter(
             kind="number",
             title="Latency target, ms",
@@ -213,7 +199,7 @@ class ObjectivesParameters(WindowedScope):
         ),
     ]
     backlog: Annotated[
-        float | None,
+        float,
         Parameter(
             kind="number",
             title="Backlog target, messages",
@@ -325,7 +311,7 @@ class AnomaliesParameters(Scope):
     def history(self, now: datetime) -> Span:
         """Return the span of the hours that are needed: the period, the past weeks, and a week for their levels."""
         span = self.span(now)
-        return Span(span.since - (self.weeks + 1) * timedelta(weeks=1), span.until)
+        return Span(span.since - (self.weeks + 1) * WEEK, span.until)
 
     def read(self, now: datetime) -> list[Span]:
         """Return the span of the hours that are needed."""
@@ -389,9 +375,12 @@ class CompareParameters(Scope):
         return [self.span(now), self.other(now)]
 
     def check(self, now: datetime) -> None:
-        """Raise BadParameter as other reports do, and if the two periods overlap."""
+        """Raise BadParameter as other reports do, if the two periods overlap, and if they have no hour to compare."""
         super().check(now)
-        self.other(now)
+        other = self.other(now)
+        # Eight days have every hour of the week.
+        if self.hours == "week" and self.period < 8 * DAY and not common_hours(self.span(now), other)[0]:
+            raise BadParameter("the two periods have no whole hour of the week in common", "hours")
 
     def __post_init__(self) -> None:
         """Raises BadParameter if the two periods would overlap whatever the time is."""

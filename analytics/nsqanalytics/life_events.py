@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nsqanalytics.content import current
-from nsqanalytics.files import HOUR, File, Folder
+from nsqanalytics.files import File, Folder
 from nsqanalytics.locations import check_folder
+from nsqanalytics.span import HOUR
 
 SCHEMA_VERSION = 1
 VERSION_KEY = b"nsq.lives.version"

@@ -10,6 +10,11 @@ class ArchiveMissing(Exception):
     """There is no archive; the message contains its expected path."""
 
 
+def archive_missing(samples: str) -> ArchiveMissing:
+    """Return the error for an archive whose samples would be at this path."""
+    return ArchiveMissing(f"there is no archive at {samples}: has the collector run?")
+
+
 @dataclass(frozen=True)
 class Locations:
     """The locations that a run reads and writes: paths, or URIs that Spark supports."""

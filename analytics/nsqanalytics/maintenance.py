@@ -15,7 +15,8 @@ from nsqanalytics.job_parameters import CompactParameters, RetainParameters, Rol
 from nsqanalytics.locations import Locations
 from nsqanalytics.progress import Progress
 from nsqanalytics.results import replace_table
-from nsqanalytics.rollups import DAY, Rollups, stale_days, stale_hours
+from nsqanalytics.rollups import Rollups, stale_days, stale_hours
+from nsqanalytics.span import DAY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +32,7 @@ ROLLED_AT_ONCE = 48
 def run_rollup(spark: SparkSession, place: Locations, args: RollupParameters, now: datetime, progress: Progress) -> int:
     """Roll up the hours that have ended and have no valid rollup, then the days whose hours are all rolled up.
 
-    The next run reads the files that arrive during this one.
+    Files that arrive during this run are left to the next one.
     """
     since, until = _rolled_up_period(args, now)
     done: list[compaction.Done] = []
@@ -67,7 +68,7 @@ def run_rollup(spark: SparkSession, place: Locations, args: RollupParameters, no
     damage.without_damaged_files(roll_up_hours, place.archive, damaged)
     Rollups(place.archive).sweep_unfinished(now)
     damage.without_damaged_files(add_up_days, place.archive, damaged)
-    registered = _registered(place, until, progress)
+    registered = _registered(place, now, progress)
     return replace_table(
         [*map(compaction.set_aside_row, damaged), *done, *registered], tables.MAINTENANCE, place.output
     )
@@ -81,7 +82,7 @@ def roll_up_nothing(place: Locations, args: RollupParameters, now: datetime, pro
     rollups = Rollups(place.archive)
     if stale_hours(rollups, since, until) or stale_days(rollups, since, until):
         return None
-    return replace_table([*_registered(place, until, progress)], tables.MAINTENANCE, place.output)
+    return replace_table([*_registered(place, now, progress)], tables.MAINTENANCE, place.output)
 
 
 def bytes_to_roll_up(place: Locations, args: RollupParameters, now: datetime) -> int:
@@ -100,7 +101,7 @@ def run_compact(_: None, place: Locations, args: CompactParameters, now: datetim
     """Merge the files of each hour, without Spark. Returns the number of rows."""
     until = args.until or now
     done = compaction.compact(place.archive, args.older_than, until)
-    return _maintained(itertools.chain(done, _registered(place, until, progress)), place, progress)
+    return _maintained(itertools.chain(done, _registered(place, now, progress)), place, progress)
 
 
 def run_retain(_: None, place: Locations, args: RetainParameters, now: datetime, progress: Progress) -> int:
@@ -112,7 +113,7 @@ def run_retain(_: None, place: Locations, args: RetainParameters, now: datetime,
         for file in each.files
     )
     # The tables lose the files first: a query then plans none that is about to be removed.
-    registered = _registered(place, until, progress, leaving)
+    registered = _registered(place, now, progress, leaving)
     done = compaction.retain(place.archive, args.samples, args.rollups, until)
     return _maintained(itertools.chain(registered, done), place, progress)
 
@@ -122,6 +123,7 @@ def _registered(
 ) -> Iterator[compaction.Done]:
     """Register the archive's files in the Iceberg catalog, if one is given, and yield what was done.
 
+    ``now`` is the current time, whatever the end of the job's period is: the tables lose the hours after it.
     Files that are not registered, and a catalog that cannot be used, are also lines of the log. They do not fail the
     run.
     """

@@ -30,18 +30,17 @@ from pyarrow.fs import FileSelector
 
 from nsqanalytics.archive import samples_path
 from nsqanalytics.content import current, digest_of
-from nsqanalytics.files import FEW_BYTES, HOUR, SHORTEST, File, Folder, fingerprint
+from nsqanalytics.files import FEW_BYTES, SHORTEST, File, Folder, fingerprint
 from nsqanalytics.hourly_files import FILE, MANY_FILES, gathered
-from nsqanalytics.job_parameters import Span
-from nsqanalytics.locations import is_local, spark_uri
+from nsqanalytics.locations import archive_missing, is_local, spark_uri
 from nsqanalytics.schema import SCHEMA_VERSION, spark_schema
 from nsqanalytics.session import SCRATCH, is_connect
+from nsqanalytics.span import DAY, HOUR, Span
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ROLLUP_VERSION = f"6.{SCHEMA_VERSION}"
-DAY = timedelta(days=1)
 HOURS_BEFORE = 2
 """The number of earlier hours with samples that an hour is computed from, in addition to its own."""
 _UNSEEN = "0" * 16
@@ -137,14 +136,34 @@ class Rollups:
         mark = fingerprint(ROLLUP_VERSION, *(hour.rollup.name for hour in hours if hour.rollup))
         return mark, next((file for file in self._days.get(start, []) if file.name == f"{mark}.parquet"), None)
 
-    def countable(self, span: Span) -> Span:
-        """Return the part of the span that can be counted.
+    def countable(self, span: Span, window: timedelta = HOUR) -> Span:
+        """Return the part of the span that can be counted in windows of this length.
 
-        An hour whose samples were removed can only be counted as a whole.
+        An hour whose samples were removed can only be counted as a whole. In shorter windows it cannot be counted: the
+        part begins after such hours and ends before them, and those between hours with samples are gaps in it.
         """
+        if window < HOUR:
+            return self._sampled_part(span)
         since, until = (end.replace(minute=0, second=0, microsecond=0) for end in (span.since, span.until))
         first = since + HOUR if self._is_summed(since) and since < span.since else span.since
         return Span(first, max(first, until if self._is_summed(until) else span.until))
+
+    def _sampled_part(self, span: Span) -> Span:
+        starts = self._starts_in(span)
+        sampled = [start for start in starts if start in self.samples]
+        first, last = (sampled[0], sampled[-1]) if sampled else (span.until, span.until)
+        since = max([span.since, *(at + HOUR for at in starts if at < first and self._is_summed(at))])
+        until = min([span.until, *(at for at in starts if at > last and self._is_summed(at))])
+        return Span(since, max(since, until))
+
+    def has_lost_samples(self, span: Span) -> bool:
+        """Whether the hours of the span have rollups, and the samples of all of them were removed."""
+        starts = self._starts_in(span)
+        return bool(starts) and all(map(self._is_summed, starts))
+
+    def _starts_in(self, span: Span) -> list[datetime]:
+        first = span.since.replace(minute=0, second=0, microsecond=0)
+        return [hour.start for hour in self.between(first, span.until)]
 
     def _is_summed(self, start: datetime) -> bool:
         """Whether an hour has a rollup and its samples were removed."""
@@ -242,9 +261,13 @@ class Rollups:
         hours = self._sampled_between(since, until)
         return self._read_samples(spark, hours) if hours else spark.createDataFrame([], spark_schema())
 
+    def size_of_samples(self, since: datetime, until: datetime) -> int:
+        """Return the approximate bytes of content of the samples of the hours that [since, until) lies in."""
+        return _content_bytes(self._sampled_between(since, until))
+
     def has_few_samples(self, since: datetime, until: datetime) -> bool:
         """Whether the samples of the hours that [since, until) lies in are read in one task."""
-        return _content_bytes(self._sampled_between(since, until)) <= FEW_BYTES
+        return self.size_of_samples(since, until) <= FEW_BYTES
 
     def _sampled_between(self, since: datetime, until: datetime) -> list[tuple[datetime, list[File]]]:
         return [(at, files) for at, files in self._current.items() if since - HOUR < at < until]
@@ -310,6 +333,14 @@ class Rollups:
 
     def _uri(self, path: str) -> str:
         return spark_uri(self._root, path)
+
+
+def existing_rollups(root: str) -> Rollups:
+    """List an archive. Raises ArchiveMissing if it has neither samples nor rollups."""
+    rollups = Rollups(root)
+    if not rollups.hours:
+        raise archive_missing(samples_path(root))
+    return rollups
 
 
 @contextmanager

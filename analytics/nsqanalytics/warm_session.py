@@ -49,7 +49,7 @@ IDLE_S = 600.0
 MOST_JOBS = 50
 LONGEST_S = 3600.0
 MOST_MEMORY_BYTES = 2_500_000_000
-"""Resident memory of this process and Java, whose heap is at most 2 GB."""
+"""Resident memory of this process and Java, whose heap is by default at most 2 GiB."""
 LEAST_AVAILABLE_BYTES = 300_000_000
 """Memory of the machine that other processes can get."""
 _CHECK_S = 1.0

@@ -62,16 +62,21 @@ def sqlite(tmp_path: Path) -> str:
 
 @pytest.fixture
 def maintain(spark, archive, tmp_path, midnight, monkeypatch) -> Callable[..., list[dict[str, Any]]]:
-    """Runs a job on the archive with a catalog, as at a time; returns the rows of its result."""
+    """Runs a job on the archive with a catalog, as at the time ``now``, by default ``until``; returns the rows of its
+    result."""
 
-    def run(name: str, catalog: str, until: datetime, **parameters: str) -> list[dict[str, Any]]:
+    def run(
+        name: str, catalog: str, until: datetime | None, now: datetime | None = None, **parameters: str
+    ) -> list[dict[str, Any]]:
+        now = now or until
+        assert now is not None
         monkeypatch.setenv("NSQ_ICEBERG_CATALOG", catalog)
         output = tmp_path / f"result-{random.randrange(1 << 30)}"
         period = {"period": "2d"} if name == "rollup" else {}
-        given = JOBS[name].checked({"until": until.isoformat(), **period, **parameters})
+        given = JOBS[name].checked({"until": until and until.isoformat(), **period, **parameters})
         job, place, progress = JOBS[name], Locations(str(archive), str(output)), Progress(io.StringIO())
-        if job.without_spark is None or job.without_spark(place, given, midnight, progress) is None:
-            job.run(spark, place, given, midnight, progress)
+        if job.without_spark is None or job.without_spark(place, given, now, progress) is None:
+            job.run(spark, place, given, now, progress)
         result = Result(output)
         names = [column.name for column in result.columns]
         return [dict(zip(names, row, strict=True)) for row in result.page(0, 10_000)]
@@ -296,6 +301,28 @@ def test_a_catalog_that_is_away_delays_nothing_and_loses_nothing(
     state = read_state(str(archive))
     assert state is not None
     assert (state.error, [each.files for each in state.tables]) == ("", [3])
+
+
+@pytest.mark.spark
+def test_maintenance_up_to_an_earlier_time_unregisters_no_later_hour(archive, midnight, collect, maintain, sqlite):
+    """Nor does a rollup just after an hour, which does not roll it up yet."""
+    collect(5)
+    now = midnight + 5 * HOURS + MINUTES / 2
+    maintain("compact", sqlite, now, older_than="1s")
+    registered = files_in(table_of(sqlite, archive))
+    assert len(registered) == 5
+
+    jobs = ["rollup", "rollup", "compact", "retain"]
+    for name in jobs:
+        maintain(name, sqlite, midnight + 3 * HOURS, now)
+        assert files_in(table_of(sqlite, archive)) == registered, name
+    assert len(files_in(table_of(sqlite, archive, HOURLY))) == 3
+
+    assert actions(maintain("rollup", sqlite, None, now)) == [
+        ("rolled up", 4, 1),
+        ("registered in nsq.rollups_hourly", 0, 1),
+    ]
+    assert files_in(table_of(sqlite, archive)) == registered
 
 
 def test_a_rollup_with_nothing_to_roll_up_registers_what_is_missing(

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nsqanalytics.job_parameters import Span
 from nsqanalytics.reports.reading import read_samples
 from nsqanalytics.schema import Sample
+from nsqanalytics.span import Span
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -292,6 +292,6 @@ def test_a_job_is_sized_by_the_files_it_reads(collect_hours, archive, midnight):
         return sum(max(0, file.size - 10_500) for files in list(rollups.samples.values())[-hours:] for file in files)
 
     assert size("rollup") == samples(3)
-    assert size("latency", window="5m", period="1h") == samples(4)
+    assert size("latency", window="5m", period="1h") == samples(3)
     assert size("latency", window="1h", period="10h") == samples(3) + 10 * rolled_up
     assert size("compare", period="5h", before="10h") == samples(3) + 5 * rolled_up + 6 * rolled_up

@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
+from nsqanalytics.failures import explained
 from nsqanalytics.results import Result
 
 # Each starts a JVM of its own: the limit suits a busy machine.
@@ -216,6 +217,29 @@ def test_a_master_that_is_none_is_refused_before_java_is_started(analytics, an_h
 
     assert (status, events[-1]["event"], events[-1]["kind"]) == (1, "failed", "master")
     assert events[-1]["message"].startswith(complaint)
+
+
+@pytest.mark.parametrize("memory", ["lots", "4", "0g", "-1g"])
+def test_a_memory_that_is_no_size_is_refused_before_java_is_started(analytics, an_hour, memory: str):
+    an_hour()
+    status, events, _ = analytics(UNTIL, SPARK_DRIVER_MEMORY=memory, JAVA_HOME="/nowhere")
+
+    assert (status, events[-1]["event"]) == (1, "failed")
+    assert events[-1]["message"] == f"SPARK_DRIVER_MEMORY={memory} is not a size such as 4g or 1500m"
+
+
+@pytest.mark.spark
+def test_java_gets_the_memory_that_the_error_of_a_report_without_enough_names():
+    message = explained(Exception("java.lang.OutOfMemoryError: Java heap space"))[1]
+    assert "set SPARK_DRIVER_MEMORY to more" in message
+
+    command = """
+from nsqanalytics.session import spark_session
+with spark_session("test", {**__import__("os").environ, "SPARK_DRIVER_MEMORY": "700m"}, size=0) as spark:
+    print(spark.sparkContext._jvm.java.lang.Runtime.getRuntime().maxMemory())
+"""
+    asked = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True, timeout=500)
+    assert 500 < int(asked.stdout) / 2**20 <= 700
 
 
 @pytest.mark.spark

@@ -130,7 +130,7 @@ def test_a_python_process_of_spark_that_ends_is_explained(spark, how):
             os.kill(os.getpid(), signal.SIGKILL)
         raise MemoryError
 
-    with pytest.raises(Exception, match="Python worker|MemoryError") as raised:
+    with pytest.raises(Exception, match=r"Python worker|MemoryError") as raised:
         spark.range(1).mapInArrow(of, "id long").collect()
 
     kind, message = explained(raised.value)

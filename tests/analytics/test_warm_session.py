@@ -259,6 +259,17 @@ def test_a_cancellation_ends_the_spark_jobs_of_its_run_only(warm: WarmSession, s
         assert session.range(10).count() == 10
 
 
+def test_each_job_has_the_settings_of_its_size(warm: WarmSession):
+    """Spark was started for less than 2 MB, and interprets expressions. For 8 MB, compiled code is faster."""
+    names = ("spark.sql.shuffle.partitions", "spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode")
+    found = []
+    for size in (SMALL, 5_000_000, SMALL):
+        with warm.for_job(lambda size=size: size, 6, Progress(io.StringIO())) as session:
+            found.append([session.conf.get(name) for name in names])
+    few = ["1", "false", "NO_CODEGEN"]
+    assert found == [few, ["2", "true", "FALLBACK"], few]
+
+
 def test_a_large_job_is_left_to_a_process_of_its_own(warm: WarmSession):
     with pytest.raises(Declined), warm.for_job(lambda: LARGE, 5, Progress(io.StringIO())):
         pass

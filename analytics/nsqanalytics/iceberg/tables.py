@@ -12,10 +12,11 @@ import pyarrow as pa
 
 from nsqanalytics.archive import samples_path
 from nsqanalytics.content import current
-from nsqanalytics.files import HOUR, File, Folder
+from nsqanalytics.files import File, Folder
 from nsqanalytics.locations import is_local, local_path
-from nsqanalytics.rollups import DAY, Rollups, rollups_path
+from nsqanalytics.rollups import Rollups, rollups_path
 from nsqanalytics.schema import ARROW_SCHEMA, COLUMNS
+from nsqanalytics.span import DAY, HOUR
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from nsqanalytics import tables
-from nsqanalytics.job_parameters import HOUR, AnomaliesParameters, CapacityParameters, ForecastParameters
+from nsqanalytics.job_parameters import AnomaliesParameters, CapacityParameters, ForecastParameters
 from nsqanalytics.locations import Locations
 from nsqanalytics.progress import Progress
 from nsqanalytics.reports.reading import activity_of, listed
-from nsqanalytics.reports.writing import written
+from nsqanalytics.reports.writing import write_report
+from nsqanalytics.span import HOUR, WEEK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-FORECAST_AHEAD = timedelta(weeks=1)
+FORECAST_AHEAD = WEEK
 """How far ahead a forecast looks."""
 
 
@@ -40,7 +41,7 @@ def run_capacity(
         free_bytes=free_bytes,
     )
     rows = covered(found, span)
-    return written(spark, place, rows, tables.CAPACITY, ["-busiest_in_rate", "topic", "channel"], span, progress)
+    return write_report(spark, place, rows, tables.CAPACITY, ["-busiest_in_rate", "topic", "channel"], span, progress)
 
 
 def run_forecast(
@@ -54,7 +55,7 @@ def run_forecast(
     rows = activity_of(spark, place, args, rollups, span, HOUR, progress, histograms=False)
     rows = covered(forecasts(hourly(rows, span), args.span(now).until, FORECAST_AHEAD), span)
     order = ["topic", "channel", "figure", "window_start"]
-    return written(spark, place, rows, tables.FORECAST, order, span, progress, stage="forecasting")
+    return write_report(spark, place, rows, tables.FORECAST, order, span, progress, stage="forecasting")
 
 
 def run_anomalies(
@@ -69,4 +70,4 @@ def run_anomalies(
     hours = hourly(activity_of(spark, place, args, rollups, read, HOUR, progress, histograms=False), read)
     rows = covered(anomalies(hours, span, weeks=args.weeks, threshold=args.threshold), span)
     order = ["-score", "topic", "channel", "figure", "window_start"]
-    return written(spark, place, rows, tables.ANOMALIES, order, span, progress, stage="comparing weeks")
+    return write_report(spark, place, rows, tables.ANOMALIES, order, span, progress, stage="comparing weeks")

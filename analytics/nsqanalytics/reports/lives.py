@@ -11,7 +11,7 @@ from nsqanalytics.job_parameters import LivesParameters
 from nsqanalytics.life_events import EVENT_SCHEMA, files_between, lives_path
 from nsqanalytics.locations import Locations, spark_uri
 from nsqanalytics.progress import Progress
-from nsqanalytics.reports.writing import written
+from nsqanalytics.reports.writing import write_report
 from nsqanalytics.results import replace_table
 
 if TYPE_CHECKING:
@@ -40,7 +40,9 @@ def run_lives(spark: SparkSession, place: Locations, args: LivesParameters, now:
     if args.node:
         events = events.where(F.col("node") == args.node)
     order = ["topic", "channel", "client_id"]
-    return written(spark, place, covered(lives(events), span), tables.LIVES, order, span, progress, stage="counting")
+    return write_report(
+        spark, place, covered(lives(events), span), tables.LIVES, order, span, progress, stage="counting"
+    )
 
 
 def bytes_of_events(place: Locations, args: LivesParameters, now: datetime) -> int:

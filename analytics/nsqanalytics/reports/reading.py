@@ -5,24 +5,30 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from nsqanalytics.archive import samples_path
-from nsqanalytics.job_parameters import HOUR, Scope, Span
+from nsqanalytics.job_parameters import Scope
 from nsqanalytics.locations import ArchiveMissing, Locations
-from nsqanalytics.parameters import spelt_out
+from nsqanalytics.parameters import spelt_out, written
 from nsqanalytics.progress import Progress
-from nsqanalytics.rollups import DAY, HOURS_BEFORE, Rollups
+from nsqanalytics.rollups import HOURS_BEFORE, Rollups, existing_rollups
+from nsqanalytics.span import DAY, HOUR, Span
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def listed(place: Locations, span: Span, progress: Progress) -> tuple[Rollups, Span]:
-    """Return a listing of the archive, and the part of the span that can be counted. Raises ArchiveMissing."""
+def listed(place: Locations, span: Span, progress: Progress, window: timedelta = HOUR) -> tuple[Rollups, Span]:
+    """Return a listing of the archive, and the part of the span that can be counted in windows of this length.
+
+    Raises ArchiveMissing if there is no archive, or if the samples that shorter windows than an hour need were removed.
+    """
     progress.at(0.15, "listing the archive")
-    rollups = Rollups(place.archive)
-    if not rollups.hours:
-        raise ArchiveMissing(f"there is no archive at {samples_path(place.archive)}: has the collector run?")
-    return rollups, rollups.countable(span)
+    rollups = existing_rollups(place.archive)
+    if window < HOUR and rollups.has_lost_samples(span):
+        raise ArchiveMissing(
+            f"the samples of this period were removed, and windows of {written(window)} are computed from samples: "
+            "choose windows of 1h or 1d, which are read from rollups"
+        )
+    return rollups, rollups.countable(span, window)
 
 
 def activity_of(
@@ -55,7 +61,7 @@ def activity_of(
     ):
         if window < HOUR:
             seen_since = _seen_since(rollups, span)
-            samples = taken_within(rollups.read_samples(spark, seen_since, span.until), None, span.until)
+            samples = samples_within(rollups.read_samples(spark, seen_since, span.until), None, span.until)
             rows = activity(
                 samples,
                 window,
@@ -64,7 +70,7 @@ def activity_of(
                 cuts=divided,
                 fits_one_task=rollups.has_few_samples(seen_since, span.until),
             )
-            rows = rows.where((F.col("window_start") >= F.lit(span.since)) & F.col("window_start").isNotNull())
+            rows = rows.where(F.col("window_start") >= F.lit(span.since))
             if scope.node:
                 rows = rows.where(F.col("node") == scope.node)
             return rows.withColumn("window_start", window_start("window_start", window)) if divided else rows
@@ -94,19 +100,16 @@ def bytes_read(place: Locations, scope: Scope, now: datetime) -> int:
     """Return the approximate number of bytes of the archive that a report on this scope reads."""
     rollups = Rollups(place.archive)
     if scope.step < HOUR:
-        return sum(rollups.size_of(rollups.between(each.since - HOUR, each.until)) for each in scope.read(now))
+        return sum(rollups.size_of_samples(_seen_since(rollups, each), each.until) for each in scope.read(now))
     return sum(rollups.size_between(each.since, each.until) for each in scope.read(now))
 
 
 def read_samples(spark: SparkSession, archive: str, since: datetime, until: datetime) -> DataFrame:
     """Return the SAMPLE rows taken in [since, until). Raises ArchiveMissing."""
-    rollups = Rollups(archive)
-    if not rollups.hours:
-        raise ArchiveMissing(f"there is no archive at {samples_path(archive)}: has the collector run?")
-    return taken_within(rollups.read_samples(spark, since, until), since, until)
+    return samples_within(existing_rollups(archive).read_samples(spark, since, until), since, until)
 
 
-def taken_within(samples: DataFrame, since: datetime | None, until: datetime) -> DataFrame:
+def samples_within(samples: DataFrame, since: datetime | None, until: datetime) -> DataFrame:
     """Return the rows taken in [since, until), and those without a time or in another hour's folder, which are
     invalid (nsqanalytics/counting/validation.py)."""
     from pyspark.sql import functions as F

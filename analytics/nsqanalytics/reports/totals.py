@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from nsqanalytics import tables
 from nsqanalytics.hours_of_week import as_text, common_hours
-from nsqanalytics.job_parameters import HOUR, CompareParameters, DeadParameters, ObjectivesParameters, Span
-from nsqanalytics.locations import Locations
-from nsqanalytics.parameters import BadParameter
+from nsqanalytics.job_parameters import CompareParameters, DeadParameters, ObjectivesParameters
+from nsqanalytics.locations import ArchiveMissing, Locations
 from nsqanalytics.progress import Progress
-from nsqanalytics.reports.comparison import compared
+from nsqanalytics.reports.comparison import comparable, compared
 from nsqanalytics.reports.reading import activity_of, listed
-from nsqanalytics.reports.writing import written
+from nsqanalytics.reports.writing import write_report
+from nsqanalytics.span import HOUR, Span
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,7 +25,7 @@ def run_objectives(
     """Write how often each channel met its objectives. Returns the number of rows."""
     from nsqanalytics.transforms.objectives import objectives, objectives_by_message
 
-    rollups, span = listed(place, args.span(now), progress)
+    rollups, span = listed(place, args.span(now), progress, args.step)
     activity = activity_of(spark, place, args, rollups, span, args.step, progress)
     if args.counting == "messages":
         rows = objectives_by_message(
@@ -41,7 +41,7 @@ def run_objectives(
             objective_percent=args.objective_percent,
         )
     order = ["-span", "-missed_count", "span_start", "topic", "channel", "objective"]
-    return written(spark, place, rows, tables.OBJECTIVES, order, span, progress)
+    return write_report(spark, place, rows, tables.OBJECTIVES, order, span, progress)
 
 
 def run_dead(spark: SparkSession, place: Locations, args: DeadParameters, now: datetime, progress: Progress) -> int:
@@ -60,7 +60,7 @@ def run_dead(spark: SparkSession, place: Locations, args: DeadParameters, now: d
 
     rows, before = compared(rows_of, rollups, args, span, HOUR, tables.DEAD_EARLIER, whole=True)
     order = ["-died_count", "-dropped_count", "topic", "channel"]
-    return written(spark, place, covered(rows, span), tables.DEAD, order, span, progress, before)
+    return write_report(spark, place, covered(rows, span), tables.DEAD, order, span, progress, before)
 
 
 def run_compare(
@@ -76,13 +76,17 @@ def run_compare(
     # The part of one period that can no longer be counted is left out of the other too.
     shift = args.span(now).since - args.other(now).since
     rollups, earlier = listed(place, args.other(now), progress)
-    span = rollups.countable(earlier.earlier(-shift))
-    earlier = span.earlier(shift)
+    span, earlier = comparable(rollups, earlier, shift)
+    if span.since >= span.until:
+        raise ArchiveMissing(
+            "nothing of the two periods can be compared: samples of them were removed, and whole hours are left; "
+            "choose periods that begin and end at whole UTC hours"
+        )
     hours: tuple[list[datetime], list[datetime]] | None = None
     if args.hours == "week":
         hours = common_hours(span, earlier)
         if not hours[0]:
-            raise BadParameter("the two periods have no whole hour of the week in common", "hours")
+            raise ArchiveMissing("what can be counted of the two periods has no whole hour of the week in common")
 
     def period(of: Span, only: list[datetime] | None) -> DataFrame:
         found = activity_of(spark, place, args, rollups, of, HOUR, progress)
@@ -93,4 +97,4 @@ def run_compare(
     rows = rows.withColumns({"before_since": F.lit(earlier.since), "before_until": F.lit(earlier.until)})
     order = ["-score", "topic", "channel", "figure"]
     compared = "" if hours is None else as_text(hours[0])
-    return written(spark, place, rows, tables.COMPARE, order, span, progress, earlier, compared)
+    return write_report(spark, place, rows, tables.COMPARE, order, span, progress, earlier, compared)

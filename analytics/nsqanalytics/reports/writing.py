@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from nsqanalytics.job_parameters import Span
 from nsqanalytics.locations import Locations
 from nsqanalytics.progress import Progress
 from nsqanalytics.results import conforming, replace_result
+from nsqanalytics.span import Span
 from nsqanalytics.tables import Figure, spark_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def written(
+def write_report(
     spark: SparkSession,
     place: Locations,
     rows: DataFrame,

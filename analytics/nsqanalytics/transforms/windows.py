@@ -9,7 +9,7 @@ from itertools import pairwise
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from nsqanalytics.job_parameters import Span
+from nsqanalytics.span import Span
 
 EPOCH = datetime.fromtimestamp(0, UTC)
 

@@ -18,7 +18,7 @@ from nsqanalytics.iceberg.state import State, read_state
 from nsqanalytics.inventory import GROWING, SETTLED, Dataset, Inventory, inventory
 from nsqanalytics.job_list import JOBS
 from nsqanalytics.locations import is_local, local_path
-from nsqanalytics.rollups import DAY
+from nsqanalytics.span import DAY
 from nsqplatform.cluster import store
 from nsqplatform.clusters import current
 from nsqplatform.clusters.current import Key
