@@ -17,6 +17,9 @@ SHORTEST = 12
 """Length of the shortest Parquet file in bytes: the magic number at both ends, and the footer's length."""
 FEW_BYTES = 2_000_000
 """Content of some 20,000 to 40,000 readings. Spark reads as much in one task."""
+FEW_ROWS = 200_000
+"""Readings of as many rows need some 200 MB of a task's memory. Those of idle channels have less than a byte of content
+each, so a small file may have millions."""
 _FRAME_BYTES = 10_500
 """Size of a file of samples without its rows: mostly the description of its columns."""
 _PARTITION = re.compile(r"date=(\d{4}-\d\d-\d\d)/(?:hour=([01]\d|2[0-3])/)?", re.ASCII)

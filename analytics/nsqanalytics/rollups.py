@@ -30,7 +30,7 @@ from pyarrow.fs import FileSelector
 
 from nsqanalytics.archive import samples_path
 from nsqanalytics.content import current, digest_of
-from nsqanalytics.files import FEW_BYTES, SHORTEST, File, Folder, fingerprint
+from nsqanalytics.files import FEW_BYTES, FEW_ROWS, SHORTEST, File, Folder, fingerprint
 from nsqanalytics.hourly_files import FILE, MANY_FILES, gathered
 from nsqanalytics.locations import archive_missing, is_local, spark_uri
 from nsqanalytics.schema import SCHEMA_VERSION, spark_schema
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 ROLLUP_VERSION = f"6.{SCHEMA_VERSION}"
 HOURS_BEFORE = 2
 """The number of earlier hours with samples that an hour is computed from, in addition to its own."""
+MOST_BYTES_OF_A_POLL = 4_000
+"""Content of a file with some hundred readings, of one poll. Compacted files, with those of an hour, are larger."""
 _UNSEEN = "0" * 16
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
 UNFINISHED = "_writing-"
@@ -252,9 +254,9 @@ class Rollups:
         from nsqanalytics.computation import activity
 
         contexts = [(hour.start, (hour.start, *hour.before)) for hour in hours]
-        fits_one_task = self.size_of(hours) <= FEW_BYTES
-        samples = self._read_samples(spark, self.files_of(hours))
-        return activity(samples, HOUR, cuts=cuts, contexts=contexts, fits_one_task=fits_one_task)
+        files = self.files_of(hours)
+        samples = self._read_samples(spark, files)
+        return activity(samples, HOUR, cuts=cuts, contexts=contexts, fits_one_task=self._are_few(files))
 
     def read_samples(self, spark: SparkSession, since: datetime, until: datetime) -> DataFrame:
         """Return the SAMPLE rows of the hours that [since, until) lies in, possibly with the column ``file``."""
@@ -267,7 +269,22 @@ class Rollups:
 
     def has_few_samples(self, since: datetime, until: datetime) -> bool:
         """Whether the samples of the hours that [since, until) lies in are read in one task."""
-        return self.size_of_samples(since, until) <= FEW_BYTES
+        return self._are_few(self._sampled_between(since, until))
+
+    def _are_few(self, hours: list[tuple[datetime, list[File]]]) -> bool:
+        """Whether one task has the time and the memory for all samples of these files."""
+        if _content_bytes(hours) > FEW_BYTES:
+            return False
+        # The file of a poll has a row for each topic and channel. Opening hundreds of them would take longer.
+        compacted = [file for _, files in hours for file in files if file.content_bytes > MOST_BYTES_OF_A_POLL]
+        return sum(self._row_count(file) for file in compacted) <= FEW_ROWS
+
+    def _row_count(self, file: File) -> int:
+        """Return the number of rows in a file's footer; 0 for a damaged file, which Spark names when it reads it."""
+        try:
+            return int(pq.read_metadata(file.path, filesystem=self.folder.system).num_rows)
+        except (pa.ArrowException, OSError):
+            return 0
 
     def _sampled_between(self, since: datetime, until: datetime) -> list[tuple[datetime, list[File]]]:
         return [(at, files) for at, files in self._current.items() if since - HOUR < at < until]
@@ -275,15 +292,16 @@ class Rollups:
     def _read_samples(self, spark: SparkSession, hours: list[tuple[datetime, list[File]]]) -> DataFrame:
         from pyspark.sql.types import StringType, StructField, StructType
 
-        size = _content_bytes(hours)
-        if size <= FEW_BYTES and (folder := self._gathered(spark, hours)) is not None:
+        are_few = self._are_few(hours)
+        if are_few and (folder := self._gathered(spark, hours)) is not None:
             schema = StructType([*spark_schema(), StructField(FILE, StringType())])
-            return _divided(spark.read.schema(schema).parquet(str(folder)), size)
+            return spark.read.schema(schema).parquet(str(folder)).coalesce(1)
         # Only the listed hours: Spark fails for an archive with files elsewhere. Opening a file takes longer than
         # reading it: of a compacted hour, only the compacted file is opened.
         paths = [path for start, files in hours for path in self._paths(start, files)]
         reader = spark.read.schema(spark_schema()).option("basePath", samples_path(self._root))
-        return _divided(reader.option("pathGlobFilter", "*.parquet").parquet(*paths), size)
+        rows = reader.option("pathGlobFilter", "*.parquet").parquet(*paths)
+        return rows.coalesce(1) if are_few else rows
 
     def _gathered(self, spark: SparkSession, hours: list[tuple[datetime, list[File]]]) -> Path | None:
         """Return a folder with all samples of these hours in few files; None if they are few, or not to be gathered."""

@@ -217,11 +217,12 @@ def test_a_slow_message_at_night_uses_the_budget_of_one_message(activity_rows, w
 
     rows = as_dicts(
         objectives(
-            activity_rows(HOURS), a_month, percentile="p99_ms", latency_ms=1000.0, backlog=None, objective_percent=90.0
+            activity_rows(HOURS), a_month, percentile="p99_ms", latency_ms=1000.0, backlog=1e6, objective_percent=90.0
         )
     )
 
-    for row in rows:
+    assert {row["span"] for row in rows if row["objective"] == "latency"} == {"day", "period"}
+    for row in (row for row in rows if row["objective"] == "latency"):
         assert (row["message_count"], row["missed_count"]) == (1011, 11)
         assert row["budget_burnt_percent"] == pytest.approx(100 * 11 / 101.1)
         assert row["windows_held_percent"] == pytest.approx(100 / 12)
@@ -238,7 +239,7 @@ def test_an_unconsumed_backlog_is_weighted_by_its_messages(activity_rows, write,
             activity_rows(5 * MINUTES),
             a_month,
             percentile="p99_ms",
-            latency_ms=None,
+            latency_ms=100.0,
             backlog=10_000.0,
             objective_percent=99.0,
         )
