@@ -76,6 +76,7 @@ class Rollups:
         self._root = root
         self.folder = Folder(samples_path(root))
         self.samples = self.folder.partitions()
+        self._row_counts: dict[str, int] = {}
         self._hourly = Folder(rollups_path(root, "hourly"))
         self._daily = Folder(rollups_path(root, "daily"), daily=True)
         self._days = _with_contents(self._daily)
@@ -281,10 +282,13 @@ class Rollups:
 
     def _row_count(self, file: File) -> int:
         """Return the number of rows in a file's footer; 0 for a damaged file, which Spark names when it reads it."""
-        try:
-            return int(pq.read_metadata(file.path, filesystem=self.folder.system).num_rows)
-        except (pa.ArrowException, OSError):
-            return 0
+        if file.path not in self._row_counts:
+            try:
+                metadata = pq.read_metadata(file.path, filesystem=self.folder.system)
+                self._row_counts[file.path] = int(metadata.num_rows)
+            except (pa.ArrowException, OSError):
+                self._row_counts[file.path] = 0
+        return self._row_counts[file.path]
 
     def _sampled_between(self, since: datetime, until: datetime) -> list[tuple[datetime, list[File]]]:
         return [(at, files) for at, files in self._current.items() if since - HOUR < at < until]

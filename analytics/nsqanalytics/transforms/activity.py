@@ -23,12 +23,13 @@ from nsqanalytics.counting.readings import COUNTERS, HIGHEST_COUNT, PACKED, SERI
 from nsqanalytics.counting.sampling import Sampling
 from nsqanalytics.hourly_files import FILE
 from nsqanalytics.schema import spark_fields
+from nsqanalytics.span import HOUR
 from nsqanalytics.transforms.names import is_one_of
 from nsqanalytics.transforms.windows import covering, window_start
 
 ACTIVITY = spark_fields(activity.ACTIVITY)
 SLOT_S = 10
-HOUR = timedelta(hours=1)
+"""Length of a time slot. Of the archive, the slots with required histograms are read."""
 MAX_RANGES = 100
 """Largest number of ranges in a condition. With more, Spark generates a method that is too long for Java's compiler."""
 IS_IN_OWN_HOUR = "coalesce(floor(unix_seconds(taken_at) / 3600) = unix_date(date) * 24L + hour, false)"
