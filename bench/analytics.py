@@ -31,21 +31,22 @@ from nsqanalytics.session import spark_session
 with spark_session("scan", size=10**9) as spark:
     spark.read.parquet(sys.argv[1] + "/samples").write.format("noop").mode("overwrite").save()
 """
-# The hour before the day is a file with shifted times, not a link: the first hour of the day is computed from it too.
+# The hours before the day are files with shifted times, not links: the first hour of the day is computed from them too.
 LINKS = """
 import os, sys
 from datetime import timedelta
 import pyarrow as pa, pyarrow.compute as pc, pyarrow.parquet as pq
-from nsqanalytics.rollups import DAY, Rollups
-from nsqanalytics.files import HOUR
+from nsqanalytics.rollups import HOURS_BEFORE, Rollups
+from nsqanalytics.span import DAY
 root, days = sys.argv[1], int(sys.argv[2])
 hours = list(Rollups(root).samples.items())
+before = [start for start, _ in hours[-HOURS_BEFORE:]]
 for ago in range(1, days):
     for start, files in hours:
         at = start - ago * DAY
         folder = f"{root}/samples/date={at:%Y-%m-%d}/hour={at:%H}"
         os.makedirs(folder)
-        if (ago, start) != (1, hours[-1][0]):
+        if ago != 1 or start not in before:
             os.link(files[0].path, f"{folder}/{files[0].name}")
             continue
         table = pq.read_table(files[0].path, partitioning=None)
@@ -59,7 +60,8 @@ for ago in range(1, days):
 COPIES = """
 import os, sys
 import pyarrow as pa, pyarrow.compute as pc, pyarrow.parquet as pq
-from nsqanalytics.rollups import DAY, Rollups
+from nsqanalytics.rollups import Rollups
+from nsqanalytics.span import DAY
 root, days = sys.argv[1], int(sys.argv[2])
 
 def copy(path, ago, place, mark):

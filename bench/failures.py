@@ -99,9 +99,9 @@ def corruptions(options: Options) -> Result:
 
 
 def fuzzing(options: Options) -> Result:
-    """Anything that is sent to the four ports, while a bystander is served."""
-    more = {"FUZZ_SECONDS": str(options.seconds / 4), "FUZZ_SEED": str(options.seed)}
-    return tallied(["tests/failures/test_fuzz.py"], more)
+    """Anything that is sent to the five HTTP and TCP ports, while a bystander is served."""
+    more = {"FUZZ_SECONDS": str(options.seconds / 5), "FUZZ_SEED": str(options.seed)}
+    return tallied(["tests/failures/test_fuzz.py", "tests/failures/test_fuzz_platform.py"], more)
 
 
 def disk(options: Options) -> Result:

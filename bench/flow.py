@@ -97,23 +97,30 @@ class Publisher:
         return slice(self._first + start * self._step, self._first + end * self._step, self._step)
 
 
-class Consumer:
-    """A consumer that finishes each message of ``size`` bytes; any other frame is an error."""
+FIN = b"FIN 0123456789abcdef\n"
+REQ = b"REQ 0123456789abcdef 0\n"
 
-    def __init__(self, address: tuple[str, int], topic: str, channel: str, size: int) -> None:
+
+class Consumer:
+    """A consumer that finishes each message of ``size`` bytes, or answers it with another command of an id (``REQ``);
+    any other frame is an error."""
+
+    def __init__(self, address: tuple[str, int], topic: str, channel: str, size: int, answer: bytes = FIN) -> None:
         self.sock = connect(address)
         identify = wire.identify(client_id="bench", heartbeat_interval=60_000)
-        self.sock.sendall(wire.MAGIC + identify + f"SUB {topic} {channel}\nRDY {READY_COUNT}\n".encode())
+        self.sock.sendall(wire.MAGIC + identify + f"SUB {topic} {channel}\n".encode())
         load.Replies(self.sock).wait(2)
+        # Not before: messages that wait would come with the responses.
+        self.sock.sendall(f"RDY {READY_COUNT}\n".encode())
         self._stride = wire.MESSAGE_HEADER + size
         self._header = int.from_bytes(wire.frame(wire.MESSAGE, bytes(self._stride - 8))[:8], "big")
         self._data = bytearray(RECEIVE_BYTES)
         self._filled = 0
-        self._finishes = np.empty((RECEIVE_BYTES // self._stride + 1, wire.FIN_LENGTH), np.uint8)
-        self._finishes[:] = np.frombuffer(b"FIN 0123456789abcdef\n", np.uint8)
+        self._answers = np.empty((RECEIVE_BYTES // self._stride + 1, len(answer)), np.uint8)
+        self._answers[:] = np.frombuffer(answer, np.uint8)
 
     def receive(self) -> np.ndarray:
-        """Read messages and finish them. Returns their numbers."""
+        """Read messages and answer them. Returns their numbers."""
         return self.receive_stamped()[0]
 
     def receive_stamped(self) -> tuple[np.ndarray, np.ndarray]:
@@ -128,8 +135,8 @@ class Consumer:
         if len(odd):
             self._answer_heartbeat(int(odd[0]) * stride)
             count = int(odd[0])
-        self._finishes[:count, 4:20] = np.ndarray((count, 16), np.uint8, data, wire.ID_OFFSET, (stride, 1))
-        self.sock.sendall(self._finishes[:count].data)
+        self._answers[:count, 4:20] = np.ndarray((count, 16), np.uint8, data, wire.ID_OFFSET, (stride, 1))
+        self.sock.sendall(self._answers[:count].data)
         numbers = np.ndarray((count,), "<i8", data, wire.MESSAGE_HEADER, (stride,)).copy()
         timestamps = np.ndarray((count,), ">i8", data, 8, (stride,)).astype(np.int64)
         data[: self._filled - count * stride] = data[count * stride : self._filled]

@@ -10,6 +10,9 @@ Beside it, DuckDB answers the same question from the same files, in a process of
 before: for each window, topic and channel, the messages finished, the merged histogram, and its median and 99th
 percentile. It takes each counter's difference between the last readings of two windows. Unlike the reports, it has no
 rules for restarts, gaps, duplicates and late files.
+
+With ``--in-a-row N``, it only runs N small reports in one session, and shows what Python and Java hold after the first,
+the 10th, the 50th and the last: resident memory, open descriptors, threads, and the number of processes.
 """
 
 from __future__ import annotations
@@ -83,6 +86,8 @@ for _ in range(times):
 print(json.dumps([*last, rows]))
 """
 PATIENCE_S = 900.0
+MOST_JOBS = 50
+"""After so many, a worker's session ends."""
 
 
 @dataclass(frozen=True)
@@ -126,10 +131,10 @@ class Cost(NamedTuple):
 class Session:
     """A process ``serve``, as a worker of the platform uses it."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, jobs: int) -> None:
         with log.open("wb") as output:
             self._process = psutil.Popen(
-                [sys.executable, "-m", "nsqanalytics", "serve"],
+                [sys.executable, "-m", "nsqanalytics", "serve", f"--jobs={jobs}"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,
@@ -160,6 +165,20 @@ class Session:
             if event["event"] != "progress":
                 raise SystemExit(f"bench: {question.name} in the session: {event}")
         raise SystemExit(f"bench: the session has ended in {question.name}")
+
+    def held(self) -> dict[str, Any]:
+        """What each of its processes holds, the session itself first."""
+        found: dict[str, Any] = {"processes": 0, "memory_mb": [], "descriptors": [], "threads": []}
+        for process in self._family():
+            try:
+                with process.oneshot():
+                    each = (round(process.memory_info().rss / 1e6), process.num_fds(), process.num_threads())
+            except psutil.Error:
+                continue
+            found["processes"] += 1
+            for name, value in zip(("memory_mb", "descriptors", "threads"), each, strict=True):
+                found[name].append(value)
+        return found
 
     def close(self) -> None:
         """End the session and its Java."""
@@ -194,8 +213,8 @@ class Session:
 
 
 @contextmanager
-def session(log: Path) -> Iterator[Session]:
-    opened = Session(log)
+def session(log: Path, jobs: int = MOST_JOBS) -> Iterator[Session]:
+    opened = Session(log, jobs)
     try:
         yield opened
     finally:
@@ -236,13 +255,14 @@ def main() -> None:
     parser.add_argument("--channels", type=int, default=1000, help="channels of the day (default 1,000)")
     parser.add_argument("--every", type=int, default=60, help="seconds between samples of the day (default 60)")
     parser.add_argument("--reports", type=int, default=4, help="reports of each kind in the session (default 4)")
+    parser.add_argument("--in-a-row", type=int, metavar="N", help="only run so many small reports in one session")
     parser.add_argument("--rest", type=float, default=60.0, help="seconds before the last report (default 60)")
     parser.add_argument("--no-samples", action="store_true", help="leave out the day from samples, the longest part")
     parser.add_argument("--data-path", type=Path, help="directory for the archives (default: the temporary directory)")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="nsq-bench-", dir=given.data_path) as folder:
-        rows = measure(Path(folder), given)
+        rows = in_a_row(Path(folder), given) if given.in_a_row else measure(Path(folder), given)
     if given.json:
         print(json.dumps(rows, indent=2))
 
@@ -289,6 +309,22 @@ def measure(folder: Path, given: argparse.Namespace) -> list[dict[str, Any]]:
         cost = opened.ask(hour, output, until)
         table.add(hour.name, f"warm, after {given.rest:g} s of rest", cost, floors[hour.name])
     return table.rows
+
+
+def in_a_row(folder: Path, given: argparse.Namespace) -> list[dict[str, Any]]:
+    """Run small reports one after another in one session, and return what it holds after some of them."""
+    until, count = midnight(0), given.in_a_row
+    write_day(folder / "small", midnight(1), 10, 10)
+    question = Question("an hour of 10 channels by 5m", folder / "small", "5m", "1h", FROM_SAMPLES)
+    rows = []
+    with session(folder / "session.log", count + 1) as opened:
+        for number in range(1, count + 1):
+            cost = opened.ask(question, folder / "result", until)
+            if number in (1, 10, 50, count):
+                rows.append({"report": number, "processor_s": round(cost.processor_s, 2), **opened.held()})
+                if not given.json:
+                    print("  ".join(f"{key}={value}" for key, value in rows[-1].items()), flush=True)
+    return rows
 
 
 def check_rows(question: Question, cost: Cost, floor: Cost) -> None:

@@ -9,6 +9,7 @@ from bench.admin import admin
 from bench.bystander import bystander
 from bench.celery import celery
 from bench.crowds import idle, timers
+from bench.dead import dead, expired
 from bench.deferred import deferred
 from bench.history import history
 from bench.jobs import jobs
@@ -50,6 +51,8 @@ ROWS: dict[str, Callable[[Options, LoadProcesses], Iterator[Row]]] = {
     "admin": admin,
     "lookup": lookup,
     "deferred": deferred,
+    "dead": dead,
+    "expired": expired,
     "policy": policies,
     "latency": latency,
     "bystander": bystander,

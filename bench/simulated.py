@@ -17,7 +17,9 @@ import json
 import re
 import sys
 import time
+from collections.abc import Iterable
 from typing import Any, cast
+from urllib.parse import parse_qs
 
 import numpy as np
 import uvloop
@@ -73,7 +75,7 @@ class Node:
         self.topics = [topic_name(topic) for topic in topics_of(number, nodes, topics)]
         self._channels = channels
         self._clients = max(1, clients // (topics * channels * min(TOPIC_NODES, nodes)))
-        self.body = bytearray(json.dumps(self._stats(with_clients=False), separators=(",", ":")).encode())
+        self.body = bytearray(json.dumps(self._stats(self.topics, with_clients=False), separators=(",", ":")).encode())
         self._with_clients: bytes | None = None
         self.numbers = Numbers(self.body)
         self._random = np.random.default_rng(number)
@@ -99,8 +101,12 @@ class Node:
 
     def stats_with_clients(self) -> bytes:
         if self._with_clients is None:
-            self._with_clients = json.dumps(self._stats(with_clients=True)).encode()
+            self._with_clients = json.dumps(self._stats(self.topics, with_clients=True)).encode()
         return self._with_clients
+
+    def stats_of(self, topic: str) -> bytes:
+        """Return the response for one topic, with its clients."""
+        return json.dumps(self._stats({topic} & {*self.topics}, with_clients=True)).encode()
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -112,11 +118,11 @@ class Node:
             "start_time": 1_700_000_000,
         }
 
-    def _stats(self, *, with_clients: bool) -> dict[str, Any]:
+    def _stats(self, topics: Iterable[str], *, with_clients: bool) -> dict[str, Any]:
         answer: dict[str, Any] = {"version": "1.3.0", "health": "OK", "start_time": 1_700_000_000}
         if self.ours:
             answer["boot_id"] = f"{self.number:016x}"
-        answer["topics"] = [self._topic(name, with_clients) for name in self.topics]
+        answer["topics"] = [self._topic(name, with_clients) for name in topics]
         return answer
 
     def _topic(self, name: str, with_clients: bool) -> dict[str, Any]:
@@ -230,6 +236,8 @@ class Connection(asyncio.Protocol):
         if isinstance(self.interface, Registry):
             return self.interface.answer(path)
         if path == "/stats":
+            if topic := parse_qs(query).get("topic"):
+                return self.interface.stats_of(topic[0])
             return self.interface.stats() if "include_clients=false" in query else self.interface.stats_with_clients()
         return json.dumps(self.interface.describe()).encode() if path == "/info" else None
 

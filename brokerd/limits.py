@@ -71,11 +71,14 @@ class Limits:
         self._oldest: tuple[int, Nanoseconds | None] = -1, None
         self._young_until: Seconds = 0.0
         """Before this time no message ahead of the cursor is older than the TTL."""
+        self._was_empty = False
+        """True if no message waited at the last check. The next one that is published then sets the time."""
 
     def reset(self) -> None:
         """Check everything again: the policy was changed, or the channel has received old messages."""
         self.is_watching = False
         self._young_until = 0.0
+        self._was_empty = False
 
     def need_check_after_publish(self, policy: Policy) -> bool:
         """Return whether the publish that was just made needs a call of the methods below."""
@@ -98,9 +101,13 @@ class Limits:
         Returns False if some are left, which must not be delivered.
         """
         if now < self._young_until and not self._aside.requeued_count:
-            self._stop_watching(policy)
-            self._schedule(self._young_until)
-            return True
+            if not self._was_empty:
+                self._stop_watching(policy)
+                self._schedule(self._young_until)
+                return True
+            if not self._cursor.backlog:
+                return True
+        self._was_empty = False
         scheduler = self._runtime.scheduler
         deadline = scheduler.deadline()
         latest_ns = self._runtime.clock.wall_ns(now) - policy.msg_ttl_ns
@@ -108,6 +115,7 @@ class Limits:
             oldest = self._oldest_waiting()
             if oldest is None:
                 self._young_until = now + policy.msg_ttl_ns / 1e9
+                self._was_empty = True
                 self._watch()
                 return True
             published_ns = self._published_ns_of_oldest(oldest)

@@ -3,13 +3,14 @@
 make pictures                                    those that README and guides show, into docs/images
 .venv/bin/python docs/pictures.py --all DIR      every page, from top to bottom, into DIR
 
-The reports' pictures show nine days of readings that this script generates; everything else is real.
+The reports' pictures show weeks of readings that this script generates; everything else is real.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import math
 import os
 import random
@@ -20,12 +21,16 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from playwright.sync_api import Browser, Page, WebSocketRoute, sync_playwright
 from playwright.sync_api import Error as PlaywrightError
 
@@ -160,6 +165,7 @@ SHOTS = (
     Shot("reports", "/reports"),
     Shot("schedule", "/reports", press("New schedule")),
     Shot("unknown-run", "/reports/runs/999999"),
+    Shot("columns", "/reports/columns"),
     Shot("audit", "/audit"),
     Shot("people", "/people"),
     Shot("invite", "/people", press("Invite")),
@@ -180,13 +186,17 @@ RUNS = (
     Shot("run-latency", "/reports/runs/{latency}"),
     Shot("run-latency-charts", "/reports/runs/{latency}", scroll_to("Latency percentiles")),
     Shot("run-throughput", "/reports/runs/{throughput}"),
+    Shot("run-throughput-charts", "/reports/runs/{throughput}", scroll_to("Messages per second")),
     Shot("run-objectives", "/reports/runs/{objectives}"),
     Shot("run-capacity", "/reports/runs/{capacity}"),
     Shot("run-forecast", "/reports/runs/{forecast}?of=orders+%2F+billing&figure=in_rate"),
-    Shot("run-anomalies", "/reports/runs/{anomalies}"),
+    Shot("run-anomalies", "/reports/runs/{anomalies}?of=orders+%2F+billing&figure=in_rate"),
     Shot("run-dead", "/reports/runs/{dead}"),
+    Shot("run-lives", "/reports/runs/{lives}"),
     Shot("run-compare", "/reports/runs/{compare}"),
     Shot("run-failed", "/reports/runs/{failed}"),
+    Shot("archive", "/reports/archive", lambda page: page.get_by_role("heading", name="The last days").wait_for()),
+    Shot("life", "/life?topic={topic}&message={message}"),
 )
 SIGN_IN = (Shot("signin", "/signin"), Shot("signin-refused", "/signin", press("Sign in")))
 
@@ -233,13 +243,27 @@ RULES: tuple[dict[str, Any], ...] = (
 REPORTS: dict[str, dict[str, Any]] = {
     "latency": {"window": "1h", "period": "2d", "compared_with": "period"},
     "throughput": {"window": "1h", "period": "2d", "compared_with": "period"},
-    "objectives": {"window": "1h", "period": "2d", "latency_ms": 2000, "backlog": 500},
-    "capacity": {"period": "2d"},
-    "forecast": {"period": "9d"},
-    "anomalies": {"period": "2d"},  # too little history: the page says so
-    "dead": {"period": "2d"},
+    "objectives": {"window": "1h", "period": "7d", "latency_ms": 15000, "backlog": 5000},
+    "capacity": {"period": "7d"},
+    "forecast": {"period": "28d"},
+    "anomalies": {"period": "7d"},
+    "dead": {"period": "2d", "compared_with": "period"},
+    "lives": {"period": "1h"},
     "compare": {"period": "1d", "before": "1d"},
 }
+SAMPLED = {"sample_lives": 5}
+"""The policy of all topics, for the lives of messages."""
+DAYS, EARLIER_WEEKS = 9, 6
+"""Days with a reading a minute, and weeks before them with the totals of each hour."""
+CHANNELS = {
+    ("page_views", "analytics"): (40.0, 45),
+    ("page_views", "archive"): (150.0, 45),
+    ("orders", "billing"): (80.0, 15),
+    ("orders", "warehouse"): (400.0, 15),
+    ("emails", "sender"): (250.0, 6),
+    ("thumbnails", "resize"): (500.0, 9),
+}
+"""The median latency in ms and the messages a second, by topic and channel of the demo."""
 CALL = """async ([method, path, body]) => {
     const me = await (await fetch('/api/v1/me')).json();
     const headers = {'Content-Type': 'application/json', 'X-CSRFToken': me.csrf_token};
@@ -286,37 +310,85 @@ def signin_link(log: Path) -> str:
     raise TimeoutError(f"nsq up is not ready:\n{log.read_text()}")
 
 
+def business(rng: random.Random, hours: int, began: datetime) -> Callable[[datetime], float]:
+    """Return how busy the demo's channels are at a time, 1 on average: most at noon, in one hour much like in the one
+    before. In three hours of the last week, some days before its end, there are three times as many messages."""
+    demands, demand = [], 1.0
+    for _ in range(hours):
+        demand = 0.7 * demand + 0.3 * rng.lognormvariate(0, 0.4)
+        demands.append(demand)
+    for hour in range(hours - 100, hours - 97):
+        demands[hour] *= 3
+
+    def busy(at: datetime) -> float:
+        noon = math.sin((at.hour + at.minute / 60 - 6) / 12 * math.pi)
+        return demands[int((at - began).total_seconds() // 3600)] * (1 + 0.7 * noon)
+
+    return busy
+
+
+def waiting(rate: float, busy: float) -> float:
+    """Return the messages that wait in a channel: more than its consumers can handle, while it is busy."""
+    return max(0.0, busy - 1.4) * rate * 200
+
+
 def write_example_history(archive: Path, node: str) -> None:
-    """Write an archive of nine days of the demo's channels: more messages at noon, and higher latencies with more
-    messages. There is a reading a minute."""
+    """Write an archive of the demo's channels: DAYS with higher latencies while there are more messages, and
+    EARLIER_WEEKS before them."""
     rng = random.Random(4)
     until = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=5)
-    began = until - timedelta(days=9)
-    channels = {
-        ("page_views", "analytics"): (40.0, 45),
-        ("page_views", "archive"): (150.0, 45),
-        ("orders", "billing"): (80.0, 15),
-        ("orders", "warehouse"): (400.0, 15),
-        ("emails", "sender"): (250.0, 6),
-        ("thumbnails", "resize"): (500.0, 9),
-    }
-    finished = {of: Histogram() for of in channels}
-    received = dict.fromkeys(channels, 0)
+    read_since = until - timedelta(days=DAYS)
+    began = (read_since - timedelta(weeks=EARLIER_WEEKS)).replace(minute=0)
+    busy = business(rng, (until - began) // timedelta(hours=1) + 1, began)
+    write_earlier_hours(archive, node, began, read_since, busy)
+    write_readings(archive, node, read_since, busy, rng)
+
+
+def write_earlier_hours(
+    archive: Path, node: str, began: datetime, until: datetime, busy: Callable[[datetime], float]
+) -> None:
+    """Write the rollups of the hours that end before ``until``, whose samples have expired."""
+    at = began
+    while at + timedelta(hours=1) <= until.replace(minute=0):
+        middle = at + timedelta(minutes=30)
+        rows: list[dict[str, object]] = []
+        for (topic, channel), (_, rate) in [
+            *CHANNELS.items(),
+            *{(of, ""): rest for (of, _), rest in CHANNELS.items()}.items(),
+        ]:
+            count = round(3600 * rate * busy(middle))
+            depth = waiting(rate, busy(middle)) if channel else 0.0
+            rows.append(
+                {"window_start": at, "last_at": middle, "node": node, "topic": topic, "channel": channel}
+                | {"in_count": count, "in_bytes": 0 if channel else 220 * count, "out_count": count if channel else 0}
+                | {"requeue_count": count // 50, "timeout_count": count // 400, "sample_count": 60}
+                | {"depth_max": round(depth), "depth_last": round(depth), "depth_area": 3600.0 * depth}
+                | {"observed_s": 3600.0, "client_area": 7200.0}
+            )
+        folder = archive / "rollups" / "hourly" / f"date={at:%Y-%m-%d}" / f"hour={at:%H}"
+        folder.mkdir(parents=True)
+        pq.write_table(pa.Table.from_pylist(rows), folder / "0000000000000000.parquet")
+        at += timedelta(hours=1)
+
+
+def write_readings(
+    archive: Path, node: str, began: datetime, busy_at: Callable[[datetime], float], rng: random.Random
+) -> None:
+    """Write a reading a minute, from ``began`` on."""
+    finished = {of: Histogram() for of in CHANNELS}
+    received = dict.fromkeys(CHANNELS, 0)
     writer, samples = ArchiveWriter(str(archive)), list[Sample]()
-    demand = 1.0
-    for minute in range(9 * 24 * 60):
-        if minute % 60 == 0:
-            demand = 0.7 * demand + 0.3 * rng.lognormvariate(0, 0.4)  # hours differ, and resemble the one before
+    for minute in range(DAYS * 24 * 60):
         at = began + timedelta(minutes=minute)
-        busy = demand * (1 + 0.7 * math.sin((at.hour + at.minute / 60 - 6) / 12 * math.pi))
+        busy = busy_at(at)
         topics: dict[str, Sample] = {}
-        for of, (median_ms, rate) in channels.items():
+        for of, (median_ms, rate) in CHANNELS.items():
             count = round(rate * busy * rng.uniform(0.8, 1.2))
             slow = busy**1.5 * rng.lognormvariate(0, 0.15)
             for _ in range(count):
                 finished[of].record(int(median_ms * slow * rng.lognormvariate(0, 0.6) * 1e6), 60)
             done = finished[of].count
-            depth = round(max(0.0, busy - 1.4) * rate * 200 * rng.uniform(0.9, 1.1))
+            depth = round(waiting(rate, busy) * rng.uniform(0.9, 1.1))
             received[of] = max(received[of], done + depth)
             dense = finished[of].to_json()
             topic = Sample(taken_at=at, node=node, boot_id="1", started_at=began, topic=of[0])
@@ -332,6 +404,8 @@ def write_example_history(archive: Path, node: str) -> None:
                     requeue_count=done // 50,
                     timeout_count=done // 400,
                     oldest_unfinished_age_ns=int((1 + depth / rate) * 1e9),
+                    dead_count=done // 2000,
+                    died_count=done // 2000,
                     hist_zero_count=dense["zero_count"],
                     hist_offset=dense["offset"],
                     hist_counts=dense["counts"],
@@ -339,6 +413,24 @@ def write_example_history(archive: Path, node: str) -> None:
             )
         samples += topics.values()
     writer.write(samples)
+
+
+def sample_lives(node: str) -> None:
+    """Have the node record what happens to some messages of all topics."""
+    address = f"http://{node}/policy?pattern=%2A&channel=%2A"
+    with urllib.request.urlopen(address, data=json.dumps(SAMPLED).encode(), timeout=30):
+        pass
+
+
+def most_eventful(archive: Path) -> dict[str, str]:
+    """Return ``topic`` and ``message`` of the archived life with most events that has ended."""
+    events = ds.dataset(archive / "lives", partitioning="hive", exclude_invalid_files=True).to_table()
+    lives: dict[tuple[str, str], list[str]] = {}
+    for row in events.select(["topic", "message_id", "event"]).to_pylist():
+        lives.setdefault((row["topic"], row["message_id"]), []).append(row["event"])
+    ended = {of: each for of, each in lives.items() if "published" in each and each.count("finished") > 0}
+    topic, message = max(ended, key=lambda of: len(ended[of]))
+    return {"topic": topic, "message": message}
 
 
 def create_examples(call: Callable[..., Any]) -> None:
@@ -363,10 +455,14 @@ def create_examples(call: Callable[..., Any]) -> None:
         call("POST", "actions", {"action": action, "topic": "orders", "channel": "billing"})
 
 
+def set_schedules(call: Callable[..., Any], *, enabled: bool) -> None:
+    for schedule in call("GET", "reports/schedules")["schedules"]:
+        call("PATCH", f"reports/schedules/{schedule['id']}", {"enabled": enabled})
+
+
 def request_reports(call: Callable[..., Any]) -> dict[str, str]:
     """Request a run of each report, and one that fails; return the ids of the runs."""
-    for schedule in call("GET", "reports/schedules")["schedules"]:
-        call("PATCH", f"reports/schedules/{schedule['id']}", {"enabled": False})  # so that none runs meanwhile
+    set_schedules(call, enabled=False)  # so that none runs meanwhile
     bodies = {name: {"job": name, "parameters": parameters} for name, parameters in REPORTS.items()}
     bodies["failed"] = {"job": "capacity", "time_limit_s": 10}  # it takes longer, so the run fails
     return {name: str(call("POST", "reports/runs", body)["id"]) for name, body in bodies.items()}
@@ -454,7 +550,7 @@ class Camera:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--all", type=Path, metavar="DIR", help="take every page, into this folder")
-    parser.add_argument("--only", default="", metavar="PATTERN", help="with --all: names that match")
+    parser.add_argument("--only", default="", metavar="PATTERN", help="only names that match")
     parser.add_argument("--warm-up", type=float, default=90, help="seconds of traffic before the first picture (90)")
     parser.add_argument("--browser", default=shutil.which("chromium"), help="Chromium's executable (from PATH)")
     options = parser.parse_args()
@@ -462,13 +558,17 @@ def main() -> int:
         print("pictures: there is no chromium on PATH; name one with --browser", file=sys.stderr)
         return 1
     if options.all:
-        into, wanted = options.all, re.compile(options.only).match
+        into, taken = options.all, None
     else:
-        into, wanted = IMAGES, shown().__contains__
+        into, taken = IMAGES, shown()
+
+    def wanted(name: str) -> bool:
+        return re.match(options.only, name) is not None and (taken is None or name in taken)
+
     into.mkdir(parents=True, exist_ok=True)
     addresses = free_addresses()
     node = addresses["--nsqd-http-address"]
-    with tempfile.TemporaryDirectory() as home, contextlib.ExitStack() as stack:
+    with tempfile.TemporaryDirectory(prefix="nsq-") as home, contextlib.ExitStack() as stack:
         log = Path(home, "up.log")
         words = [word for flag, address in addresses.items() for word in (flag, address)]
         graphite = {"NSQADMIN_GRAPHITE_URL": "http://graphite.example.org"} if options.all else {}
@@ -491,6 +591,7 @@ def main() -> int:
 
         names = {"node": node.replace(":", "%3A")}
         camera.take(EMPTY, signed_in, names)
+        sample_lives(node)
         write_example_history(Path(home, "archive"), node)
         demo = [f"{flag}={addresses[flag]}" for flag in ("--nsqd-tcp-address", "--nsqd-http-address")]
         stack.enter_context(running("demo", *demo, log=Path(home, "demo.log")))
@@ -504,6 +605,8 @@ def main() -> int:
         camera.take(SHOTS, signed_in, names, look_ms=HISTORY_MS)
         if any(camera.due(RUNS)):
             wait_for_reports(call)
+            set_schedules(call, enabled=True)  # the archive's page names the one that removes old data
+            names |= most_eventful(Path(home, "archive"))
         camera.take(RUNS, signed_in, names)
         browser.close()
     return 1 if camera.missed else 0

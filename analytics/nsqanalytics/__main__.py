@@ -16,14 +16,14 @@ import threading
 from nsqanalytics import failures
 from nsqanalytics.class_archive import create_class_archive
 from nsqanalytics.iceberg.catalog import CATALOG_VARIABLE
-from nsqanalytics.jobs import JOBS, find_job
+from nsqanalytics.job_list import JOBS, find_job
 from nsqanalytics.locations import Locations
 from nsqanalytics.notebook import VIEWS, make_views
 from nsqanalytics.parameters import BadParameter, Given, declared, duration, summary
 from nsqanalytics.progress import Progress
 from nsqanalytics.run import own_output, own_session, run
 from nsqanalytics.session import spark_session
-from nsqanalytics.warm_session import IDLE_S, serve
+from nsqanalytics.warm_session import IDLE_S, MOST_JOBS, serve
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.command == "classes":
         return create_class_archive(in_background=arguments.in_background)
     if arguments.command == "serve":
-        return serve(arguments.idle_s)
+        return serve(arguments.idle_s, arguments.jobs)
     try:
         job = find_job(arguments.job)
         parameters = job.checked(_given(arguments.parameter))
@@ -123,6 +123,7 @@ def _parser() -> argparse.ArgumentParser:
     warm.add_argument(
         "--idle-s", type=float, default=IDLE_S, help=f"seconds without a job after which it ends (default {IDLE_S:g})"
     )
+    warm.add_argument("--jobs", type=int, default=MOST_JOBS, help="jobs after which it ends (default %(default)s)")
     run = commands.add_parser("run", help="run a job")
     run.add_argument("job", help=f"one of {', '.join(JOBS)}")
     run.add_argument("--archive", required=True, help="root of the archive: a path or a URI that Spark reads")

@@ -171,7 +171,7 @@ def _state_of(java: Java) -> str:
 def _load_classes(options: str, folder: Path) -> None:
     """Run reports on a small archive in a session whose Java has these options, until that Java has ended."""
     from nsqanalytics.archive import ArchiveWriter
-    from nsqanalytics.jobs import JOBS
+    from nsqanalytics.job_list import JOBS
     from nsqanalytics.locations import Locations
     from nsqanalytics.progress import Progress
     from nsqanalytics.schema import Sample

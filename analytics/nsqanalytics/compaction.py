@@ -21,10 +21,11 @@ import pyarrow.parquet as pq
 from nsqanalytics.archive import LEFTOVER_AGE_S, WRITING, samples_path
 from nsqanalytics.content import REPLACES_KEY, compacted_name, current, is_compacted, replaced_by
 from nsqanalytics.damage import Damaged, damaged_path, set_aside
-from nsqanalytics.files import HOUR, SHORTEST, File, Folder
+from nsqanalytics.files import SHORTEST, File, Folder
 from nsqanalytics.life_events import EVENT_SCHEMA, lives_path
-from nsqanalytics.rollups import DAY, rollups_path
+from nsqanalytics.rollups import rollups_path
 from nsqanalytics.schema import ARROW_SCHEMA
+from nsqanalytics.span import DAY, HOUR
 
 GRACE = timedelta(hours=2)
 """Longest duration of a run in the platform. This long after a compaction, no run reads the replaced files any more."""

@@ -8,9 +8,9 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from nsqanalytics.java import JavaNotFound
-from nsqanalytics.locations import ArchiveMissing, Locations, is_local, local_path
+from nsqanalytics.locations import ArchiveMissing, Locations, archive_missing, check_folder, is_local, local_path
 from nsqanalytics.progress import Cancelled
-from nsqanalytics.session import JavaDied, MasterUnreachable
+from nsqanalytics.session import MEMORY_VARIABLE, JavaDied, MasterUnreachable
 
 _OURS = {
     JavaNotFound: "java",
@@ -37,8 +37,8 @@ def _check_output(place: Locations) -> None:
     if not place.output.strip("/"):
         raise OSError(f"the result cannot be written: {place.output!r} is not a folder for a result")
     archive, output = _absolute(place.archive), _absolute(place.output)
-    parts = (f"{archive}/samples", f"{archive}/rollups", f"{archive}/iceberg")
-    if f"{archive}/".startswith(f"{output}/") or f"{output}/".startswith(tuple(f"{part}/" for part in parts)):
+    parts = tuple(f"{archive}/{part}/" for part in ("samples", "lives", "rollups", "iceberg"))
+    if f"{archive}/".startswith(f"{output}/") or f"{output}/".startswith(parts):
         raise OSError(f"the result cannot be written: {place.output} contains the archive or is a part of it")
     if not is_local(place.output):
         return
@@ -61,8 +61,12 @@ def check_archive(root: str) -> None:
     """Raise ArchiveMissing or PermissionError if the archive is local and cannot be read."""
     if is_local(root):
         archive = local_path(root)
+        try:
+            check_folder(root)
+        except NotADirectoryError as error:
+            raise ArchiveMissing(f"the archive cannot be read: {error}") from None
         if not (archive / "samples").is_dir():
-            raise ArchiveMissing(f"there is no archive at {archive}/samples: has the collector run?")
+            raise archive_missing(f"{archive}/samples")
         if not os.access(archive / "samples", os.R_OK | os.X_OK):
             raise PermissionError(f"the archive {archive}/samples may not be read")
 
@@ -89,19 +93,28 @@ def explained(error: Exception) -> tuple[str, str]:
     if found := re.search(r"a reading is invalid: ([^\n]*?): (file:[^\s,]+|[a-z0-9]+://[^\s,]+)", text):
         path = unquote(found[2]).removeprefix("file://")
         return "archive", f"the archive has an invalid reading: {found[1]}, in {path}"
+    if found := re.search(r"counting\.sums\.TooLarge: ([^\n]+)", text):
+        return "archive", found[1]
     if found := re.search(r"Encountered error while reading file (\S+?)\.? ", text + " "):
         message = f"the archive is damaged: {Path(found[1]).name} cannot be read ({found[1].removeprefix('file://')})"
         return "archive", message
     if found := re.search(r"(?:Permission denied|AccessControlException)[^\n]*", text):
         return "archive", found[0]
     if "Java heap space" in text or "GC overhead limit" in text:
-        return "memory", "Spark ran out of memory: report on a shorter period, or give it a larger spark.driver.memory"
+        return "memory", (
+            f"Spark ran out of memory: report on a shorter period, or set {MEMORY_VARIABLE} to more than it is now, on "
+            "this machine by default 2g; on a cluster, also spark.executor.memory"
+        )
+    if re.search("Python worker exited unexpectedly|MemoryError|malloc of size", text):
+        return "memory", "a Python process of Spark was killed or ran out of memory: report on a shorter period"
     if "All masters are unresponsive" in text:
         return "master", "the Spark master stopped answering"
     if re.search("StatusCode.UNAVAILABLE|failed to connect to all addresses", text):
         return "master", "the Spark Connect server stopped answering"
     if "local class incompatible" in text:
         return "master", f"the Spark cluster has another version than this side: {_first_line(text)}"
+    if found := re.search("No module named '(nsqanalytics|nsqwire|numpy|pyarrow)", text):
+        return "master", f"the Python of Spark's workers has no {found[1]}: it needs nsq-analytics (PYSPARK_PYTHON)"
     return "other", _first_line(text) or type(error).__name__
 
 

@@ -6,17 +6,20 @@ import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pyarrow.fs as pafs
 
 from nsqanalytics.locations import is_local, local_path
+from nsqanalytics.span import DAY, HOUR
 
-HOUR = timedelta(hours=1)
 SHORTEST = 12
 """Length of the shortest Parquet file in bytes: the magic number at both ends, and the footer's length."""
 FEW_BYTES = 2_000_000
 """Content of some 20,000 to 40,000 readings. Spark reads as much in one task."""
+FEW_ROWS = 200_000
+"""Readings of as many rows need some 200 MB of a task's memory. Those of idle channels have less than a byte of content
+each, so a small file may have millions."""
 _FRAME_BYTES = 10_500
 """Size of a file of samples without its rows: mostly the description of its columns."""
 _PARTITION = re.compile(r"date=(\d{4}-\d\d-\d\d)/(?:hour=([01]\d|2[0-3])/)?", re.ASCII)
@@ -122,7 +125,7 @@ class Folder:
             return None
         try:
             day = datetime.fromisoformat(found[1]).replace(tzinfo=UTC)
-            day + timedelta(days=1)  # 9999-12-31 has no end that a datetime can hold
+            day + DAY  # 9999-12-31 has no end that a datetime can hold
         except (ValueError, OverflowError):
             return None
         return day + HOUR * int(found[2] or 0)

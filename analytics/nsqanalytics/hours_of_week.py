@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
-from nsqanalytics.job_parameters import Span
+from nsqanalytics.span import HOUR, Span
 
-HOUR = timedelta(hours=1)
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 

@@ -18,7 +18,9 @@ from nsqanalytics.compaction import GRACE
 from nsqanalytics.damage import damaged_path
 from nsqanalytics.files import Folder
 from nsqanalytics.life_events import lives_path
-from nsqanalytics.rollups import DAY, rollups_path
+from nsqanalytics.locations import check_folder
+from nsqanalytics.rollups import rollups_path
+from nsqanalytics.span import DAY
 
 SETTLED = GRACE + timedelta(hours=2)
 COUNTED_DAYS = 7
@@ -72,19 +74,19 @@ class Inventory:
     datasets: tuple[Dataset, ...]
 
     def size_at(self, at: datetime, kept: Mapping[str, timedelta | None]) -> float | None:
-        """Return the expected bytes of all datasets at a later time; None if that of one that has days is not known.
+        """Return the expected bytes of all datasets at a later time; None if no growth is known.
 
-        ``kept`` is the retention of each dataset that grows, by name.
+        ``kept`` is the retention of each dataset that grows, by name. A dataset whose growth is not known yet counts
+        with its present size, if that of another one is known.
         """
-        total = 0.0
-        for dataset in self.datasets:
-            size = dataset.size_at(at, self.listed_at, kept[dataset.name]) if dataset.name in kept else dataset.bytes
-            if size is None:
-                if dataset.files:
-                    return None
-                size = 0.0
-            total += size
-        return total
+        growing = [dataset for dataset in self.datasets if dataset.name in kept and dataset.files]
+        sizes = [dataset.size_at(at, self.listed_at, kept[dataset.name]) for dataset in growing]
+        if growing and all(size is None for size in sizes):
+            return None
+        constant = sum(dataset.bytes for dataset in self.datasets if dataset not in growing)
+        return constant + sum(
+            dataset.bytes if size is None else size for dataset, size in zip(growing, sizes, strict=True)
+        )
 
     def full_at(self, free: int, kept: Mapping[str, timedelta | None]) -> datetime | None:
         """Return the day on which the archive has grown by ``free`` bytes; None if it does not within ten years, or
@@ -107,6 +109,7 @@ GROWING = ("samples", "lives", "hourly", "daily")
 
 def inventory(root: str, now: datetime | None = None) -> Inventory:
     """List the archive. This takes about 20 µs per file on a local disk. Raises OSError."""
+    check_folder(root)
     at = now or datetime.now(UTC)
     samples, lives = samples_path(root), lives_path(root)
     hourly, daily = rollups_path(root, "hourly"), rollups_path(root, "daily")

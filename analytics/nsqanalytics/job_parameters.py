@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated
 
-from nsqanalytics.parameters import BadParameter, Parameter, written
+from nsqanalytics.hours_of_week import common_hours
+from nsqanalytics.parameters import BadParameter, Parameter, refuse_future, written
+from nsqanalytics.span import DAY, HOUR, WEEK, Span
 
-WINDOWS = {"5m": timedelta(minutes=5), "1h": timedelta(hours=1), "1d": timedelta(days=1)}
+WINDOWS = {"5m": timedelta(minutes=5), "1h": HOUR, "1d": DAY}
 LARGEST = 1e12
 """Bound of targets and sizes: more than any message takes or any disk holds, and few enough digits to be read."""
 PERCENTILES = ("p50", "p90", "p95", "p99", "p99.9")
+
+_NODE = re.compile(r"[^\s,]+:[0-9]+")
 
 Period = Annotated[
     timedelta,
@@ -69,20 +74,17 @@ MinimumCount = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class Span:
-    """A span of time, [since, until)."""
+@dataclass(frozen=True, kw_only=True)
+class JobParameters:
+    """The parameters of a job."""
 
-    since: datetime
-    until: datetime
-
-    def earlier(self, by: timedelta) -> Span:
-        """Return the span of the same length that begins earlier by ``by``."""
-        return Span(self.since - by, self.until - by)
+    def check(self, now: datetime) -> None:
+        """Raise BadParameter if they contain a time after ``now``, or do not fit it otherwise."""
+        refuse_future(self, now)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scope:
+class Scope(JobParameters):
     """The part of the archive that a report is about."""
 
     period: Period
@@ -91,13 +93,37 @@ class Scope:
     channel: Channel
     node: Node
 
+    def check(self, now: datetime) -> None:
+        """Raise BadParameter if a time is in the future, or the node is not a host and a port."""
+        super().check(now)
+        if self.node and not _NODE.fullmatch(self.node):
+            raise BadParameter(f"{self.node!r} is not a node, such as 10.0.0.1:4151", "node")
+
     def span(self, now: datetime) -> Span:
         """Return the exact period, which need not begin or end at a window's boundary."""
         until = self.until or now
         return Span(until - self.period, until)
 
+    @property
+    def step(self) -> timedelta:
+        """The length of the windows that are read; longer ones are made of them."""
+        return HOUR
 
-WEEK = timedelta(days=7)
+    def read(self, now: datetime) -> list[Span]:
+        """Return the spans that are read: the period, and those that it is compared with."""
+        return [self.span(now)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowedScope(Scope):
+    """The part of the archive that a report is about, in windows."""
+
+    window: Window
+
+    @property
+    def step(self) -> timedelta:
+        """The length of the report's windows."""
+        return WINDOWS[self.window]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,27 +143,28 @@ class ComparedScope(Scope):
         step = WEEK if self.compared_with == "week" else window
         return -(-self.period // step) * step
 
+    def read(self, now: datetime) -> list[Span]:
+        """Return the period, and the earlier one if there is one."""
+        span, shift = self.span(now), self.shift(self.step)
+        return [span] if shift is None else [span, span.earlier(shift)]
+
 
 @dataclass(frozen=True, kw_only=True)
-class LatencyParameters(ComparedScope):
+class LatencyParameters(WindowedScope, ComparedScope):
     """Parameters of the latency report."""
 
-    window: Window
     minimum_count: MinimumCount
 
 
 @dataclass(frozen=True, kw_only=True)
-class ThroughputParameters(ComparedScope):
+class ThroughputParameters(WindowedScope, ComparedScope):
     """Parameters of the throughput report."""
-
-    window: Window
 
 
 @dataclass(frozen=True, kw_only=True)
-class ObjectivesParameters(Scope):
+class ObjectivesParameters(WindowedScope):
     """Parameters of the objectives report."""
 
-    window: Window
     counting: Annotated[
         str,
         Parameter(
@@ -161,7 +188,7 @@ class ObjectivesParameters(Scope):
         ),
     ]
     latency_ms: Annotated[
-        float | None,
+        float,
         Parameter(
             kind="number",
             title="Latency target, ms",
@@ -172,7 +199,7 @@ class ObjectivesParameters(Scope):
         ),
     ]
     backlog: Annotated[
-        float | None,
+        float,
         Parameter(
             kind="number",
             title="Backlog target, messages",
@@ -281,10 +308,14 @@ class AnomaliesParameters(Scope):
         ),
     ]
 
-    def read(self, now: datetime) -> Span:
+    def history(self, now: datetime) -> Span:
         """Return the span of the hours that are needed: the period, the past weeks, and a week for their levels."""
         span = self.span(now)
-        return Span(span.since - (self.weeks + 1) * timedelta(weeks=1), span.until)
+        return Span(span.since - (self.weeks + 1) * WEEK, span.until)
+
+    def read(self, now: datetime) -> list[Span]:
+        """Return the span of the hours that are needed."""
+        return [self.history(now)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -339,6 +370,18 @@ class CompareParameters(Scope):
             )
         return other
 
+    def read(self, now: datetime) -> list[Span]:
+        """Return both periods."""
+        return [self.span(now), self.other(now)]
+
+    def check(self, now: datetime) -> None:
+        """Raise BadParameter as other reports do, if the two periods overlap, and if they have no hour to compare."""
+        super().check(now)
+        other = self.other(now)
+        # Eight days have every hour of the week.
+        if self.hours == "week" and self.period < 8 * DAY and not common_hours(self.span(now), other)[0]:
+            raise BadParameter("the two periods have no whole hour of the week in common", "hours")
+
     def __post_init__(self) -> None:
         """Raises BadParameter if the two periods would overlap whatever the time is."""
         if self.before_until is None and self.before < self.period:
@@ -355,7 +398,7 @@ class LivesParameters(Scope):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RollupParameters:
+class RollupParameters(JobParameters):
     """Parameters of rolling up."""
 
     period: Annotated[
@@ -366,7 +409,7 @@ class RollupParameters:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompactParameters:
+class CompactParameters(JobParameters):
     """Parameters of compaction."""
 
     older_than: Annotated[
@@ -382,7 +425,7 @@ class CompactParameters:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RetainParameters:
+class RetainParameters(JobParameters):
     """Parameters of retention."""
 
     samples: Annotated[

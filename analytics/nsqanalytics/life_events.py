@@ -8,14 +8,18 @@ each file's metadata under VERSION_KEY.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from nsqanalytics.content import current
-from nsqanalytics.files import HOUR, File, Folder
+from nsqanalytics.files import File, Folder
+from nsqanalytics.locations import check_folder
+from nsqanalytics.span import HOUR
 
 SCHEMA_VERSION = 1
 VERSION_KEY = b"nsq.lives.version"
@@ -65,11 +69,20 @@ def once(rows: pa.Table) -> pa.Table:
     return rows.take(firsts).sort_by([("at", "ascending"), ("node", "ascending"), ("number", "ascending")])
 
 
-def life_of(root: str, topic: str, message_id: str, since: datetime, until: datetime) -> pa.Table:
-    """Return the events of one message in [since, until), in their order; empty without any.
+class Life(NamedTuple):
+    """The events of one message, in their order, and the files that could not be read: the path of each, relative to
+    the archive, and the reason."""
 
-    Reads the files of these hours. Raises OSError, or pyarrow's ArrowException for a damaged file.
+    events: pa.Table
+    unreadable: list[str]
+
+
+def life_of(root: str, topic: str, message_id: str, since: datetime, until: datetime) -> Life:
+    """Return the events of one message in [since, until).
+
+    Reads the files of these hours. Raises OSError if they cannot be listed.
     """
+    check_folder(root)
     wanted = (pc.field("message_id") == message_id) & (pc.field("topic") == topic)
     within = (pc.field("at") >= pa.scalar(since)) & (pc.field("at") < pa.scalar(until))
     folder = Folder(lives_path(root))
@@ -79,14 +92,33 @@ def life_of(root: str, topic: str, message_id: str, since: datetime, until: date
     return _matching(folder, since, until, wanted & within)
 
 
-def _matching(folder: Folder, since: datetime, until: datetime, wanted: pc.Expression) -> pa.Table:
+def _matching(folder: Folder, since: datetime, until: datetime, wanted: pc.Expression) -> Life:
+    files = files_between(folder, since, until)
+    try:
+        return Life(once(_read(folder, files, wanted)), [])
+    except FileNotFoundError:
+        raise
+    except (OSError, pa.ArrowException):  # of one file: the others are read one by one
+        pass
+    found, unreadable = [], []
+    for file in files:
+        try:
+            found.append(_read(folder, [file], wanted))
+        except FileNotFoundError:
+            raise
+        except (OSError, pa.ArrowException) as error:
+            place = file.path.removeprefix(folder.root).strip("/")
+            unreadable.append(f"lives/{place}: {str(error).splitlines()[0]}")
+    return Life(once(pa.concat_tables([EVENT_SCHEMA.empty_table(), *found])), unreadable)
+
+
+def _read(folder: Folder, files: Sequence[File], wanted: pc.Expression) -> pa.Table:
     import pyarrow.dataset as ds  # imports pandas, which takes a second
 
-    files = [file.path for file in files_between(folder, since, until)]
     if not files:
         return EVENT_SCHEMA.empty_table()
-    found = ds.dataset(files, schema=EVENT_SCHEMA, format="parquet", filesystem=folder.system)
-    return once(found.to_table(filter=wanted))
+    paths = [file.path for file in files]
+    return ds.dataset(paths, schema=EVENT_SCHEMA, format="parquet", filesystem=folder.system).to_table(filter=wanted)
 
 
 def files_between(folder: Folder, since: datetime, until: datetime) -> list[File]:

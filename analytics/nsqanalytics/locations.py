@@ -10,6 +10,11 @@ class ArchiveMissing(Exception):
     """There is no archive; the message contains its expected path."""
 
 
+def archive_missing(samples: str) -> ArchiveMissing:
+    """Return the error for an archive whose samples would be at this path."""
+    return ArchiveMissing(f"there is no archive at {samples}: has the collector run?")
+
+
 @dataclass(frozen=True)
 class Locations:
     """The locations that a run reads and writes: paths, or URIs that Spark supports."""
@@ -28,6 +33,12 @@ def is_local(path: str) -> bool:
 def local_path(path: str) -> Path:
     """Return the path on this machine; ``file://`` is optional."""
     return Path(path.removeprefix("file://"))
+
+
+def check_folder(root: str) -> None:
+    """Raise NotADirectoryError if the path is that of a file on this machine. Listed, it would be an empty archive."""
+    if is_local(root) and local_path(root).exists() and not local_path(root).is_dir():
+        raise NotADirectoryError(f"{local_path(root)} is not a folder")
 
 
 def spark_uri(root: str, path: str) -> str:

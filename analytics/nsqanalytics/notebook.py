@@ -6,11 +6,9 @@ import atexit
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from nsqanalytics.archive import samples_path
-from nsqanalytics.job_parameters import Span
-from nsqanalytics.locations import ArchiveMissing
-from nsqanalytics.rollups import Rollups
+from nsqanalytics.rollups import existing_rollups
 from nsqanalytics.schema import spark_schema
+from nsqanalytics.span import HOUR, Span
 from nsqanalytics.topics import register
 
 if TYPE_CHECKING:
@@ -44,9 +42,7 @@ def load(
         raise ValueError(f"there is no view {view!r}; there are {', '.join(VIEWS)}")
     if period <= timedelta(0):
         raise ValueError(f"the period {period} is not positive")
-    rollups = Rollups(archive)
-    if not rollups.hours:
-        raise ArchiveMissing(f"there is no archive at {samples_path(archive)}: has the collector run?")
+    rollups = existing_rollups(archive)
     until = (until or datetime.now(UTC)).astimezone(UTC)
     span = rollups.countable(Span(until - period, until))
     since = span.since
@@ -61,7 +57,7 @@ def load(
     from nsqanalytics.transforms.windows import window_start
 
     rows = rollups.read(session, span)
-    rows = rows.withColumn("window_start", window_start("window_start", timedelta(hours=1)))
+    rows = rows.withColumn("window_start", window_start("window_start", HOUR))
     if view == "latency":
         from nsqanalytics.transforms.latency import latency
 
@@ -69,7 +65,7 @@ def load(
     if view == "throughput":
         from nsqanalytics.transforms.throughput import throughput
 
-        return throughput(rows, timedelta(hours=1))
+        return throughput(rows, HOUR)
     return rows
 
 

@@ -1,11 +1,13 @@
 """Finds hours of a figure that are unlike the same hour of past weeks.
 
-An hour is compared with the same hour of the week in up to ``weeks`` weeks before it. A week's own level, the median of
-the 168 hours before the hour in question, is subtracted first, so that growth from week to week is not unusual. The
-expected value is the level of the hour plus the median of these differences. To find the usual error, each past week
-is compared with the median of the others; the scale is 1.4826 times the median of these absolute errors, over all hours
-at the same time of the day, the hour before and the hour after. The score is the deviation from the expected value in
-units of the scale.
+An hour is compared with the same hour of the week in up to ``weeks`` weeks before it. A week's own level is subtracted
+first, so that growth from week to week is not unusual. It is the median of the 168 hours before the hour in question,
+which is the level of their middle, plus the trend of these hours until the hour in question, so that a backlog which
+has begun to grow steadily is not unusual for weeks. The trend is the change from one day to the next that two thirds of
+their changes reach; without such a trend, it is 0, and noise is not taken for one. The expected value is the level of
+the hour plus the median of these differences. To find the usual error, each past week is compared with the median of
+the others; the scale is 1.4826 times the median of these absolute errors, over all hours at the same time of the day,
+the hour before and the hour after. The score is the deviation from the expected value in units of the scale.
 
 Source of the scale: Rousseeuw and Croux, Alternatives to the Median Absolute Deviation (1993): 1.4826 makes it the
 standard deviation of a normal distribution. Nothing here knows of Spark.
@@ -14,6 +16,7 @@ standard deviation of a normal distribution. Nothing here knows of Spark.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isfinite
 
@@ -28,6 +31,8 @@ LEAST_WEEKS = 3
 _SCALE_OF_MEDIAN = 1.4826
 _LEAST_SHARE = 0.05
 """Smallest scale, as a share of the expected value."""
+_TREND_SHARE = 2 / 3
+"""Share of the changes from day to day that reach the trend."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,7 @@ def judged(values: Values, first_hour: int, since: int, *, weeks: int, least: fl
         if (known := apart[begin : max(start + count, 0)]).size:
             past[row, begin - start : begin - start + known.size] = known
     found = np.isfinite(past).sum(axis=0)
-    expected = np.where(found >= LEAST_WEEKS, levels[since:] + _median(past), np.nan)
+    expected = np.where(found >= LEAST_WEEKS, np.maximum(0.0, levels[since:] + _median(past)), np.nan)
     hours = (first_hour + since + np.arange(count)) % DAY
     scale = _by_hour(_errors(past), hours)[hours]
     scale = np.maximum(scale, np.maximum(least, _LEAST_SHARE * np.abs(expected)))
@@ -86,18 +91,38 @@ def judged(values: Values, first_hour: int, since: int, *, weeks: int, least: fl
 
 
 def _levels(values: Values) -> Values:
-    """Return for each hour the median of the WEEK hours before it; NaN if fewer than half of them are known."""
-    levels = np.full(len(values), np.nan)
-    before: list[float] = []  # the known ones, sorted: six times as fast as sorting them for each hour
+    """Return the level of each hour: the median of the WEEK hours before it, and their trend from their middle on.
+
+    It is NaN if fewer than half of these hours are known, and never negative.
+    """
+    medians = np.full(len(values), np.nan)
+    for at, before in enumerate(_before(values, WEEK)):
+        if (known := len(before)) >= WEEK // 2:
+            medians[at] = (before[(known - 1) // 2] + before[known // 2]) / 2
+    return np.maximum(0.0, medians + _trends(values) * (WEEK + 1) / 2)
+
+
+def _trends(values: Values) -> Values:
+    """Return the change per hour in the WEEK hours before each hour; 0 if it is not the same on most days."""
+    changes = np.full(len(values), np.nan)
+    changes[DAY:] = (values[DAY:] - values[:-DAY]) / DAY
+    trends = np.zeros(len(values))
+    for at, before in enumerate(_before(changes, WEEK - DAY)):
+        if (known := len(before)) >= (WEEK - DAY) // 2:
+            place = round((1 - _TREND_SHARE) * (known - 1))
+            trends[at] = max(0.0, before[place]) + min(0.0, before[-1 - place])
+    return trends
+
+
+def _before(values: Values, count: int) -> Iterator[list[float]]:
+    """Yield for each hour the known values of the ``count`` hours before it, ascending. Do not change the list."""
+    before: list[float] = []  # six times as fast as sorting them for each hour
     for at, value in enumerate(values.tolist()):
-        known = len(before)
-        if known >= WEEK // 2:
-            levels[at] = (before[(known - 1) // 2] + before[known // 2]) / 2
+        yield before
         if isfinite(value):
             insort(before, value)
-        if at >= WEEK and isfinite(values[at - WEEK]):
-            del before[bisect_left(before, values[at - WEEK])]
-    return levels
+        if at >= count and isfinite(values[at - count]):
+            del before[bisect_left(before, values[at - count])]
 
 
 def _errors(past: Values) -> Values:

@@ -30,20 +30,21 @@ from pyarrow.fs import FileSelector
 
 from nsqanalytics.archive import samples_path
 from nsqanalytics.content import current, digest_of
-from nsqanalytics.files import FEW_BYTES, HOUR, SHORTEST, File, Folder, fingerprint
+from nsqanalytics.files import FEW_BYTES, FEW_ROWS, SHORTEST, File, Folder, fingerprint
 from nsqanalytics.hourly_files import FILE, MANY_FILES, gathered
-from nsqanalytics.job_parameters import Span
-from nsqanalytics.locations import is_local, spark_uri
+from nsqanalytics.locations import archive_missing, is_local, spark_uri
 from nsqanalytics.schema import SCHEMA_VERSION, spark_schema
 from nsqanalytics.session import SCRATCH, is_connect
+from nsqanalytics.span import DAY, HOUR, Span
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ROLLUP_VERSION = f"5.{SCHEMA_VERSION}"
-DAY = timedelta(days=1)
+ROLLUP_VERSION = f"6.{SCHEMA_VERSION}"
 HOURS_BEFORE = 2
 """The number of earlier hours with samples that an hour is computed from, in addition to its own."""
+MOST_BYTES_OF_A_POLL = 4_000
+"""Content of a file with some hundred readings, of one poll. Compacted files, with those of an hour, are larger."""
 _UNSEEN = "0" * 16
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
 UNFINISHED = "_writing-"
@@ -75,6 +76,7 @@ class Rollups:
         self._root = root
         self.folder = Folder(samples_path(root))
         self.samples = self.folder.partitions()
+        self._row_counts: dict[str, int] = {}
         self._hourly = Folder(rollups_path(root, "hourly"))
         self._daily = Folder(rollups_path(root, "daily"), daily=True)
         self._days = _with_contents(self._daily)
@@ -137,14 +139,34 @@ class Rollups:
         mark = fingerprint(ROLLUP_VERSION, *(hour.rollup.name for hour in hours if hour.rollup))
         return mark, next((file for file in self._days.get(start, []) if file.name == f"{mark}.parquet"), None)
 
-    def countable(self, span: Span) -> Span:
-        """Return the part of the span that can be counted.
+    def countable(self, span: Span, window: timedelta = HOUR) -> Span:
+        """Return the part of the span that can be counted in windows of this length.
 
-        An hour whose samples were removed can only be counted as a whole.
+        An hour whose samples were removed can only be counted as a whole. In shorter windows it cannot be counted: the
+        part begins after such hours and ends before them, and those between hours with samples are gaps in it.
         """
+        if window < HOUR:
+            return self._sampled_part(span)
         since, until = (end.replace(minute=0, second=0, microsecond=0) for end in (span.since, span.until))
         first = since + HOUR if self._is_summed(since) and since < span.since else span.since
         return Span(first, max(first, until if self._is_summed(until) else span.until))
+
+    def _sampled_part(self, span: Span) -> Span:
+        starts = self._starts_in(span)
+        sampled = [start for start in starts if start in self.samples]
+        first, last = (sampled[0], sampled[-1]) if sampled else (span.until, span.until)
+        since = max([span.since, *(at + HOUR for at in starts if at < first and self._is_summed(at))])
+        until = min([span.until, *(at for at in starts if at > last and self._is_summed(at))])
+        return Span(since, max(since, until))
+
+    def has_lost_samples(self, span: Span) -> bool:
+        """Whether the hours of the span have rollups, and the samples of all of them were removed."""
+        starts = self._starts_in(span)
+        return bool(starts) and all(map(self._is_summed, starts))
+
+    def _starts_in(self, span: Span) -> list[datetime]:
+        first = span.since.replace(minute=0, second=0, microsecond=0)
+        return [hour.start for hour in self.between(first, span.until)]
 
     def _is_summed(self, start: datetime) -> bool:
         """Whether an hour has a rollup and its samples were removed."""
@@ -230,27 +252,43 @@ class Rollups:
 
         An hour that contains one of ``cuts`` has rows for both of its parts.
         """
-        from pyspark.sql import functions as F
-
         from nsqanalytics.computation import activity
-        from nsqanalytics.transforms.readings import CONTEXT
 
-        seen = [(near, hour.start) for hour in hours for near in (hour.start, *hour.before)]
-        # Literals, because Spark starts a Python process for a DataFrame made of Python rows.
-        pairs = [F.struct(F.lit(near).alias("hour"), F.lit(of).alias(CONTEXT)) for near, of in seen]
-        contexts = spark.range(1, numPartitions=1).select(F.inline(F.array(*pairs)))
-        are_few = self.size_of(hours) <= FEW_BYTES
-        samples = self._read_samples(spark, self.files_of(hours))
-        return activity(samples, HOUR, cuts=cuts, contexts=contexts, are_few=are_few)
+        contexts = [(hour.start, (hour.start, *hour.before)) for hour in hours]
+        files = self.files_of(hours)
+        samples = self._read_samples(spark, files)
+        return activity(samples, HOUR, cuts=cuts, contexts=contexts, fits_one_task=self._are_few(files))
 
     def read_samples(self, spark: SparkSession, since: datetime, until: datetime) -> DataFrame:
         """Return the SAMPLE rows of the hours that [since, until) lies in, possibly with the column ``file``."""
         hours = self._sampled_between(since, until)
         return self._read_samples(spark, hours) if hours else spark.createDataFrame([], spark_schema())
 
+    def size_of_samples(self, since: datetime, until: datetime) -> int:
+        """Return the approximate bytes of content of the samples of the hours that [since, until) lies in."""
+        return _content_bytes(self._sampled_between(since, until))
+
     def has_few_samples(self, since: datetime, until: datetime) -> bool:
         """Whether the samples of the hours that [since, until) lies in are read in one task."""
-        return _content_bytes(self._sampled_between(since, until)) <= FEW_BYTES
+        return self._are_few(self._sampled_between(since, until))
+
+    def _are_few(self, hours: list[tuple[datetime, list[File]]]) -> bool:
+        """Whether one task has the time and the memory for all samples of these files."""
+        if _content_bytes(hours) > FEW_BYTES:
+            return False
+        # The file of a poll has a row for each topic and channel. Opening hundreds of them would take longer.
+        compacted = [file for _, files in hours for file in files if file.content_bytes > MOST_BYTES_OF_A_POLL]
+        return sum(self._row_count(file) for file in compacted) <= FEW_ROWS
+
+    def _row_count(self, file: File) -> int:
+        """Return the number of rows in a file's footer; 0 for a damaged file, which Spark names when it reads it."""
+        if file.path not in self._row_counts:
+            try:
+                metadata = pq.read_metadata(file.path, filesystem=self.folder.system)
+                self._row_counts[file.path] = int(metadata.num_rows)
+            except (pa.ArrowException, OSError):
+                self._row_counts[file.path] = 0
+        return self._row_counts[file.path]
 
     def _sampled_between(self, since: datetime, until: datetime) -> list[tuple[datetime, list[File]]]:
         return [(at, files) for at, files in self._current.items() if since - HOUR < at < until]
@@ -258,15 +296,16 @@ class Rollups:
     def _read_samples(self, spark: SparkSession, hours: list[tuple[datetime, list[File]]]) -> DataFrame:
         from pyspark.sql.types import StringType, StructField, StructType
 
-        size = _content_bytes(hours)
-        if size <= FEW_BYTES and (folder := self._gathered(spark, hours)) is not None:
+        are_few = self._are_few(hours)
+        if are_few and (folder := self._gathered(spark, hours)) is not None:
             schema = StructType([*spark_schema(), StructField(FILE, StringType())])
-            return _divided(spark.read.schema(schema).parquet(str(folder)), size)
+            return spark.read.schema(schema).parquet(str(folder)).coalesce(1)
         # Only the listed hours: Spark fails for an archive with files elsewhere. Opening a file takes longer than
         # reading it: of a compacted hour, only the compacted file is opened.
         paths = [path for start, files in hours for path in self._paths(start, files)]
         reader = spark.read.schema(spark_schema()).option("basePath", samples_path(self._root))
-        return _divided(reader.option("pathGlobFilter", "*.parquet").parquet(*paths), size)
+        rows = reader.option("pathGlobFilter", "*.parquet").parquet(*paths)
+        return rows.coalesce(1) if are_few else rows
 
     def _gathered(self, spark: SparkSession, hours: list[tuple[datetime, list[File]]]) -> Path | None:
         """Return a folder with all samples of these hours in few files; None if they are few, or not to be gathered."""
@@ -316,6 +355,14 @@ class Rollups:
 
     def _uri(self, path: str) -> str:
         return spark_uri(self._root, path)
+
+
+def existing_rollups(root: str) -> Rollups:
+    """List an archive. Raises ArchiveMissing if it has neither samples nor rollups."""
+    rollups = Rollups(root)
+    if not rollups.hours:
+        raise archive_missing(samples_path(root))
+    return rollups
 
 
 @contextmanager

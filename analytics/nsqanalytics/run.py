@@ -7,10 +7,10 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
+from typing import TYPE_CHECKING, TextIO, TypeAlias
 
 from nsqanalytics import damage, failures
-from nsqanalytics.jobs import Job, bytes_read
+from nsqanalytics.job import AnyJob, Job, P
 from nsqanalytics.locations import Locations
 from nsqanalytics.progress import Cancelled, Progress
 from nsqanalytics.session import spark_session
@@ -26,7 +26,7 @@ class Declined(Exception):
     """The job is to be run in a process of its own. Nothing was done."""
 
 
-def run(job: Job, place: Locations, parameters: Any, progress: Progress, sessions: Sessions) -> bool:
+def run(job: Job[P], place: Locations, parameters: P, progress: Progress, sessions: Sessions) -> bool:
     """Run a job in a session of ``sessions``, and report its end. Returns whether it succeeded.
 
     A failure is reported as a ``failed`` line, and with the same text on standard error. Raises Declined if the
@@ -47,7 +47,7 @@ def run(job: Job, place: Locations, parameters: Any, progress: Progress, session
     return True
 
 
-def _rows_written(job: Job, place: Locations, parameters: Any, progress: Progress, sessions: Sessions) -> int:
+def _rows_written(job: Job[P], place: Locations, parameters: P, progress: Progress, sessions: Sessions) -> int:
     failures.check_place(place)
     if not job.needs_spark:
         return job.run(None, place, parameters, datetime.now(UTC), progress)
@@ -55,7 +55,7 @@ def _rows_written(job: Job, place: Locations, parameters: Any, progress: Progres
         done = job.without_spark(place, parameters, datetime.now(UTC), progress)
         if done is not None:
             return done
-    with sessions(lambda: bytes_read(place, parameters, datetime.now(UTC))) as spark:
+    with sessions(lambda: job.bytes_read(place, parameters, datetime.now(UTC))) as spark:
         damaged: list[damage.Damaged] = []
         rows = damage.without_damaged_files(
             lambda: job.run(spark, place, parameters, datetime.now(UTC), progress), place.archive, damaged
@@ -65,7 +65,7 @@ def _rows_written(job: Job, place: Locations, parameters: Any, progress: Progres
     return rows
 
 
-def own_session(job: Job, progress: Progress) -> Sessions:
+def own_session(job: AnyJob, progress: Progress) -> Sessions:
     """Return a provider of a session for this job alone, which is stopped after it."""
 
     @contextmanager

@@ -185,6 +185,8 @@ def _spark_type(arrow: pa.DataType) -> DataType:
         pa.int32(): spark.IntegerType(),
         pa.int64(): spark.LongType(),
         pa.float64(): spark.DoubleType(),
+        pa.bool_(): spark.BooleanType(),
+        pa.binary(): spark.BinaryType(),
         _TIME: spark.TimestampType(),
     }
     return plain[arrow]

@@ -27,9 +27,13 @@ if TYPE_CHECKING:
 _CONNECT_TIMEOUT_S = 5
 _CONNECT_PORT = 15002
 """The default port of a Spark Connect server (Spark's documentation)."""
-_PARTITIONS, _SPARKS_PARTITIONS, _PARTITIONS_OF_A_REPORT = "spark.sql.shuffle.partitions", "200", "32"
+_PARTITIONS, _PARTITIONS_OF_A_REPORT = "spark.sql.shuffle.partitions", "32"
 _SOME_BYTES, _MANY_BYTES = 8_000_000, 64_000_000
 """Sizes of the samples of 150 channels: of some hours, and of a day."""
+ROWS_PER_BATCH = 1000
+"""The number of rows that Spark passes to Python at once."""
+_MEMORY, MEMORY_VARIABLE = "spark.driver.memory", "SPARK_DRIVER_MEMORY"
+"""The setting, and Spark's own environment variable for it."""
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 SCRATCH = "spark.nsq.scratch"
 """The setting that names a local folder for files of a run; only sessions on this machine have it. The folder is
@@ -37,7 +41,7 @@ removed when the session is stopped."""
 _LOCAL_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.memory": "2g",
+    _MEMORY: "2g",
     # The default of 200 is for a cluster. Each empty partition is a task.
     _PARTITIONS: "8",
     # Otherwise each Python process has as many threads for a sum of a few hundred numbers as there are processors.
@@ -48,7 +52,11 @@ _LOCAL_SETTINGS = {
 # For a report on a small archive, Java's optimising compiler costs more time than it saves. For a day of a thousand
 # channels, it halves the time. Without that compiler, Java reserves 48 MiB for compiled code, not 240; a session of
 # several reports fills them, and Java then removes and compiles code over and over.
-_QUICK_TO_START = {_JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"}
+# Spark allocates and zeroes at least one page per joined table, by default 32 MB. A row may be larger than a page.
+_QUICK_TO_START = {
+    _JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m",
+    "spark.buffer.pageSize": "1m",
+}
 # Adaptive execution plans again after each shuffle, and each partition is a task.
 _IN_FEW_TASKS = _QUICK_TO_START | {
     "spark.sql.adaptive.enabled": "false",
@@ -63,10 +71,11 @@ _IN_ONE_TASK = _IN_FEW_TASKS | {
 }
 _QUICK_TO_RUN = {
     _JAVA_OPTIONS: "-XX:+UseParallelGC",
-    # So that a day of a thousand channels is grouped in pieces that fit into the memory above.
+    # So that the tasks of a day of a thousand channels fit into the memory above.
     "spark.sql.files.maxPartitionBytes": "32m",
     _PARTITIONS: "32",
 }
+_BY_SIZE = (_IN_ONE_TASK, _IN_FEW_TASKS, _QUICK_TO_START, _QUICK_TO_RUN)
 _WARM_JAVA = "-XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30"
 """Java otherwise lets the heap grow to its limit before it looks for garbage in all of it, and keeps that memory."""
 _WARM = {
@@ -81,11 +90,15 @@ _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC",
-    # Readings are grouped by series and hour. If a task has more groups than this, Spark sorts all of them first, which
-    # is slow. The memory of a task is bounded by the bytes that it reads.
+    # Medians of sampled messages are by channel and client. If a task has more of them than this, Spark sorts all rows
+    # first, which is slow. The memory of a task is bounded by the bytes that it reads.
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",
     # Java never compiles methods of more than 8,000 bytes. With this limit, Spark generates smaller ones.
     "spark.sql.codegen.hugeMethodLimit": "8000",
+    # Below this limit, the largest there is, Spark adds up the size of a batch after each row, lists included: most of
+    # the time of a small report. Batches are limited by their rows, the largest of which have READINGS_IN_ROW readings.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS_PER_BATCH),
     # Otherwise each operation on a column looks up its line in Python's sources: half of Python's time.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
@@ -119,8 +132,9 @@ def spark_session(
     On this machine, Java maps the archive of Spark's classes if there is one, or gets ``class_options`` instead. With
     ``is_warm``, the session is kept for several jobs, and Java returns memory that they do not use. The
     session is on the master in SPARK_MASTER, by default ``local[*]``. Under ``spark-submit``, it uses the master
-    and the Java of that. With SPARK_REMOTE, it is on a Spark Connect server and needs no Java here. Raises
-    JavaNotFound, MasterUnreachable or JavaDied, each with one line for the user.
+    and the Java of that. With SPARK_REMOTE, it is on a Spark Connect server and needs no Java here. Java's heap is
+    that of SPARK_DRIVER_MEMORY, on this machine by default 2 GiB. Raises JavaNotFound, MasterUnreachable, JavaDied or,
+    if that variable is not a size, ValueError, each with one line for the user.
     """
     if remote := environ.get("SPARK_REMOTE"):
         session = _at_server(remote, name)
@@ -132,15 +146,17 @@ def spark_session(
     submitted = "PYSPARK_GATEWAY_PORT" in environ
     master = environ.get("SPARK_MASTER") or "local[*]"
     classes = None
+    variables: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="nsq-java-") as folder:
         if not submitted:
             _check_master(master, environ)
+            memory = _driver_memory(environ)
             java = find_java(environ)
-            os.environ["JAVA_HOME"] = str(java.spark_home(Path(folder)))
+            variables["JAVA_HOME"] = str(java.spark_home(Path(folder)))
             if master.startswith("local"):
-                os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-                # The processes that run Python for Spark, such as those that read topics, need our packages.
-                os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+                variables["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
+                # The processes that run Python for Spark need our packages, which the PATH's python3 may lack.
+                variables["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
         from pyspark.sql import SparkSession
 
         from nsqanalytics.known_classes import know_classes
@@ -156,18 +172,17 @@ def spark_session(
                 if class_options is None and (classes := class_archive(java, environ)) is not None:
                     class_options = classes.options()
                 settings[_JAVA_OPTIONS] += f" {class_options or ''}"
+                settings[_MEMORY] = memory or settings[_MEMORY]
                 if is_warm:
                     settings = settings | _WARM | {_JAVA_OPTIONS: f"{settings[_JAVA_OPTIONS]} {_WARM_JAVA}"}
         for key, value in settings.items():
             builder = builder.config(key, value)
         with java_watched():
             standalone = master.startswith("spark://") and not submitted
-            session = _registered(builder, master) if standalone else builder.getOrCreate()
+            with _environment(variables):
+                session = _registered(builder, master) if standalone else builder.getOrCreate()
             try:
                 know_classes(session.sparkContext._jvm)
-                if master.startswith("local") and not submitted and "PYSPARK_PYTHON" not in environ:
-                    # Functions in Python need the packages of this interpreter, which may not be the PATH's python3.
-                    session.sparkContext.pythonExec = sys.executable
                 if standalone:
                     _await_executor(session, master)
                 # Most of Spark's 200 partitions would be empty, and each costs a task. A configured number is kept.
@@ -178,6 +193,24 @@ def spark_session(
                 _stop(session)
     if classes is not None:
         classes.create_in_background()
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables for the processes that the block starts.
+
+    Afterwards they are as before: JAVA_HOME may name a script in a temporary folder, which is no Java of this machine.
+    """
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def _settings_for(size: int | None) -> dict[str, str]:
@@ -195,10 +228,17 @@ def is_small(size: int) -> bool:
 
 
 def set_for_size(session: SparkSession, size: int) -> None:
-    """Set what depends on the number of bytes that a job reads and can be changed in a running session."""
-    for key, value in _settings_for(size).items():
-        if key.startswith("spark.sql."):
-            session.conf.set(key, value)
+    """Set what depends on the number of bytes that a job reads and can be changed in a running session.
+
+    A setting that this size leaves at its default is removed: the session has those of the size for which Java was
+    started.
+    """
+    settings = _LOCAL_SETTINGS | _settings_for(size)
+    for key in sorted({key for of_size in _BY_SIZE for key in of_size if key.startswith("spark.sql.")}):
+        if key in settings:
+            session.conf.set(key, settings[key])
+        else:
+            session.conf.unset(key)
 
 
 def is_connect(session: SparkSession) -> bool:
@@ -214,7 +254,9 @@ def _at_server(remote: str, name: str) -> SparkSession:
     try:
         import grpc  # type: ignore[import-untyped]  # noqa: F401
     except ImportError:
-        raise MasterUnreachable("SPARK_REMOTE is set, and its client is missing: pip install 'nsq[connect]'") from None
+        raise MasterUnreachable(
+            "SPARK_REMOTE is set, and its client is missing: pip install 'nsq-analytics[connect]'"
+        ) from None
     try:
         address = found[1].strip("[]"), int(found[2] or _CONNECT_PORT)
         socket.create_connection(address, timeout=_CONNECT_TIMEOUT_S).close()
@@ -227,7 +269,7 @@ def _at_server(remote: str, name: str) -> SparkSession:
         if key.startswith("spark.sql."):  # the rest is the server's
             builder = builder.config(key, value)
     session = builder.create()
-    if session.conf.get(_PARTITIONS) == _SPARKS_PARTITIONS:
+    if _PARTITIONS not in session.conf.getAll:
         session.conf.set(_PARTITIONS, _PARTITIONS_OF_A_REPORT)
     return session
 
@@ -330,6 +372,14 @@ def _stop(session: SparkSession) -> None:
         java = own_java()
         if java is None or java.poll() is None:
             raise
+
+
+def _driver_memory(environ: Mapping[str, str]) -> str:
+    """Return the size that the user wants for Java's heap, empty for the default. Raises ValueError."""
+    memory = environ.get(MEMORY_VARIABLE, "")
+    if memory and not re.fullmatch(r"[1-9][0-9]*[mgt]b?", memory, re.IGNORECASE):
+        raise ValueError(f"{MEMORY_VARIABLE}={memory} is not a size such as 4g or 1500m")
+    return memory
 
 
 def _check_master(master: str, environ: Mapping[str, str]) -> None:

@@ -49,20 +49,19 @@ _SOURCES = {
 
 @dataclass(frozen=True)
 class Usual:
-    """What is usual for a figure in some consecutive hours, from ``first`` on (in hours since the epoch).
+    """What is usual for a figure in some consecutive hours.
 
     ``expected`` and ``scale`` are in the figure's unit, NaN where too few past weeks have the hour; ``weeks`` is their
     number.
     """
 
-    first: int
     expected: Values
     scale: Values
     weeks: NDArray[np.int64]
 
 
 def usual_hours(root: str, first: int, last: int, wanted: Wanted) -> dict[tuple[str, str, str], Usual]:
-    """Return what is usual in the hours ``first`` to ``last`` (since the epoch), by topic, channel and figure.
+    """Return what is usual in each of the hours ``first`` to ``last`` (since the epoch), by topic, channel and figure.
 
     A topic or channel that the rollups do not have is left out. Raises OSError, or pyarrow's ArrowException for a
     damaged file.
@@ -78,7 +77,7 @@ def usual_hours(root: str, first: int, last: int, wanted: Wanted) -> dict[tuple[
     for name, figure, values in table.series():
         least = ANOMALY_FIGURES[figure][1]
         judged = past_weeks.judged(values, begin, len(values) - PERIOD, weeks=WEEKS, least=least)
-        found[*name, figure] = Usual(first, judged.expected[-count:], judged.scale[-count:], judged.weeks[-count:])
+        found[*name, figure] = Usual(judged.expected[-count:], judged.scale[-count:], judged.weeks[-count:])
     return found
 
 

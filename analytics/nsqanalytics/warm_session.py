@@ -35,7 +35,7 @@ from nsqanalytics import failures
 from nsqanalytics.class_archive import class_archive
 from nsqanalytics.events import SessionEvent
 from nsqanalytics.java import find_java
-from nsqanalytics.jobs import find_job
+from nsqanalytics.job_list import find_job
 from nsqanalytics.locations import Locations
 from nsqanalytics.parameters import BadParameter
 from nsqanalytics.progress import Progress
@@ -49,7 +49,7 @@ IDLE_S = 600.0
 MOST_JOBS = 50
 LONGEST_S = 3600.0
 MOST_MEMORY_BYTES = 2_500_000_000
-"""Resident memory of this process and Java, whose heap is at most 2 GB."""
+"""Resident memory of this process and Java, whose heap is by default at most 2 GiB."""
 LEAST_AVAILABLE_BYTES = 300_000_000
 """Memory of the machine that other processes can get."""
 _CHECK_S = 1.0
@@ -80,10 +80,15 @@ class JobRequest:
 class WarmSession:
     """The Spark session, and the job that it runs."""
 
-    def __init__(self, out: TextIO, idle_s: float, spark: SparkSession | None = None) -> None:
-        """``spark`` is used if it is given. Otherwise, Spark is started when it is needed."""
+    def __init__(
+        self, out: TextIO, idle_s: float, spark: SparkSession | None = None, most_jobs: int = MOST_JOBS
+    ) -> None:
+        """It ends after ``idle_s`` without a job, and after ``most_jobs``.
+
+        ``spark`` is used if it is given. Otherwise, Spark is started when it is needed."""
         self._out = out
         self._idle_s = idle_s
+        self._most_jobs = most_jobs
         self._began = self._last_used = time.monotonic()
         self._jobs = 0
         self._ending = ""
@@ -211,7 +216,7 @@ class WarmSession:
             return "Java has ended"
         if self._ending:
             return self._ending
-        if self._jobs >= MOST_JOBS:
+        if self._jobs >= self._most_jobs:
             return f"it has run {self._jobs} jobs"
         if now - self._began > LONGEST_S:
             return f"it is {LONGEST_S:g} s old"
@@ -267,9 +272,9 @@ def resident_bytes() -> int:
     return used
 
 
-def serve(idle_s: float) -> int:
+def serve(idle_s: float, most_jobs: int) -> int:
     """Run the jobs that standard input requests, and return the exit status of the command."""
-    session = WarmSession(own_output(), idle_s)
+    session = WarmSession(own_output(), idle_s, most_jobs=most_jobs)
 
     def read() -> None:
         session.read(iter(sys.stdin.readline, ""))

@@ -30,6 +30,7 @@ from brokerd.journal.state import NodeState
 from brokerd.kernel import write_record
 from brokerd.kernel.waiting import WAITING_RANGE
 from brokerd.new_map import map_new_file
+from brokerd.zero_padding import end_of_contents
 
 JOURNAL_BYTES = 16 * 1024 * 1024
 RETRY_S = 1.0
@@ -144,7 +145,8 @@ class Journal:
                 if start:
                     map_[:HEADER_BYTES] = _HEADER
                 self._use(map_, max(start, end.offset))
-                torn = len(self._map[self._offset :].rstrip(b"\0"))
+                with memoryview(self._map) as data:
+                    torn = end_of_contents(data, self._offset) - self._offset
                 self._map[self._offset : self._offset + torn] = bytes(torn)
         finally:
             os.close(fd)

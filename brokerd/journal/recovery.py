@@ -29,6 +29,7 @@ from brokerd.journal.checkpoint import (
 )
 from brokerd.journal.records import KINDS
 from brokerd.journal.state import Inapplicable, NodeState
+from brokerd.zero_padding import end_of_contents
 
 logger = logging.getLogger("brokerd")
 
@@ -145,7 +146,7 @@ def scan(data: bytes, start: int = 0) -> Iterator[tuple[int, bytes | None]]:
 
     The check of a record is written last, so a kill may leave the last record without it. That is not damage.
     """
-    offset, used = start, len(data.rstrip(b"\0"))
+    offset, used = start, end_of_contents(data, start)
     while offset < used:
         record = _record_at(data, offset)
         if record is not None:

@@ -24,6 +24,7 @@ from brokerd.kernel import find_batch
 from brokerd.kernel.commit import DEFER_MS, FIELDS, RECORD_BYTES, is_sound, pack_record
 from brokerd.log.files import NotAllocated
 from brokerd.new_map import map_new_file
+from brokerd.zero_padding import end_of_contents
 from nsqwire.units import Nanoseconds
 
 FIRST_INDEX_BYTES = 4096
@@ -69,7 +70,7 @@ class CommitRecords:
     def __init__(self, data: memoryview, *, is_new: bool = False) -> None:
         self._start = data_start(bytes(data[:HEADER_BYTES]))
         self._records: memoryview | None = data[self._start :]
-        used = 0 if is_new else len(bytes(self._records).rstrip(b"\0"))  # reading a new file fills its pages
+        used = 0 if is_new else end_of_contents(self._records)  # reading a new file fills its pages
         self._count = min(-(-used // RECORD_BYTES), len(self._records) // RECORD_BYTES)
 
     @property

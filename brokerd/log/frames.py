@@ -9,6 +9,7 @@ from functools import cached_property
 from xxhash import xxh3_64_intdigest
 
 from brokerd.log.commits import Commit
+from brokerd.zero_padding import end_of_contents
 from nsqwire.frame import MESSAGE, MESSAGE_HEAD, MESSAGE_HEAD_BYTES
 from nsqwire.units import Nanoseconds
 
@@ -19,7 +20,6 @@ _HEX_DIGITS = frozenset(b"0123456789abcdef")
 _HEAD = re.compile(rb"\0\0\0\x02.{8}\0\x01[0-9a-f]{16}", re.DOTALL)
 """A message frame's head after its size: type, timestamp, one attempt, id."""
 _SIZE_BYTES = 4
-_BLOCK = 1 << 16
 
 
 class Frames:
@@ -35,13 +35,7 @@ class Frames:
     @cached_property
     def used(self) -> int:
         """The offset after the last byte that is not zero."""
-        end = len(self.log)
-        while end:
-            start = max(0, end - _BLOCK)
-            if kept := bytes(self.log[start:end]).rstrip(b"\0"):
-                return start + len(kept)
-            end = start
-        return 0
+        return end_of_contents(self.log)
 
     def batch(
         self, start: int, limit: int, first_seq: int, *, one_timestamp: bool = True, needs_successor: bool = False

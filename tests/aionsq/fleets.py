@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
+from tests.harness import command
 from tests.harness.process import ROOT
 from tests.harness.waiting import DEADLINE_S
 
@@ -53,6 +54,9 @@ class Fleet:
 
 async def nsq(*words: str, stdin: int = asyncio.subprocess.DEVNULL, env: dict[str, str] | None = None) -> Ended:
     """Run ``manage.py nsq …`` to its end, without a terminal unless ``stdin`` is one."""
+    if stdin == asyncio.subprocess.DEVNULL:
+        ended = await asyncio.to_thread(command.nsq, *words, env=env)
+        return Ended(ended.returncode, ended.stdout, ended.stderr)
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         str(ROOT / "manage.py"),

@@ -51,6 +51,15 @@ def spark(only_spark: SparkSession) -> Iterator[SparkSession]:
     only_spark.catalog.clearCache()
 
 
+@pytest.fixture(params=["UTC", "Asia/Kolkata"])
+def session_zone(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The time zone of the session, whose hours and days need not be those of UTC."""
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", request.param)
+    yield request.param
+    spark.conf.set("spark.sql.session.timeZone", before)
+
+
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """``s3a://…``, empty; credentials and endpoint are in the environment, as docs/analytics.md says."""
@@ -156,7 +165,7 @@ def lognormal() -> Callable[[random.Random, float], int]:
 def latency_rows(spark: SparkSession, archive: Path) -> Callable[..., list[dict[str, object]]]:
     """Rows of the latency report over the whole archive, in order, with aware times."""
     from nsqanalytics.computation import activity
-    from nsqanalytics.jobs import read_samples
+    from nsqanalytics.reports.reading import read_samples
     from nsqanalytics.transforms.latency import latency
 
     def rows(window: timedelta, minimum_count: int = 1000, began: datetime = MIDNIGHT) -> list[dict[str, object]]:

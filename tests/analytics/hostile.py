@@ -1,9 +1,10 @@
 """Random archives of small clusters, made from a seed, with the irregularities of real ones.
 
 Restarts, gaps, silent hours, readings there twice, late and shuffled ones, topics and channels deleted and created
-again, a collector's clock set back, two collectors, times on a window's boundary, counts up to 10^17, Go nodes, and
-archives from before readings had an uptime, or dead and dropped
-messages, which may begin within a process. All times are multiples of 1/64 s, so that sums of seconds are exact.
+again, a collector's clock set back, two collectors, times on a window's boundary, counts up to 10^17, Go nodes (which
+read their figures at several instants, and restart with a backlog), and archives from before readings had an uptime, or
+dead and dropped messages, which may begin within a process. All times are multiples of 1/64 s, so that sums of seconds
+are exact.
 """
 
 from __future__ import annotations
@@ -36,6 +37,13 @@ class Figures:
     dropped_count: int = 0
     buckets: Counter[int] = field(default_factory=Counter)
     zeros: int = 0
+    backlog: int = 0
+    """Messages that waited when the process of a Go node began: it does not count them as received."""
+
+    @property
+    def left(self) -> int:
+        """Unfinished messages of a channel."""
+        return self.backlog + self.message_count - self.finish_count
 
     @property
     def finish_count(self) -> int:
@@ -48,7 +56,7 @@ class Figures:
             self.message_bytes += amount * rng.randrange(1, 100)
             return
         self.message_count += amount
-        ready = self.message_count - self.finish_count
+        ready = self.left
         for _ in range(rng.randrange(3)):
             finished = rng.randrange(ready + 1)
             ready -= finished
@@ -67,19 +75,26 @@ class Node:
 
     def __init__(self, rng: random.Random, name: str, now: datetime) -> None:
         self.rng, self.name = rng, name
+        self.races = random.Random(name)
         self.kind = rng.choice(("ours", "ours", "old", "go"))
         self.topics = rng.choice((("t",), ("t", "u")))
         self.is_huge = rng.random() < 0.15
         self.idleness = rng.choice((0.0, 0.3, 0.9))
         self.boots = 0
+        self.figures: dict[tuple[str, str | None], Figures] = {}
         self.restart(now, now - rng.choice((timedelta(0), timedelta(hours=9))))
 
     def restart(self, now: datetime, started_at: datetime) -> None:
         self.boots += 1
         self.started_at = started_at
-        self.figures: dict[tuple[str, str | None], Figures] = {}
+        before = self.figures
+        self.figures = {}
         for topic in self.topics:
             self.create(topic)
+        if self.kind == "go":
+            for key, figures in self.figures.items():
+                if key[1] is not None and key in before:
+                    figures.backlog = before[key].left
         if started_at < now:
             self.work(50)
 
@@ -114,7 +129,9 @@ class Node:
         has_histogram = figures.channel is not None and self.kind != "go"
         first = min(figures.buckets, default=600)
         dense = [figures.buckets[n] for n in range(first, max(figures.buckets, default=599) + 1)]
-        left = figures.message_count - figures.finish_count if figures.channel is not None else 0
+        left = figures.left if figures.channel is not None else 0
+        if self.kind == "go":  # its figures are not read at one instant
+            left = max(0, left + self.races.choice((-2, 0, 0, 1)))
         in_flight = min(left, 3)
         return Sample(
             taken_at=taken_at,

@@ -24,11 +24,12 @@ APART = timedelta(days=3)
 SUMS = ("sample_count", "left_out_count", "carried_count", "unplaced_count", "uncertain_count", *COUNTERS)
 
 
-def by_spark(spark: Any, folder: Path, window: timedelta) -> dict[RowKey, dict[str, Any]]:
+def by_spark(spark: Any, folder: Path, window: timedelta, *, fits_one_task: bool) -> dict[RowKey, dict[str, Any]]:
     from nsqanalytics.computation import activity
 
     found = {}
-    for row in activity(spark.read.schema(spark_schema()).parquet(str(folder)), window).collect():
+    samples = spark.read.schema(spark_schema()).parquet(str(folder))
+    for row in activity(samples, window, fits_one_task=fits_one_task).collect():
         fields = row.asDict(recursive=True)
         start = fields.pop("window_start").astimezone(UTC)
         histogram = fields.pop("histogram")
@@ -71,12 +72,13 @@ def test_activity_equals_an_independent_computation_on_500_random_archives(spark
             samples = [sample for of_one in made.values() for sample in of_one[part::FILES]]
             pq.write_table(with_folders(as_table(samples)), folder / f"{part}.parquet")
         for window in WINDOWS[first // AT_ONCE % len(WINDOWS)]:
-            found = by_spark(spark, folder, window)
             expected: dict[RowKey, dict[str, Any]] = {}
             for of_one in made.values():
                 expected |= by_hand(of_one, window)
-            wrong = {key[1].partition(".")[0] for key in found | expected if differs(found, expected, key)}
-            assert not wrong, explained(sorted(wrong), found, expected)
+            for fits_one_task in (False, True):  # distributed, and in one task
+                found = by_spark(spark, folder, window, fits_one_task=fits_one_task)
+                wrong = {key[1].partition(".")[0] for key in found | expected if differs(found, expected, key)}
+                assert not wrong, explained(sorted(wrong), found, expected)
             rows += len(found)
         spark.catalog.clearCache()
     assert rows > ARCHIVES * 10

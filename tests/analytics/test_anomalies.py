@@ -49,6 +49,55 @@ def test_growth_from_week_to_week_is_not_unusual():
     assert np.mean(np.abs(scores) >= THRESHOLD) < 0.01
 
 
+def with_trend(seed: int, since_week: float) -> np.ndarray:
+    """A backlog that is small, and from a week on grows steadily, by more or less in each hour."""
+    rng = np.random.default_rng(seed)
+    at = np.arange(6 * WEEK)
+    growth = np.where(
+        at > since_week * WEEK, rng.uniform(20, 400) * (1 + rng.uniform(0, 1) * rng.normal(size=at.size)), 0
+    )
+    return np.maximum(0.0, rng.uniform(10, 1000) + np.cumsum(growth) + rng.uniform(0, 50) * rng.normal(size=at.size))
+
+
+@pytest.mark.parametrize("since_week", [0, 2, 4, 4.5])
+def test_a_backlog_that_grows_steadily_is_not_unusual_after_six_days(since_week):
+    """However many of the past weeks lie below it. Hours with a part of their backlog, or a multiple of it, are."""
+    found = false = hours = 0
+    for seed in range(40):
+        figure = with_trend(seed, since_week)
+        begun = max(0, int((since_week + 0.8 - 5) * WEEK))
+        places = np.random.default_rng(1000 + seed).choice(np.arange(begun, WEEK), 4, replace=False)
+        figure[5 * WEEK + places] *= np.random.default_rng(2000 + seed).choice([0, 0.2, 0.3, 1.8, 2.5, 3], 4)
+        scores = judged(figure, 0, 5 * WEEK, weeks=4, least=10).score(figure[5 * WEEK :])
+        unusual = np.flatnonzero(np.abs(scores[begun:]) >= THRESHOLD) + begun
+        found += len({*unusual} & {*places})
+        false += len({*unusual} - {*places})
+        hours += WEEK - begun
+    assert false / hours <= 0.01
+    assert found / 160 >= 0.8
+
+
+def test_a_backlog_that_was_worked_off_is_not_expected_below_nothing():
+    """It shrank steadily for a week, until nothing was left: no hour without messages is unusual after that."""
+    left = np.maximum(0.0, 168_000 - 1000.0 * np.arange(WEEK + WEEK))
+    figure = np.concatenate([np.full(4 * WEEK, 168_000.0), left])
+    found = judged(figure, 0, 5 * WEEK, weeks=4, least=10)
+    assert found.expected.min() >= 0
+    assert np.abs(found.score(figure[5 * WEEK :])[WEEK // 2 + 1 :]).max() < THRESHOLD
+
+
+def test_a_peak_of_a_day_is_no_trend():
+    """Most changes from day to day are those of other days."""
+    figure = with_known_truth(1, 6 * WEEK, kind=0)
+    peak = figure.copy()
+    peak[5 * WEEK - 60 : 5 * WEEK - 36] *= 3
+    difference = (
+        judged(peak, 0, 5 * WEEK, weeks=4, least=LEAST).expected
+        - judged(figure, 0, 5 * WEEK, weeks=4, least=LEAST).expected
+    )
+    assert np.abs(difference).max() < 0.2 * figure.mean()
+
+
 def test_a_disturbed_past_week_does_not_make_an_ordinary_hour_unusual():
     """The median of four weeks ignores one of them."""
     figure = with_known_truth(5, 6 * WEEK, kind=1)

@@ -131,7 +131,7 @@ def test_a_writer_killed_at_any_moment_leaves_only_whole_files(archive: Path):
 @pytest.mark.spark
 def test_spark_reads_complete_files_only(spark, archive: Path):
     """An incomplete file in the writers' folder is no part of the archive."""
-    from nsqanalytics.jobs import read_samples
+    from nsqanalytics.reports.reading import read_samples
 
     ArchiveWriter(str(archive)).write([a_sample(), a_sample(channel="c", hist_counts=[1], hist_offset=400)])
     (archive / "samples/_writing/half.parquet").write_bytes(b"PAR1")

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from nsqanalytics.archive import ArchiveWriter, samples_path
 from nsqanalytics.files import Folder
-from nsqanalytics.jobs import JOBS
+from nsqanalytics.job_list import JOBS
 from nsqanalytics.locations import Locations
 from nsqanalytics.progress import Progress
 from nsqanalytics.schema import Sample

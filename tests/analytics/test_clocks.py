@@ -6,9 +6,14 @@ import random
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+import pyarrow.parquet as pq
 import pytest
 
-from nsqanalytics.schema import Sample
+from nsqanalytics.computation import activity
+from nsqanalytics.schema import Sample, as_table, spark_schema
+from nsqanalytics.transforms.activity import evidence
+from tests.analytics.test_activity import with_folders
+from tests.analytics.test_counting import UNCHECKED, beside_readings_of_another_topic, of_go
 
 pytestmark = pytest.mark.spark
 
@@ -85,3 +90,28 @@ def test_two_collectors_whose_clocks_disagree_count_nothing_twice(make_broker, w
     rows = latency_rows(60 * MINUTE)
 
     assert sum(row["count"] for row in rows) == 120
+
+
+@pytest.mark.usefixtures("session_zone")
+def test_falls_are_explained_by_utc_hours_in_any_zone_of_the_session(spark, tmp_path):
+    """A channel's total falls at 0:25 and 0:45, in one hour of UTC and two of India: a clock was set back."""
+    totals = {20: 100, 25: 50, 40: 101, 45: 51, 50: 102}
+    made = [of_go(minute, total, 0) for minute, total in totals.items()]
+    pq.write_table(as_table(made), tmp_path / "samples.parquet")
+    samples = spark.read.schema(spark_schema()).parquet(str(tmp_path))
+
+    found = evidence(samples, samples.select("node", "boot_id").distinct()).toArrow()
+
+    assert found["is_set_back"].to_pylist() == [True, True]
+
+
+@pytest.mark.parametrize("fits_one_task", [True, False])
+@pytest.mark.parametrize("others", [*UNCHECKED.values(), [{"topic": None}, {"taken_at": None}]], ids=str)
+def test_unchecked_readings_of_other_topics_explain_no_fall(spark, tmp_path, others, fits_one_task):
+    """Distributed and in one task."""
+    pq.write_table(with_folders(beside_readings_of_another_topic(others)), tmp_path / "samples.parquet")
+    samples = spark.read.schema(spark_schema()).parquet(str(tmp_path))
+
+    [row] = activity(samples, 5 * MINUTE, topic="t", fits_one_task=fits_one_task).collect()
+
+    assert (row["in_count"], row["uncertain_count"]) == (20, 1)

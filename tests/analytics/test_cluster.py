@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from nsqanalytics.java import find_java
-from nsqanalytics.jobs import JOBS
+from nsqanalytics.job_list import JOBS
 from nsqanalytics.locations import Locations
 from nsqanalytics.progress import Progress
 from nsqanalytics.results import Result
@@ -81,6 +81,7 @@ def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemons]:
     (folder / "conf" / "spark-defaults.conf").write_text(DEFAULTS)
     environment = os.environ | {
         "JAVA_HOME": str(find_java(os.environ).spark_home(folder / "java")),
+        "PYSPARK_PYTHON": sys.executable,
         "SPARK_CONF_DIR": str(folder / "conf"),
         "SPARK_DAEMON_JAVA_OPTS": QUICK,
         "SPARK_DAEMON_MEMORY": "256m",

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from nsqanalytics.java import find_java
-from nsqanalytics.jobs import JOBS
+from nsqanalytics.job_list import JOBS
 from nsqanalytics.locations import Locations
 from nsqanalytics.progress import Progress
 from nsqanalytics.results import Result
@@ -28,6 +28,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 ROOT = Path(__file__).parents[2]
 START_S = 150
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+PARTITIONS = "spark.sql.shuffle.partitions"
 SETTINGS = {
     "spark.connect.grpc.binding.address": "127.0.0.1",
     "spark.connect.grpc.binding.port": "0",
@@ -35,7 +36,8 @@ SETTINGS = {
     # Expressions on few rows are not compiled.
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.shuffle.partitions": "2",
+    # Spark's default, which is kept because it is set. Adaptive execution joins those of few rows.
+    PARTITIONS: "200",
     "spark.ui.enabled": "false",
 }
 
@@ -48,6 +50,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, class_options: str) -> Iter
     home, tmp_path = Path(pyspark.__file__).parent, tmp_path_factory.mktemp("connect")
     environment = os.environ | {
         "JAVA_HOME": str(find_java(os.environ).spark_home(tmp_path / "java")),
+        "PYSPARK_PYTHON": sys.executable,
         "SPARK_HOME": str(home),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
@@ -96,6 +99,16 @@ def test_a_connect_server_gives_the_rows_of_a_local_master(spark, server, archiv
     done = analytics(server, "sql", "--archive", str(archive), "--period", "3650d", "--csv", query)
     assert done.returncode == 0, done.stderr[-3000:]
     assert [line.split(",")[0] for line in done.stdout.splitlines()[1:]] == ["c0", "c1", "c2"]
+
+
+def test_a_number_of_partitions_that_the_server_sets_is_kept(server, archive, write, make_broker, midnight):
+    broker = make_broker()
+    broker.finish("t", "c", 1_000_000, midnight)
+    write(broker.sample(midnight))
+
+    done = analytics(server, "sql", "--archive", str(archive), "--csv", f"set {PARTITIONS}")
+
+    assert (done.returncode, done.stdout.splitlines()[1:]) == (0, [f"{PARTITIONS},200"]), done.stderr[-3000:]
 
 
 def test_a_report_of_four_hundred_windows(spark, server, archive, write, make_broker, midnight):

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from nsqanalytics.compaction import compact
-from nsqanalytics.jobs import JOBS
+from nsqanalytics.job_list import JOBS
 from nsqanalytics.locations import Locations
 from nsqanalytics.progress import Progress
 from nsqanalytics.results import Result

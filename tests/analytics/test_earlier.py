@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nsqanalytics.heat import heat
-from nsqanalytics.jobs import JOBS
+from nsqanalytics.job_list import JOBS
 from nsqanalytics.locations import Locations
 from nsqanalytics.parameters import BadParameter
 from nsqanalytics.progress import Progress

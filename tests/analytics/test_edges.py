@@ -15,14 +15,14 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from nsqanalytics.archive import ArchiveWriter
-from nsqanalytics.job_parameters import Span
-from nsqanalytics.jobs import JOBS
+from nsqanalytics.job_list import JOBS
 from nsqanalytics.locations import Locations
 from nsqanalytics.parameters import BadParameter
 from nsqanalytics.progress import Progress
 from nsqanalytics.results import Result
 from nsqanalytics.rollups import Rollups
 from nsqanalytics.schema import Sample
+from nsqanalytics.span import Span
 from nsqwire.histogram import Histogram
 from tests.analytics.plain_reports import Parts, close, floor, parts, rows
 

@@ -179,7 +179,7 @@ def test_a_process_that_only_lists_jobs_does_not_import_statsmodels():
     import sys
 
     code = (
-        "import nsqanalytics.jobs, nsqanalytics.channel_hours, sys; "
+        "import nsqanalytics.job_list, nsqanalytics.channel_hours, sys; "
         "print(sorted({'statsmodels', 'pandas'} & {*sys.modules}))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import os
 import random
+import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ from nsqanalytics.iceberg.catalog import is_catalog, opened, shown
 from nsqanalytics.iceberg.registration import register
 from nsqanalytics.iceberg.state import read_state
 from nsqanalytics.iceberg.tables import DAILY, HOURLY, STATS, TABLES, ArchiveTable
-from nsqanalytics.jobs import JOBS
+from nsqanalytics.job_list import JOBS
 from nsqanalytics.locations import Locations
 from nsqanalytics.progress import Progress
 from nsqanalytics.results import Result
@@ -61,16 +62,21 @@ def sqlite(tmp_path: Path) -> str:
 
 @pytest.fixture
 def maintain(spark, archive, tmp_path, midnight, monkeypatch) -> Callable[..., list[dict[str, Any]]]:
-    """Runs a job on the archive with a catalog, as at a time; returns the rows of its result."""
+    """Runs a job on the archive with a catalog, as at the time ``now``, by default ``until``; returns the rows of its
+    result."""
 
-    def run(name: str, catalog: str, until: datetime, **parameters: str) -> list[dict[str, Any]]:
+    def run(
+        name: str, catalog: str, until: datetime | None, now: datetime | None = None, **parameters: str
+    ) -> list[dict[str, Any]]:
+        now = now or until
+        assert now is not None
         monkeypatch.setenv("NSQ_ICEBERG_CATALOG", catalog)
         output = tmp_path / f"result-{random.randrange(1 << 30)}"
         period = {"period": "2d"} if name == "rollup" else {}
-        given = JOBS[name].checked({"until": until.isoformat(), **period, **parameters})
+        given = JOBS[name].checked({"until": until and until.isoformat(), **period, **parameters})
         job, place, progress = JOBS[name], Locations(str(archive), str(output)), Progress(io.StringIO())
-        if job.without_spark is None or job.without_spark(place, given, midnight, progress) is None:
-            job.run(spark, place, given, midnight, progress)
+        if job.without_spark is None or job.without_spark(place, given, now, progress) is None:
+            job.run(spark, place, given, now, progress)
         result = Result(output)
         names = [column.name for column in result.columns]
         return [dict(zip(names, row, strict=True)) for row in result.page(0, 10_000)]
@@ -297,6 +303,28 @@ def test_a_catalog_that_is_away_delays_nothing_and_loses_nothing(
     assert (state.error, [each.files for each in state.tables]) == ("", [3])
 
 
+@pytest.mark.spark
+def test_maintenance_up_to_an_earlier_time_unregisters_no_later_hour(archive, midnight, collect, maintain, sqlite):
+    """Nor does a rollup just after an hour, which does not roll it up yet."""
+    collect(5)
+    now = midnight + 5 * HOURS + MINUTES / 2
+    maintain("compact", sqlite, now, older_than="1s")
+    registered = files_in(table_of(sqlite, archive))
+    assert len(registered) == 5
+
+    jobs = ["rollup", "rollup", "compact", "retain"]
+    for name in jobs:
+        maintain(name, sqlite, midnight + 3 * HOURS, now)
+        assert files_in(table_of(sqlite, archive)) == registered, name
+    assert len(files_in(table_of(sqlite, archive, HOURLY))) == 3
+
+    assert actions(maintain("rollup", sqlite, None, now)) == [
+        ("rolled up", 4, 1),
+        ("registered in nsq.rollups_hourly", 0, 1),
+    ]
+    assert files_in(table_of(sqlite, archive)) == registered
+
+
 def test_a_rollup_with_nothing_to_roll_up_registers_what_is_missing(
     spark, archive, midnight, collect, maintain, sqlite
 ):
@@ -418,7 +446,8 @@ def test_a_file_that_does_not_fit_is_named_and_the_others_are_registered(archive
     strange = as_table([Sample(taken_at=midnight + HOURS, node="n", boot_id="b", started_at=midnight, topic="t")])
     at = strange.schema.get_field_index("depth")
     pq.write_table(strange.set_column(at, "depth", pa.array(["deep"])), place / "strange.parquet")
-    pq.write_table(pa.table({"noted_at": pa.array([1], pa.timestamp("ns"))}), place / "nanoseconds.parquet")
+    fine = {"taken_at": pa.array([midnight], pa.timestamp("us", "UTC")), "noted_at": pa.array([1], pa.timestamp("ns"))}
+    pq.write_table(pa.table(fine), place / "nanoseconds.parquet")
     (place / "torn.parquet").write_bytes(b"PAR1" * 20)
     done = register(str(archive), sqlite, "nsq", midnight + 2 * HOURS)
     assert [row[1].split(": ")[:2] for row in done] == [
@@ -428,6 +457,38 @@ def test_a_file_that_does_not_fit_is_named_and_the_others_are_registered(archive
         ["not registered", "strange.parquet"],
     ]
     assert len(by_iceberg(sqlite, archive)) == 12
+
+
+@pytest.mark.parametrize("table", [STATS, HOURLY], ids=["samples", "rollups"])
+def test_a_file_without_columns_is_named_and_the_others_are_registered(archive, midnight, collect, sqlite, table):
+    """It also has no time; so it is named if it is the first file of its table."""
+    collect(1)
+    folder = archive / table.dataset / "date=2026-03-14/hour=00"
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({}), folder / "nothing.parquet")
+    done = {row[1] for row in register(str(archive), sqlite, "nsq", midnight + HOURS)}
+    assert done == {
+        "registered in nsq.stats",
+        f"not registered: nothing.parquet: it has no column {table.time}",
+    }
+    assert len(by_iceberg(sqlite, archive)) == 6
+    state = read_state(str(archive))
+    assert state is not None
+    assert state.error == ""
+
+
+def test_a_table_whose_metadata_are_gone_is_registered_anew(archive, midnight, collect, sqlite):
+    """``iceberg/`` was emptied; the catalog still names the table. Without a file to register, nothing is changed."""
+    collect(1)
+    register(str(archive), sqlite, "nsq", midnight + HOURS)
+    rows = by_iceberg(sqlite, archive)
+    shutil.rmtree(archive / "iceberg/stats")
+    [(_, action, *_)] = register(str(archive), sqlite, "nsq", midnight)
+    assert "stats/metadata/" in action
+    assert action.startswith("not registered: ")
+    [(_, action, *_)] = register(str(archive), sqlite, "nsq", midnight + HOURS)
+    assert action == "registered in nsq.stats"
+    assert by_iceberg(sqlite, archive) == rows
 
 
 @pytest.mark.spark

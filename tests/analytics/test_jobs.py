@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nsqanalytics.job_parameters import Span
-from nsqanalytics.jobs import read_samples
+from nsqanalytics.reports.reading import read_samples
 from nsqanalytics.schema import Sample
+from nsqanalytics.span import Span
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -165,6 +165,7 @@ def a_month(midnight) -> Span:
     return Span(midnight, midnight + timedelta(days=30))
 
 
+@pytest.mark.usefixtures("session_zone")
 def test_objectives_count_messages_budget_and_the_worst(activity_rows, write, reading, midnight, a_month):
     """Twenty windows with equally many messages, two of which miss; one in ten may: the budget is used exactly
     twice."""
@@ -216,11 +217,12 @@ def test_a_slow_message_at_night_uses_the_budget_of_one_message(activity_rows, w
 
     rows = as_dicts(
         objectives(
-            activity_rows(HOURS), a_month, percentile="p99_ms", latency_ms=1000.0, backlog=None, objective_percent=90.0
+            activity_rows(HOURS), a_month, percentile="p99_ms", latency_ms=1000.0, backlog=1e6, objective_percent=90.0
         )
     )
 
-    for row in rows:
+    assert {row["span"] for row in rows if row["objective"] == "latency"} == {"day", "period"}
+    for row in (row for row in rows if row["objective"] == "latency"):
         assert (row["message_count"], row["missed_count"]) == (1011, 11)
         assert row["budget_burnt_percent"] == pytest.approx(100 * 11 / 101.1)
         assert row["windows_held_percent"] == pytest.approx(100 / 12)
@@ -237,7 +239,7 @@ def test_an_unconsumed_backlog_is_weighted_by_its_messages(activity_rows, write,
             activity_rows(5 * MINUTES),
             a_month,
             percentile="p99_ms",
-            latency_ms=None,
+            latency_ms=100.0,
             backlog=10_000.0,
             objective_percent=99.0,
         )
@@ -369,7 +371,7 @@ def test_each_job_writes_the_columns_it_declares(spark, archive, write, make_bro
     """Names, types and units of the result are the declared ones, and so the API's."""
     import io
 
-    from nsqanalytics.jobs import JOBS
+    from nsqanalytics.job_list import JOBS
     from nsqanalytics.locations import Locations
     from nsqanalytics.progress import Progress
     from nsqanalytics.results import Result

@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from nsqanalytics.archive import ArchiveWriter
-from nsqanalytics.jobs import JOBS
+from nsqanalytics.job_list import JOBS
 from nsqanalytics.locations import Locations
 from nsqanalytics.progress import Progress
 from nsqanalytics.results import Result
@@ -127,7 +127,7 @@ def totals(rows: list[Row], key: Key) -> Figures:
     for row in rows:
         sums.update(row.sums)
     names = ("in_count", "out_count", "requeue_count", "timeout_count", "sample_count", "uncertain_count")
-    figures: Figures = {name: sums[name] for name in names}
+    figures: Figures = {name: max(sums[name], 0) for name in names}  # out_count of Go nodes may be negative
     # No reading of an older archive, and none of a topic, has these.
     figures |= {name: sums.get(name) for name in ("died_count", "dropped_count")}
     if key[2] is None:

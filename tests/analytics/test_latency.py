@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from nsqanalytics.schema import Percentile, Sample
-from nsqwire.histogram import FIRST_BUCKET, MAX_BUCKETS, RELATIVE_ERROR, UPPER_BOUNDS, Histogram
+from nsqwire.histogram import RELATIVE_ERROR
 
 pytestmark = pytest.mark.spark
 
@@ -95,37 +95,6 @@ def test_a_percentile_is_of_all_messages_and_not_the_mean_of_the_nodes(
     assert row["p99_ms"] == pytest.approx(percentile(everything, 990) / 1e6, rel=0.011)
     assert row["p99_ms"] > 800
     assert row["error_percent"] == 1.09 > 100 * RELATIVE_ERROR  # rounded up, because it is a bound
-
-
-def test_percentiles_of_any_histogram_equal_those_of_a_broker(spark):
-    """An empty one, one value, only zeros, the highest bucket, counts of a year at full speed."""
-    from nsqanalytics.transforms.histograms import HISTOGRAM
-    from nsqanalytics.transforms.latency import with_percentiles
-
-    rng = random.Random(9)
-    histograms = [Histogram(), Histogram(7), Histogram(0, {MAX_BUCKETS - 1: 1}), Histogram(5, {FIRST_BUCKET: 1 << 44})]
-    for _ in range(60):
-        buckets = rng.sample(range(FIRST_BUCKET, MAX_BUCKETS), rng.randrange(1, 200))
-        histogram = Histogram(rng.choice([0, 0, rng.randrange(1, 999)]))
-        histogram.counts |= {bucket: rng.choice([1, 2, rng.randrange(1, 1 << 40)]) for bucket in buckets}
-        histograms.append(histogram)
-    dense = [histogram.to_json() for histogram in histograms]
-    rows = spark.createDataFrame(
-        [(n, (h["zero_count"], h["offset"], h["counts"])) for n, h in enumerate(dense)], f"n int, histogram {HISTOGRAM}"
-    )
-
-    answers = sorted(with_percentiles(rows, 1).collect(), key=lambda row: row["n"])
-
-    for histogram, row in zip(histograms, answers, strict=True):
-        expected = histogram.quantiles([permille / 1000 for permille in PERMILLES.values()])
-        assert row["count"] == histogram.count
-        assert [row[name] for name in PERMILLES] == [
-            None if value is None else pytest.approx(value / 1e6) for value in expected
-        ]
-        assert (row["max_ms"] is None) == (not histogram.count)
-        if histogram.counts:
-            # A bound is given exactly, not as the whole nanosecond below it.
-            assert row["max_ms"] == pytest.approx(UPPER_BOUNDS[max(histogram.counts)] / 1e6, rel=1e-3)
 
 
 def test_counts_from_before_the_first_reading_belong_to_no_window(make_broker, write, latency_rows, midnight):

@@ -16,7 +16,7 @@ import pytest
 
 from nsqanalytics.archive import ArchiveWriter, HourlyWriter
 from nsqanalytics.compaction import compact
-from nsqanalytics.jobs import JOBS, bytes_read
+from nsqanalytics.job_list import JOBS
 from nsqanalytics.life_events import EVENT_SCHEMA, lives_path
 from nsqanalytics.locations import Locations
 from nsqanalytics.progress import Progress
@@ -168,4 +168,4 @@ def test_a_period_without_events_has_an_empty_result(tmp_path: Path) -> None:
     assert run(job, place, parameters, Progress(out), no_session)
     assert Result(tmp_path / "result").total == 0
     assert '"rows":0' in out.getvalue().replace(" ", "")
-    assert bytes_read(place, parameters, NOON) == 0
+    assert job.bytes_read(place, parameters, NOON) == 0

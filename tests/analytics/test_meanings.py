@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nsqanalytics.jobs import JOBS
+from nsqanalytics.job_list import JOBS
 from nsqanalytics.meanings import MEANINGS, OF_JOB, meaning
 from nsqanalytics.schema import COLUMNS
 

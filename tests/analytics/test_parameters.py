@@ -7,11 +7,20 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from nsqanalytics.jobs import JOBS, find_job
+from nsqanalytics.job_list import JOBS, find_job
 from nsqanalytics.notebook import load
 from nsqanalytics.parameters import BadParameter, declared, duration, written
 
 LATENCY = JOBS["latency"]
+
+
+@pytest.mark.parametrize("node", ["10.0.0.1 :4151", "10.0.0.1:4151 10.0.0.2:4151", "a:1,b:2", "10.0.0.1"])
+def test_a_node_is_a_host_and_a_port(node):
+    """No node of an archive has another name, so the report would be empty. Spaces around it do not count."""
+    for name in ("latency", "compare", "lives"):
+        with pytest.raises(BadParameter, match=rf"^node: '{node}' is not a node, such as 10\.0\.0\.1:4151$"):
+            JOBS[name].checked({"node": node})
+    assert LATENCY.checked({"node": " [::1]:4151 "}).node == "[::1]:4151"
 
 
 def test_missing_null_and_empty_leave_a_parameter_to_the_job():

@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
+from nsqanalytics.failures import explained
 from nsqanalytics.results import Result
 
 # Each starts a JVM of its own: the limit suits a busy machine.
@@ -84,6 +85,7 @@ UNTIL = "until=2026-03-14T01:00Z"
         ("archive", "contains the archive or is a part of it"),
         ("archive/samples", "contains the archive or is a part of it"),
         ("archive/rollups/hourly", "contains the archive or is a part of it"),
+        ("archive/lives/mine", "contains the archive or is a part of it"),
         ("linked", "contains the archive or is a part of it"),
         (".", "contains the archive or is a part of it"),
         ("a-file", "is not a folder"),
@@ -177,6 +179,14 @@ def test_an_archive_that_is_not_there_is_one_line_and_status_1(analytics, archiv
     )
 
 
+def test_an_archive_that_is_a_file_is_one_line_and_status_1(analytics, archive: Path):
+    """It is not taken for an archive without readings."""
+    archive.write_text("")
+    status, events, _ = analytics(UNTIL)
+    message = f"the archive cannot be read: {archive} is not a folder"
+    assert (status, events) == (1, [{"event": "failed", "kind": "archive", "message": message}])
+
+
 def test_an_unreachable_master_is_named_at_once(analytics, an_hour):
     """Spark alone would try for a minute, and then give less information."""
     an_hour()
@@ -207,6 +217,29 @@ def test_a_master_that_is_none_is_refused_before_java_is_started(analytics, an_h
 
     assert (status, events[-1]["event"], events[-1]["kind"]) == (1, "failed", "master")
     assert events[-1]["message"].startswith(complaint)
+
+
+@pytest.mark.parametrize("memory", ["lots", "4", "0g", "-1g"])
+def test_a_memory_that_is_no_size_is_refused_before_java_is_started(analytics, an_hour, memory: str):
+    an_hour()
+    status, events, _ = analytics(UNTIL, SPARK_DRIVER_MEMORY=memory, JAVA_HOME="/nowhere")
+
+    assert (status, events[-1]["event"]) == (1, "failed")
+    assert events[-1]["message"] == f"SPARK_DRIVER_MEMORY={memory} is not a size such as 4g or 1500m"
+
+
+@pytest.mark.spark
+def test_java_gets_the_memory_that_the_error_of_a_report_without_enough_names():
+    message = explained(Exception("java.lang.OutOfMemoryError: Java heap space"))[1]
+    assert "set SPARK_DRIVER_MEMORY to more" in message
+
+    command = """
+from nsqanalytics.session import spark_session
+with spark_session("test", {**__import__("os").environ, "SPARK_DRIVER_MEMORY": "700m"}, size=0) as spark:
+    print(spark.sparkContext._jvm.java.lang.Runtime.getRuntime().maxMemory())
+"""
+    asked = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True, timeout=500)
+    assert 500 < int(asked.stdout) / 2**20 <= 700
 
 
 @pytest.mark.spark

@@ -14,8 +14,9 @@ import pytest
 
 from nsqanalytics import rollups
 from nsqanalytics.failures import explained
+from nsqanalytics.files import FEW_BYTES, FEW_ROWS
 from nsqanalytics.hourly_files import MANY_FILES
-from nsqanalytics.jobs import JOBS
+from nsqanalytics.job_list import JOBS
 from nsqanalytics.locations import Locations
 from nsqanalytics.progress import Progress
 from nsqanalytics.results import Result
@@ -130,3 +131,17 @@ def test_a_file_with_a_column_of_another_type_is_named(run, three_hours):
     kind, message = explained(raised.value)
     assert kind == "archive"
     assert file.name in message
+
+
+def test_a_small_file_with_very_many_readings_is_not_read_in_one_task(make_broker, midnight, archive, write):
+    """Readings of idle channels are compressed to less than a byte each, and need as much memory as others."""
+    broker = make_broker("10.0.0.1:4151")
+    broker.finish("t", "c", 10**6, midnight + MINUTES)
+    write(broker.sample(midnight + MINUTES))
+    [file] = archive.rglob("*.parquet")
+    table = pq.read_table(file)
+    for rows, are_few in ((FEW_ROWS, True), (FEW_ROWS + 1, False)):
+        pq.write_table(table.take([0] * rows), file)
+        read = rollups.Rollups(str(archive))
+        assert rollups.MOST_BYTES_OF_A_POLL < read.size_of_samples(midnight, midnight + 60 * MINUTES) <= FEW_BYTES
+        assert read.has_few_samples(midnight, midnight + 60 * MINUTES) == are_few

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -59,6 +61,8 @@ def test_an_archive_without_the_column_finish_count_is_read_right(files, latency
         ({"hist_counts": None}, "hist_offset and hist_counts are not buckets of 0 to"),
         ({"hist_counts": None, "hist_offset": None}, "hist_offset is missing"),
         ({"hist_counts": [None, [-3, 23]]}, "hist_counts has a count that is not between 0 and"),
+        ({"hist_counts": [None, [10**18, 10**18]]}, "the total of hist_counts is above 10"),
+        ({"hist_counts": [None, [10**18] * 19]}, "the total of hist_counts is above 10"),
         ({"hist_counts": [None, [7]]}, "finish_count is not the total of its histogram"),
     ],
     ids=lambda given: given if isinstance(given, str) else "",
@@ -102,3 +106,32 @@ def test_counts_up_to_ten_to_the_eighteenth_are_exact(files, latency_rows):
     low, high = 2 ** (703 / 32) / 1e6, 2 ** (704 / 32) / 1e6
     assert low < row["p50_ms"] < high
     assert low < row["p99_ms"] < high
+
+
+def test_workers_without_our_packages_are_named(spark):
+    """On a cluster, Python is what its workers have."""
+
+    def of(batches):
+        raise ModuleNotFoundError("No module named 'nsqanalytics'", name="nsqanalytics")
+
+    with pytest.raises(Exception, match="nsqanalytics") as raised:
+        spark.range(1).mapInArrow(of, "id long").collect()
+
+    kind, message = explained(raised.value)
+    assert (kind, message.startswith("the Python of Spark's workers has no nsqanalytics")) == ("master", True)
+
+
+@pytest.mark.parametrize("how", ["killed", "without memory"])
+def test_a_python_process_of_spark_that_ends_is_explained(spark, how):
+    """The computation is in its memory; a system without memory kills it."""
+
+    def of(batches):
+        if how == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise MemoryError
+
+    with pytest.raises(Exception, match=r"Python worker|MemoryError") as raised:
+        spark.range(1).mapInArrow(of, "id long").collect()
+
+    kind, message = explained(raised.value)
+    assert (kind, message.startswith("a Python process of Spark was killed or ran out of memory")) == ("memory", True)

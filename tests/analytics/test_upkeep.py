@@ -21,7 +21,7 @@ import pytest
 from nsqanalytics.archive import ArchiveWriter
 from nsqanalytics.compaction import GRACE, compact, retain
 from nsqanalytics.damage import Damaged, names, without_damaged_files
-from nsqanalytics.jobs import JOBS
+from nsqanalytics.job_list import JOBS
 from nsqanalytics.locations import Locations
 from nsqanalytics.notebook import load
 from nsqanalytics.progress import Progress

@@ -210,6 +210,17 @@ def test_a_session_whose_java_was_killed_says_so_and_ends(serve: Callable[..., S
     assert serving.process.wait(PATIENCE_S) == 0
 
 
+def test_a_session_ends_after_its_jobs(serve: Callable[..., Serving], tmp_path: Path):
+    """Failed ones count too."""
+    serving = serve("--jobs=2")
+    events = []
+    for number in (1, 2):
+        serving.run(number, tmp_path / "nowhere")
+        events += serving.until("ready", "ended")
+    assert [each["event"] for each in events] == ["failed", "ready", "failed", "ended"]
+    assert events[-1]["reason"] == "it has run 2 jobs"
+
+
 def test_an_idle_session_ends(serve: Callable[..., Serving]):
     serving = serve("--idle-s", "1")
 
@@ -246,6 +257,17 @@ def test_a_cancellation_ends_the_spark_jobs_of_its_run_only(warm: WarmSession, s
         session.range(10**15).selectExpr("sum(sqrt(id))").collect()
     with warm.for_job(lambda: SMALL, 4, Progress(io.StringIO())) as session:
         assert session.range(10).count() == 10
+
+
+def test_each_job_has_the_settings_of_its_size(warm: WarmSession):
+    """Spark was started for less than 2 MB, and interprets expressions. For 8 MB, compiled code is faster."""
+    names = ("spark.sql.shuffle.partitions", "spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode")
+    found = []
+    for size in (SMALL, 5_000_000, SMALL):
+        with warm.for_job(lambda size=size: size, 6, Progress(io.StringIO())) as session:
+            found.append([session.conf.get(name) for name in names])
+    few = ["1", "false", "NO_CODEGEN"]
+    assert found == [few, ["2", "true", "FALLBACK"], few]
 
 
 def test_a_large_job_is_left_to_a_process_of_its_own(warm: WarmSession):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nsqanalytics.archive import ArchiveWriter
-from nsqanalytics.jobs import JOBS
+from nsqanalytics.job_list import JOBS
 from nsqanalytics.locations import Locations
 from nsqanalytics.progress import Progress
 from nsqanalytics.results import Result

@@ -59,8 +59,7 @@ def done_count(reading: Sample) -> int:
         return reading.finish_count
     if reading.channel is None:
         return 0
-    held = reading.depth + reading.in_flight_count + reading.deferred_count
-    return max(0, reading.message_count - held)
+    return reading.message_count - reading.depth - reading.in_flight_count - reading.deferred_count
 
 
 COUNTERS: dict[str, Callable[[Sample], int | None]] = {
@@ -280,6 +279,16 @@ class Walker:
                 now = min(step.reading.finish_count or 0 for step in span)
                 row.sums["carried_count"] += max(now - before, 0)
         for name, count in COUNTERS.items():
+            if name == "out_count" and last.reading.finish_count is None:
+                # No counter: received minus the change of the unfinished messages.
+                before_first = min(done_count(reading), 0)
+                then = (
+                    done_count(counted_from[-1 if counted_from is base else 0].reading)
+                    if counted_from
+                    else before_first
+                )
+                row.sums[name] += done_count(last.reading) - then
+                continue
             known = [value for step in span if (value := count(step.reading)) is not None]
             if not known:
                 continue

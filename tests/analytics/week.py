@@ -29,7 +29,8 @@ import psutil
 
 from bench.analytics import measured, run_command
 from nsqanalytics.archive import ArchiveWriter
-from nsqanalytics.jobs import JOBS, Job
+from nsqanalytics.job import AnyJob
+from nsqanalytics.job_list import JOBS
 from nsqanalytics.locations import Locations
 from nsqanalytics.progress import Progress
 from nsqanalytics.results import Result
@@ -209,7 +210,7 @@ class Runner:
             self._run_here(JOBS[job], now, parameters)
             self.shared_costs[job].append(processor_s() - before)
 
-    def _run_here(self, job: Job, now: datetime, parameters: dict[str, str]) -> None:
+    def _run_here(self, job: AnyJob, now: datetime, parameters: dict[str, str]) -> None:
         if self._spark is None:
             self._spark = self._stack.enter_context(spark_session("week"))
         place = Locations(str(self.root), str(self._folder / "result"))

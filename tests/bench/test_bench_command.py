@@ -19,7 +19,7 @@ from tests.harness.process import Process
 from tests.harness.waiting import wait_until
 
 RATES = ["pub", "pub1", "pub64", "sub", "sync", "layers", "http", "mpub", "fanout", "mixed"]
-OTHERS = ["idle", "timers", "backlog", "topics", "start", "admin", "lookup", "deferred"]
+OTHERS = ["idle", "timers", "backlog", "topics", "start", "admin", "lookup", "deferred", "dead", "expired"]
 """With the first, all but the rows that have a test of their own."""
 SMALL = ("--messages=10000", "--connections=20", "--channels=100", "--topics=10")
 """Enough to see that a row works; its figures mean nothing."""
@@ -68,7 +68,7 @@ def test_every_other_row_reports_its_figures(tmp_path: Path) -> None:
     rows = measured(tmp_path, OTHERS)
     assert " ".join(rows) == (
         "idle 0 idle 20 timers defer timers timeout backlog in backlog out "
-        "topics start admin /api/topics admin /api/counter lookup in lookup deferred"
+        "topics start admin /api/topics admin /api/counter lookup in lookup deferred dead expired"
     )
     assert rows["lookup"]["floor_ratio"] == pytest.approx(
         rows["lookup"]["per_second"] / rows["lookup"]["floor_per_second"]
@@ -83,6 +83,10 @@ def test_every_other_row_reports_its_figures(tmp_path: Path) -> None:
     assert rows["deferred"]["also"]["processor s"] > 0
     [late] = rows["deferred"]["waits"]
     assert 0 < late["p50_us"] <= late["p99_us"]
+    assert rows["dead"]["messages"] == 10_000
+    assert rows["dead"]["also"]["kills"] == 2
+    assert rows["expired"]["also"]["seen"] == 100
+    assert 0 < rows["expired"]["p50_us"] <= rows["expired"]["p99_us"]
     assert 0 < rows["start"]["also"]["/ping s, median"] <= rows["start"]["also"]["/ping s, max"]
 
 
@@ -210,8 +214,8 @@ def test_the_table_shows_the_rows_that_were_asked_for(tmp_path: Path) -> None:
         (
             ["pubb"],
             "no row called 'pubb'; there are pub, pub1, pub64, sub, sync, layers, http, mpub, fanout, mixed, idle, "
-            "timers, backlog, topics, start, admin, lookup, deferred, policy, latency, bystander, rolling, platform, "
-            "history, jobs, celery, pages",
+            "timers, backlog, topics, start, admin, lookup, deferred, dead, expired, policy, latency, bystander, "
+            "rolling, platform, history, jobs, celery, pages",
         ),
         (["--seconds=0"], "argument --seconds: '0' is not a number of seconds between 0 and 3600"),
         (["--size=-1"], "argument --size: '-1' is not a whole number above 0"),

@@ -82,6 +82,21 @@ def test_the_flag_applies_to_every_channel_and_a_policy_replaces_it(start_broker
     assert channel_of(broker, "kept")["depth"] == 1
 
 
+def test_a_channel_that_was_empty_wakes_when_its_first_message_expires_and_not_before(timed: Node) -> None:
+    """Ten thousand channels that wake for nothing at one time delay the messages that expire then."""
+    timed.broker.set_policy("t", "*", {"msg_ttl": "10s"})
+    topic = timed.broker.topic("t")
+    channel = topic.channel("c")
+    timed.pass_until(timed.now + 4)
+    topic.publish([b"first"])
+    timed.pass_until(timed.now)
+    before = timed.fired
+    timed.pass_until(timed.now + 9.9)
+    assert (timed.fired - before, channel.depth) == (0, 1)
+    timed.pass_until(timed.now + 0.2)
+    assert channel.depth == 0
+
+
 def test_an_expired_message_is_never_delivered(timed: Node) -> None:
     """In flight it does not expire; requeued after its time, it dies instead of being delivered again."""
     timed.broker.set_policy("t", "*", {"msg_ttl": "10s", "expired": "dead"})

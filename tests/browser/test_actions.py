@@ -296,7 +296,8 @@ def test_a_channel_emptied_by_mistake_is_rewound(live, stack):
 
 
 def test_a_rewind_over_two_nodes_shows_what_each_of_them_delivers_again(live, stack):
-    """The dialog counts the messages of both, stays open with the outcome on each, and closes."""
+    """The dialog counts the messages of both, stays open with the outcome on each, and closes. The audit trail has
+    both."""
     page = page_of_emptied_channel(live, stack, topic="regrets", messages=7)
     here = stack.addresses["--nsqd-http-address"]
     with stack.second_node() as other:
@@ -311,7 +312,8 @@ def test_a_rewind_over_two_nodes_shows_what_each_of_them_delivers_again(live, st
         other.post("/channel/empty", topic="regrets", channel="all")
         page.get_by_role("button", name="Rewind").click()
         dialog = page.get_by_role("dialog")
-        expect(dialog.get_by_label("What this does")).to_contain_text("9 messages")
+        cost = dialog.get_by_label("What this does")
+        expect(cost).to_contain_text("9 messages on 2 nodes are delivered again, the oldest of ")
         dialog.get_by_role("button", name="Rewind channel").click()
         expect(dialog.get_by_text("Done everywhere.", exact=True)).to_be_visible()
         for node, count in ((here, 7), (other.id, 2)):
@@ -321,4 +323,10 @@ def test_a_rewind_over_two_nodes_shows_what_each_of_them_delivers_again(live, st
         dialog.get_by_role("button", name="Close").click()
         expect(dialog).to_have_count(0)
         expect(page.get_by_label("Numbers of this channel")).to_contain_text("Depth 9")
+        entry = last_entry(page, "regrets / all")
+        expect(entry).to_contain_text("rewind")
+        entry.get_by_text("2 results", exact=True).click()
+        for node, count in ((here, 7), (other.id, 2)):
+            result = entry.get_by_role("listitem").filter(has_text=node)
+            expect(result).to_contain_text(f"{count} messages, the oldest of")
         other.post("/topic/delete", topic="regrets")

@@ -12,6 +12,7 @@ from playwright.sync_api import Locator, Page, expect
 from bench.ports import free_port
 from tests.analytics.hourly_archive import write_past_weeks
 from tests.browser.widths import WIDTHS, pixels_beyond
+from tests.harness.waiting import wait_until
 
 WEEKS_READ_WITHIN_MS = 150_000
 """A thousand files are read beside other tests."""
@@ -246,6 +247,52 @@ def test_the_overview_fits_a_desktop_screen_while_alerts_fire(admin, live, stack
     parts = [*charts.all(), *(page.get_by_role("region", name=name) for name in names)]
     for part in parts:
         expect(part).to_be_in_viewport(ratio=1)
+
+
+ABOVE_THE_REST = """alerts => [...document.querySelectorAll('main figure, main section.panel')]
+    .filter((part) => part !== alerts)
+    .every((part) => part.getBoundingClientRect().top >= alerts.getBoundingClientRect().top)"""
+
+
+def test_the_overview_begins_with_what_burns_until_it_is_over(admin, live, stack, axe):
+    """A critical alert is above a warning, and both are above the charts and the other lists. Each links to the alert
+    and to its subject. It disappears when it is over, and the list with the last one."""
+    for topic in ("alarm-o.mild", "alarm-o.dire"):
+        waits_for_nobody(stack, topic)
+    page = live("/")
+    expect(page.get_by_role("region", name="Largest backlog")).to_be_visible()
+    alerts = page.get_by_role("region", name="Alerts")
+    expect(alerts).to_have_count(0)
+    make(admin, depth_rule("alarm-o.mild"))
+    lines = alerts.get_by_role("listitem")
+    expect(lines).to_contain_text(["Deep alarm-o.mild"])
+    make(admin, depth_rule("alarm-o.dire", severity="critical"))
+    expect(lines).to_contain_text(["Deep alarm-o.dire", "Deep alarm-o.mild"])
+    expect(lines.first).to_contain_text(re.compile("critical.*alarm-o.dire / siren.*20 messages.*above 5", re.I | re.S))
+    headings = page.get_by_role("main").get_by_role("heading", level=2)
+    expect(headings.first).to_have_text("Alerts")
+    for width in WIDTHS.values():
+        page.set_viewport_size(width)
+        wait_until(lambda: alerts.evaluate(ABOVE_THE_REST), "the alerts are above the charts and the other lists")
+        assert axe(page) == []
+    page.set_viewport_size(WIDTHS["desk"])
+
+    lines.first.get_by_role("link", name="Deep alarm-o.dire").click()
+    dialog = page.get_by_role("dialog", name="Deep alarm-o.dire: alarm-o.dire / siren")
+    expect(dialog).to_contain_text("Depth above 5 messages")
+    dialog.get_by_role("button", name="Done").click()
+    page.get_by_role("link", name="Overview", exact=True).click()
+    lines.first.get_by_role("link", name="alarm-o.dire / siren").click()
+    expect(page.get_by_role("heading", name="siren", level=1)).to_be_visible()
+    page.get_by_role("link", name="Overview", exact=True).click()
+    expect(lines).to_have_count(2)
+
+    stack.command("/channel/empty", topic="alarm-o.dire", channel="siren")
+    expect(lines).to_have_count(1)
+    expect(lines).to_contain_text("Deep alarm-o.mild")
+    stack.command("/channel/empty", topic="alarm-o.mild", channel="siren")
+    expect(alerts).to_have_count(0)
+    expect(page.get_by_role("region", name="Charts")).to_be_visible()
 
 
 def test_a_viewer_looks_and_changes_nothing(admin, live, stack):

@@ -8,13 +8,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.clicks import Clicks
 from tests.browser.conftest import PASSWORD, ROOT, Stack, Visitor
+from tests.browser.test_reports import SPARK_MS, run_now
 from tests.browser.widths import WIDTHS, pixels_beyond
 from tests.harness.daemon import Broker, Registry
+from tests.harness.waiting import wait_until
 
 RULE = {
     "name": "Backlog",
@@ -224,6 +227,52 @@ def test_a_deletion_of_many_topics_changes_one_cluster(two, open_at):
     expect(vienna.get_by_role("region", name="Jobs")).to_have_count(0)
     assert call(vienna, "GET", "/api/v1/jobs")[1]["jobs"] == []
     assert [job["done_count"] for job in call(page, "GET", "/c/berlin/api/v1/jobs")[1]["jobs"]] == [20]
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(400)
+def test_a_report_of_one_cluster_reads_only_its_archive(two, open_at, axe):
+    """Both have the topic. The result counts the messages of Berlin; Vienna lists no run, and has no page of it. Axe
+    finds nothing on the page of the finished run."""
+    two.command("/topic/create", topic="encore")
+    two.berlin.post("/topic/create", topic="encore")
+    page = open_at("/c/berlin/topics/encore").page
+    expect(page.get_by_label("Numbers of this topic")).to_contain_text("Depth 0")
+    two.publish("encore", 3)
+    two.berlin.post("/mpub", b"1\n2\n3\n4\n5", topic="encore")
+    archive = two.archive.with_name("archive-berlin")
+
+    def archived() -> bool:
+        files = archive.glob("samples/[!_]*/**/*.parquet")  # not those that are being written
+        rows = [row for file in files for row in pq.read_table(file, columns=["topic", "depth"]).to_pylist()]
+        return {"topic": "encore", "depth": 5} in rows
+
+    wait_until(archived, "the collector has written the messages to the archive of Berlin")
+    page.goto("/c/berlin/reports?job=throughput&p.period=1h&p.topic=encore")
+    expect(page.get_by_label("Topic", exact=True)).to_have_value("encore")
+    run_now(page)
+    assert page.url.startswith(f"{two.site}/c/berlin/reports/runs/")
+    expect(page.get_by_text("succeeded", exact=True)).to_be_visible(timeout=SPARK_MS)
+    table = page.get_by_role("table", name="Result")
+    rows = table.get_by_role("row").filter(has_text="encore")  # two, if a window ended meanwhile
+    expect(rows.first).to_be_visible()
+    column = table.get_by_role("columnheader").all_inner_texts().index("Depth last")
+    depths = {row.get_by_role("cell").nth(column).inner_text() for row in rows.all()}
+    assert "5" in depths
+    assert "3" not in depths
+    for size in WIDTHS.values():
+        page.set_viewport_size(size)
+        assert axe(page) == []
+    page.emulate_media(color_scheme="dark")
+    assert axe(page, "color-contrast") == []
+
+    run = page.url.rpartition("/")[2]
+    listed = "api/v1/reports/runs?job=throughput"
+    vienna = open_at(f"/reports/runs/{run}").page
+    expect(vienna.get_by_text("This run cannot be shown")).to_be_visible()
+    assert call(vienna, "GET", f"/{listed}")[1]["runs"] == []
+    assert [each["id"] for each in call(vienna, "GET", f"/c/berlin/{listed}")[1]["runs"]] == [int(run)]
+    assert call(vienna, "GET", f"/api/v1/reports/runs/{run}")[0] == 404
 
 
 def test_a_person_is_given_a_role_in_one_cluster(two, open_at, axe):

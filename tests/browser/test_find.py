@@ -9,6 +9,9 @@ import time
 import pytest
 from playwright.sync_api import expect
 
+from tests.browser.widths import WIDTHS
+from tests.harness.waiting import wait_until
+
 CHANNELS = 5_000
 CLIENTS = 50_000
 
@@ -200,8 +203,9 @@ def test_a_deletion_of_many_continues_without_its_tab(live, stack, barges):
     expect(job).to_have_count(0)
 
 
-def test_several_topics_are_deleted_and_a_node_that_hangs_is_named(live, stack):
-    """Each topic and node has its own outcome: done, or unreachable."""
+def test_several_topics_are_deleted_and_a_node_that_hangs_is_named(live, stack, axe):
+    """Each topic and node has its own outcome: done, or unreachable. With the open list of failures, the page suits a
+    screen reader."""
     for topic in ("rubble.a", "rubble.b"):
         stack.publish(topic)
     with stack.second_node() as second:
@@ -224,6 +228,12 @@ def test_several_topics_are_deleted_and_a_node_that_hangs_is_named(live, stack):
         job.get_by_text("1 failure").click()
         expect(job.get_by_role("listitem")).to_contain_text("rubble.a")
         expect(job.get_by_role("listitem")).to_contain_text(second.id)
+        for size in WIDTHS.values():
+            page.set_viewport_size(size)
+            assert axe(page) == []
+        page.emulate_media(color_scheme="dark")
+        assert axe(page, "color-contrast") == []
+        page.set_viewport_size(WIDTHS["desk"])
         job.get_by_role("button", name="Dismiss").click()
         expect(job).to_have_count(0)
     assert stack.topic("rubble.a") is None
@@ -335,6 +345,41 @@ def test_five_thousand_channels_scroll_and_follow(visit):
     assert table.get_by_role("row").count() < 150
     page.get_by_role("searchbox").fill("t77 c3")
     expect(page.get_by_role("link", name="t77 / c3", exact=True)).to_be_visible()
+
+
+SCROLL_A_PAGE = """box => new Promise(done => {
+    const rows = () => [...box.querySelectorAll('tbody tr[aria-rowindex]')];
+    const before = new Map(rows().map(row => [row, row.querySelector('a').textContent]));
+    box.scrollTop += 660;
+    requestAnimationFrame(() => requestAnimationFrame(() =>
+        done(rows().map(row => [before.get(row) ?? null, row.querySelector('a').textContent]))));
+})"""
+"""Scrolls by twenty rows. Resolves to the channel that each row's element showed before, and the one it shows now."""
+
+
+def test_a_scrolled_table_reuses_its_rows_but_not_the_one_with_the_focus(visit):
+    """Elements of rows that left show the rows that came. A row that stays keeps its element. A focused link that
+    leaves is gone: it does not become the link of another channel."""
+    page = visit("/signin").page
+    Large(page)
+    page.goto("/channels")
+    first = page.get_by_role("link", name="t0 / c0", exact=True)
+    expect(first).to_be_visible()
+    first.focus()
+    link = first.element_handle()
+    box = page.get_by_role("group", name="Channels")
+
+    def reused() -> bool:
+        """Not if figures arrived in the same frame."""
+        rows = box.evaluate(SCROLL_A_PAGE)
+        visible = {now for _, now in rows}
+        assert all(before == now for before, now in rows if before in visible)
+        return any(before not in (None, now) for before, now in rows)
+
+    wait_until(reused, "an element shows another row")
+    wait_until(lambda: box.evaluate(SCROLL_A_PAGE) and first.count() == 0, "the focused row has left")
+    assert link.evaluate("link => [link.isConnected, link.textContent]") == [False, "t0 / c0"]
+    assert page.evaluate("document.activeElement.closest('tr')") is None
 
 
 def test_fifty_thousand_clients_of_one_channel_scroll(visit):

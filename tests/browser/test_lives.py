@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -91,3 +92,25 @@ def test_a_message_is_found_by_its_id(visit: Any, stack: Stack, followed: str, a
     page.get_by_label("Message id").fill("not an id")
     page.get_by_role("button", name="Show").click()
     expect(page.get_by_text("an id is 16 hex digits")).to_be_visible()
+
+
+@pytest.fixture
+def damaged(stack: Stack) -> Iterator[str]:
+    """A file of the archive's events that cannot be read; its path there."""
+    at = datetime.now(UTC) - timedelta(hours=5)
+    place = f"lives/date={at:%Y-%m-%d}/hour={at:%H}/0000-damaged.parquet"
+    (stack.archive / place).parent.mkdir(parents=True, exist_ok=True)
+    (stack.archive / place).write_bytes(b"this is no Parquet file")
+    yield place
+    (stack.archive / place).unlink(missing_ok=True)
+
+
+def test_a_damaged_file_of_the_archive_is_named_and_the_rest_is_shown(visit: Any, damaged: str, axe: Any) -> None:
+    page = visit("/life?topic=followed&message=0123456789abcdef").page
+    expect(page.get_by_text("1 file of the archive cannot be read")).to_be_visible()
+    expect(page.get_by_text(damaged)).to_be_visible()
+    expect(page.get_by_text("Nothing is recorded of this message")).to_be_visible()
+    assert axe(page) == []
+    for size in WIDTHS.values():
+        page.set_viewport_size(size)
+        assert pixels_beyond(page) == 0

@@ -43,7 +43,7 @@ def test_an_objective_is_created_counted_changed_and_deleted(ada, stack, axe):
     dialog.get_by_label("Target, %").fill("100")
     dialog.get_by_role("button", name="Create objective").click()
     expect(dialog.get_by_label("Target, %")).to_have_attribute("aria-invalid", "true")
-    expect(dialog.get_by_role("alert").filter(has_text="below 100")).to_be_visible()
+    expect(dialog.get_by_role("alert").filter(has_text="at most 99.9999")).to_be_visible()
     expect(dialog.get_by_role("alert").filter(has_text="Give the objective a name")).to_be_visible()
     dialog.get_by_label("Within, ms").fill("1,000")
     expect(dialog).to_contain_text("Counted up to 1.006 s, the next bound")

@@ -84,6 +84,7 @@ def compared(stack) -> str:
 def test_the_worst_channel_is_drawn_first_and_compared_with_the_period_before(compared, live):
     """The row of the slow hour is the first; a channel that did not exist before says so. The map has its messages."""
     page = live(compared, timezone_id="UTC")
+    expect(page.get_by_role("heading", level=1)).to_have_text(re.compile(r"^Run #\d+: End-to-end latency$"))
     expect(page.get_by_label("Topic / channel, worst first")).to_have_value("compared.orders / shipping")
     expect(page.get_by_label("Topic / channel, worst first").get_by_role("option")).to_have_text(
         [f"compared.orders / {channel}" for channel in ("shipping", "billing", "new")]
@@ -217,6 +218,8 @@ def test_the_page_of_a_report_fits_a_phone_and_is_accessible(compared, live, axe
         page.set_viewport_size(size)
         assert pixels_beyond(page) <= 0
         assert axe(page) == []
+    page.emulate_media(color_scheme="dark")
+    assert axe(page, "color-contrast") == []
 
 
 def test_a_mark_is_on_the_charts_of_its_topics(compared, stack, visit):

@@ -246,7 +246,8 @@ own cancelled jobs for hours."""
 
 def test_a_deletion_of_many_topics_is_cancelled_in_one_click(task, stack, axe):
     """The panel says by whom it was cancelled, how many topics were deleted and how many were not; these are still
-    there. With the panel, the page suits a screen reader."""
+    there. The audit trail has the same numbers, and the outcome of each topic that the job acted on. With the panel,
+    the page suits a screen reader."""
     topics = [f"tasks.spared.{number}" for number in range(200)]  # more than a job acts on at once
     with stack.second_node() as other:
         for topic in topics:
@@ -277,6 +278,19 @@ def test_a_deletion_of_many_topics_is_cancelled_in_one_click(task, stack, axe):
             for size in WIDTHS.values():
                 page.set_viewport_size(size)
                 assert axe(page) == []
+            page.set_viewport_size(WIDTHS["desk"])
+            job.get_by_role("link", name="Audit trail").click()
+            trail = page.get_by_role("list", name="Audit trail")
+            entry = trail.get_by_role("listitem").filter(has_text="200 topics, job").first
+            partly = f", {late} on some nodes only" if late else ""
+            expect(entry).to_contain_text(f"{done} of 200 done{partly}, {spared} not done: cancelled by mara")
+            entry.get_by_text("Each subject", exact=True).click()
+            subjects = entry.get_by_role("listitem")
+            expect(subjects).to_have_count(min(done + late, 100))  # on its first page
+            deleted = subjects.filter(has=page.get_by_text("done", exact=True)).all_inner_texts()
+            names = {re.search(r"tasks\.spared\.\d+", line)[0] for line in deleted}
+            assert len(names) == len(deleted) > 0
+            assert names.isdisjoint(other.topics())
         finally:
             other.signal(signal.SIGCONT)
             for topic in other.topics():

@@ -289,6 +289,8 @@ def test_compose_makes_a_report_on_its_spark(project: Project) -> None:
         "])\n"
     )
     project.exec("worker", "python", "-c", code)
+    registered = "Successfully registered with master"
+    wait_until(lambda: registered in logs(project.name("spark-worker")), "Spark's worker", within_s=START_S)
     where = ["--archive=/srv/archive/report", "--output=/srv/reports/report", "--parameter=until=2026-03-14T01:00:00Z"]
     project.exec("worker", "python", "-m", "nsqanalytics", "run", "throughput", *where)
     count = "import pyarrow.dataset as d; print(d.dataset('/srv/reports/report').count_rows())"

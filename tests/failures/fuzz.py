@@ -12,17 +12,18 @@ import socket
 import struct
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from bench.processes import anonymous_bytes
-from tests.failures.grammar import TARGETS, conversations
+from tests.failures.bystander import Bystander, Fuzzed
+from tests.failures.fuzz_platform import fuzz_platform
+from tests.failures.grammar import TARGETS as PORTS
+from tests.failures.grammar import conversations
 from tests.harness.conversation import converse
 from tests.harness.daemon import Broker, Daemon, Registry
 from tests.harness.v2 import V2Client, sized
@@ -30,52 +31,10 @@ from tests.harness.waiting import DEADLINE_S
 
 BATCH = 50
 """Conversations between two looks at the clock."""
+TARGETS = (*PORTS, "platform_http")
 MOST_GROWTH = 256 << 20
 """Bytes by which the anonymous memory of a process may grow."""
 BYSTANDER = "bystander"
-
-
-class Fuzzed(NamedTuple):
-    """The result of a fuzzer. ``failures`` has a line for each thing that went wrong."""
-
-    target: str
-    seed: int
-    conversations: int
-    asked: int
-    """Messages that the bystander published, or questions that it asked."""
-    answered: int
-    """Those of them that it received, or was answered."""
-    unexpected: int
-    """Messages that it received without having published them, or more than once."""
-    failures: list[str]
-
-
-class Bystander(threading.Thread):
-    """A client that behaves well. It takes turns until it is stopped; ``failure`` is what ended it before."""
-
-    def __init__(self, turn: Callable[[], bool]) -> None:
-        super().__init__(daemon=True)
-        self._turn = turn
-        self._stop_asked = threading.Event()
-        self.asked = self.answered = self.unexpected = 0
-        self.failure: Exception | None = None
-
-    def run(self) -> None:
-        try:
-            while not self._stop_asked.is_set():
-                self.asked += 1
-                if self._turn():
-                    self.answered += 1
-                else:
-                    self.unexpected += 1
-                    return
-        except Exception as error:  # whatever it is, it is reported with the seed
-            self.failure = error
-
-    def end(self) -> None:
-        """Let it finish its turn."""
-        self._stop_asked.set()
-        self.join(2 * DEADLINE_S)
 
 
 def beside_broker(broker: Daemon) -> Callable[[], bool]:
@@ -128,7 +87,9 @@ def _exactly(peer: socket.socket, size: int) -> bytes:
 
 
 def fuzz(target: str, seconds: float, seed_: int, folder: Path) -> Fuzzed:
-    """Fuzz one port of a new process for ``seconds``, at least BATCH conversations."""
+    """Fuzz one port of a new process, or of a new platform, for ``seconds``, at least BATCH conversations."""
+    if target == "platform_http":
+        return fuzz_platform(seconds, seed_)
     daemon: Daemon = Broker(folder) if target.startswith("broker") else Registry()
     with daemon:
         daemon.wait_until_ready()

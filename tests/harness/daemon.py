@@ -20,6 +20,9 @@ from tests.harness.waiting import DEADLINE_S
 BROKER = "brokerd"
 REGISTRY = "nsqlookup"
 
+IMPORTS = ("brokerd.process", "nsqlookup.http", "nsqlookup.settings", "nsqlookup.tcp", "nsqlookup.scheduler")
+"""Most of what brokerd and the registry import."""
+
 HOST = "127.0.0.1"
 
 Self = TypeVar("Self", bound="Daemon")
@@ -36,7 +39,9 @@ class Answer(NamedTuple):
 class Daemon(Process):
     """A ``python -m brokerd`` or ``python -m nsqlookup``, on free ports unless ``flags`` set the addresses.
 
-    With ``keep_ports`` the daemon listens on the same ports after each start; otherwise it takes new ones.
+    With ``keep_ports`` the daemon listens on the same ports after each start; otherwise it takes new ones. It is forked
+    from a process that has imported it, unless it is ``plain``: for tests of what happens before it runs, or of its
+    memory.
     """
 
     def __init__(
@@ -44,6 +49,7 @@ class Daemon(Process):
         module: str,
         *flags: str,
         keep_ports: bool = False,
+        plain: bool = False,
         env: Mapping[str, str] | None = None,
         **popen: Any,
     ) -> None:
@@ -53,7 +59,9 @@ class Daemon(Process):
             for name in ("tcp-address", "http-address")
             if name not in given
         ]
-        super().__init__([sys.executable, "-m", module, *addresses, *flags], env=env, **popen)
+        super().__init__(
+            [sys.executable, "-m", module, *addresses, *flags], env=env, imports=() if plain else IMPORTS, **popen
+        )
         self.tcp_address = self.http_address = ""
 
     def launch(self: Self) -> Self:

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+from tests.harness.fork_server import Child, ForkedProcess, can_fork
 from tests.harness.waiting import DEADLINE_S, is_readable
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,11 +28,12 @@ Self = TypeVar("Self", bound="Process")
 class Process:
     """A child process. ``log`` contains the lines that it wrote to standard error; with ``merged``, to both streams.
 
-    A thread reads the output, so that a process that writes a lot does not block on a full pipe. Other keyword
-    arguments are passed to Popen. ``with`` starts the process and ends it.
+    A thread reads the output, so that a process that writes a lot does not block on a full pipe. With ``imports``, the
+    process is forked from one that has imported these modules, if that makes no difference (fork_server.py). Other
+    keyword arguments are passed to Popen. ``with`` starts the process and ends it.
     """
 
-    process: subprocess.Popen[bytes]
+    process: Child
 
     def __init__(
         self,
@@ -40,9 +42,11 @@ class Process:
         merged: bool = False,
         env: Mapping[str, str] | None = None,
         cwd: Path | str | None = None,
+        imports: tuple[str, ...] = (),
         **popen: Any,
     ) -> None:
         self.command = [str(word) for word in command]
+        self._imports = imports
         self.log: list[str] = []
         self._merged = merged
         self._popen: dict[str, Any] = {"env": env, "cwd": cwd, **popen}
@@ -55,7 +59,7 @@ class Process:
         self.log = []
         self._left = threading.Event()
         try:
-            self.process = subprocess.Popen(self.command, **{**streams, **self._popen})
+            self.process = self._opened({**streams, **self._popen})
         except BaseException:
             os.close(output)
             raise
@@ -64,6 +68,12 @@ class Process:
         self._reader = threading.Thread(target=self._read, args=(output, self.log), daemon=True)
         self._reader.start()
         return self
+
+    def _opened(self, options: dict[str, Any]) -> Child:
+        streams = {name: value for name, value in options.items() if name not in ("env", "cwd")}
+        if self._imports and can_fork(self.command, options["env"], streams):
+            return ForkedProcess(self.command, modules=self._imports, **options)
+        return subprocess.Popen(self.command, **options)
 
     def _read(self, output: int, log: list[str]) -> None:
         pending = b""

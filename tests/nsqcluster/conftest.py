@@ -26,6 +26,7 @@ from bench.ports import free_ports
 from nsqcluster import Cluster, tls_context
 from tests.harness import web
 from tests.harness.ci import IN_CI
+from tests.harness.daemon import IMPORTS
 from tests.harness.process import Process
 from tests.harness.waiting import DEADLINE_S, wait_until
 
@@ -115,7 +116,7 @@ def strict(
         f"--tls-root-ca-file={certificates.authority}",
     ]
     with ExitStack() as stack:
-        registry, node = (stack.enter_context(Process(command)) for command in (lookupd, nsqd))
+        registry, node = (stack.enter_context(Process(command, imports=IMPORTS)) for command in (lookupd, nsqd))
 
         def status(url: str) -> int | None:
             assert registry.is_running, registry.output

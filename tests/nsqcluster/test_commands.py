@@ -4,27 +4,15 @@ certificate."""
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.harness.process import ROOT
-from tests.harness.waiting import DEADLINE_S, wait_until
+from tests.harness.command import nsq
+from tests.harness.waiting import wait_until
 from tests.nsqcluster.conftest import StrictCluster
 
 pytestmark = pytest.mark.parametrize("given", [False, True], ids=["registry", "given node"])
-
-
-def nsq(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(ROOT / "manage.py"), "nsq", *words],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-    )
 
 
 def address(strict: StrictCluster, given: bool) -> str:

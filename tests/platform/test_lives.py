@@ -130,16 +130,34 @@ def test_a_wrong_request_is_refused_with_what_is_wrong(caller, message_id: str, 
     assert text in answer.json()["message"]
 
 
-def test_an_archive_that_cannot_be_read_is_named(caller, settings, tmp_path):
-    """Such as one with a damaged file."""
+def test_files_that_cannot_be_read_are_named_and_the_others_are_read(caller, settings, tmp_path):
+    """One is empty, one is torn, and one is no Parquet file."""
     settings.NSQ_ARCHIVE = str(tmp_path)
-    now = datetime.now(UTC)
-    folder = tmp_path / "lives" / f"date={now:%Y-%m-%d}" / f"hour={now:%H}"
-    folder.mkdir(parents=True)
-    (folder / "0000-damaged.parquet").write_bytes(b"this is no Parquet file")
-    answer = caller("0" * 16, to=(now + timedelta(minutes=1)).isoformat())
+    HourlyWriter(lives_path(str(tmp_path)), "at").write_table(table(range(3)))
+    place = f"lives/date={HOUR_OF_EVENTS:%Y-%m-%d}/hour={HOUR_OF_EVENTS:%H}"
+    [sound] = (tmp_path / place).glob("*.parquet")
+    bad = {"0000-empty": b"", "0000-other": b"this is no Parquet file", "0000-torn": sound.read_bytes()[:-20] + b"PAR1"}
+    for name, content in bad.items():
+        (tmp_path / place / f"{name}.parquet").write_bytes(content)
+    answer = caller("0" * 16, to=(HOUR_OF_EVENTS + timedelta(hours=1)).isoformat())
+    assert answer.status_code == 200
+    assert len(answer.json()["events"]) == 3
+    assert [each.partition(": ")[0] for each in answer.json()["unreadable"]] == [
+        f"{place}/{name}.parquet" for name in bad
+    ]
+    assert all(each.partition(": ")[2] for each in answer.json()["unreadable"])
+    for name in bad:
+        (tmp_path / place / f"{name}.parquet").unlink()
+    assert caller("0" * 16, to=(HOUR_OF_EVENTS + timedelta(hours=1)).isoformat()).json()["unreadable"] == []
+
+
+def test_an_archive_that_cannot_be_listed_is_an_error(caller, settings, tmp_path):
+    """Its path is that of a file."""
+    settings.NSQ_ARCHIVE = str(tmp_path / "file")
+    (tmp_path / "file").write_text("")
+    answer = caller("0" * 16)
     assert answer.status_code == 503
-    assert "the archive cannot be read" in answer.json()["message"]
+    assert f"the archive cannot be read: {tmp_path}/file is not a folder" in answer.json()["message"]
 
 
 # -- compaction and retention ------------------------------------------------------------------------------------------
@@ -172,16 +190,16 @@ def test_compaction_changes_no_life_and_retention_removes_it(tmp_path):
         writer.write_table(table(numbers))
     writer.write_table(table(range(20, 25), "1" * 16))
     day = (HOUR_OF_EVENTS, HOUR_OF_EVENTS + timedelta(hours=1))
-    before = life_of(str(tmp_path), "orders", "0" * 16, *day)
+    before = life_of(str(tmp_path), "orders", "0" * 16, *day).events
     assert before["number"].to_pylist() == [*range(12)]
     now = HOUR_OF_EVENTS + timedelta(hours=2)
     done = list(compact(str(tmp_path), timedelta(minutes=1), now))
     assert [(row[1], row[2], row[4]) for row in done] == [("lives compacted", 4, 19)]
-    assert life_of(str(tmp_path), "orders", "0" * 16, *day).equals(before)
+    assert life_of(str(tmp_path), "orders", "0" * 16, *day).events.equals(before)
     assert list(compact(str(tmp_path), timedelta(minutes=1), now)) == []
 
     kept = list(retain(str(tmp_path), timedelta(days=1), timedelta(days=1), now))
     assert kept == []
     removed = list(retain(str(tmp_path), timedelta(days=1), timedelta(days=1), now + timedelta(days=1)))
     assert Counter(row[1] for row in removed) == {"lives removed": 1}
-    assert life_of(str(tmp_path), "orders", "0" * 16, *day).num_rows == 0
+    assert life_of(str(tmp_path), "orders", "0" * 16, *day).events.num_rows == 0

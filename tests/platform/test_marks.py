@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import os
 import subprocess
 import sys
 import time
@@ -108,6 +109,21 @@ def test_an_invalid_mark_is_refused_by_its_field(signed_in, body, message):
     assert not Mark.objects.exists()
 
 
+@pytest.mark.parametrize("words", [("mark", "--list"), ("definitions", "export")], ids=" ".join)
+def test_a_command_for_a_platform_that_is_not_there_creates_no_folder(tmp_path, words):
+    """Neither for a mistyped --home, nor for the default one."""
+    home = tmp_path / "typo"
+    for more, environment in ((["--home", str(home)], {}), ([], {"NSQ_HOME": str(home)})):
+        command = [sys.executable, ROOT / "manage.py", "nsq", words[0], *more, *words[1:]]
+        without = {name: value for name, value in os.environ.items() if name not in ("NSQ_HOME", "DATABASE_URL")}
+        refused = subprocess.run(
+            command, env=without | environment, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert refused.stderr.startswith(f"nsq {words[0]}: there is no platform at {home}: nsq up creates one")
+        assert not home.exists()
+
+
 def test_an_operator_marks_the_topics_of_the_role_and_a_viewer_none(signed_in):
     limited, viewer = signed_in("operator", "orders.*", name="lena"), signed_in("viewer", name="vera")
     assert limited.request("POST", "marks", {"text": "deploy", "topic_pattern": "orders.eu"}).status_code == 201
@@ -131,7 +147,7 @@ def test_the_command_posts_lists_and_deletes_marks(redis):
     posted = nsq("deploy 1.2", "--topic", "orders.*", "--at", "2026-03-14T16:00+01:00")
     mark = Mark.objects.get()
     line = f"{mark.pk}  2026-03-14T15:00:00Z  orders.*  deploy 1.2  {getpass.getuser()}\n"
-    assert (posted.returncode, posted.stdout) == (0, line), posted.stderr
+    assert (posted.returncode, posted.stdout, posted.stderr) == (0, line, "")
     assert nsq("--list").stdout == line
     assert AuditEntry.objects.get(action="post mark").via == "command line"
     for words, error in (

@@ -543,6 +543,7 @@ def test_a_change_of_what_is_counted_starts_again(create, collector, admin):
         ({"threshold_ms": 0}, "threshold_ms"),
         ({"target_percent": 100}, "target_percent"),
         ({"target_percent": 0}, "target_percent"),
+        ({"target_percent": 99.9999999999999}, "target_percent"),
         ({"window_days": 0}, "window_days"),
         ({"window_days": 91}, "window_days"),
         ({"topic_pattern": "orders eu"}, "topic_pattern"),

@@ -65,6 +65,15 @@ def test_a_long_body_is_cut_and_can_be_had_whole(cluster, operator):
     assert "no longer there" in gone.json()["message"]
 
 
+@pytest.mark.parametrize("path", ["messages/0000000000000000", "messages/0000000000000000/body"])
+def test_a_message_of_a_channel_that_its_node_does_not_have_is_not_found(cluster, operator, path):
+    """The node has not failed: its channel was deleted."""
+    cluster.make_channel("orders", "billing")
+    gone = peek(operator, path, node=cluster.brokers[0].http_address, channel="search")
+    assert gone.status_code == 404
+    assert gone.json()["message"].endswith("its node does not have the channel")
+
+
 def test_a_go_node_is_distinguished_from_one_that_is_down(go_cluster, operator):
     """Each node has the reason why it shows nothing."""
     alpha, beta = go_cluster.nodes

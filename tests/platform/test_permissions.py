@@ -31,11 +31,11 @@ OWN = {"/api/v1/account/", "/api/v1/session", "/api/v1/views"}
 URLS = {
     "ping",
     "api/v1/",
-    "^api(?:/.*)?$",
+    r"^api(?:/[\s\S]*)?$",
     "signin/oidc",
     "signin/oidc/callback",
     "signin/<str:token>",
-    "^(?!static/|ws/).*$",
+    r"^(?!static/|ws/)[\s\S]*$",
 }
 NSQADMIN = {
     ("GET", "/ping"): None,

@@ -34,8 +34,8 @@ def list_requests(redis, settings):
     return found
 
 
-def put(root: Path, start: datetime, size: int) -> None:
-    path = root / f"samples/date={start:%Y-%m-%d}/hour={start:%H}/0000-a.parquet"
+def put(root: Path, start: datetime, size: int, part: str = "samples") -> None:
+    path = root / f"{part}/date={start:%Y-%m-%d}/hour={start:%H}/0000-a.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"x" * size)
 
@@ -58,6 +58,7 @@ def test_a_request_asks_for_a_listing_and_a_later_one_has_it(caller, root, list_
     assert (samples["title"], samples["files"], samples["bytes"]) == ("Samples", 1, 100)
     assert samples["oldest"] == samples["newest"] == 1_773_464_400_000
     assert {each["files"] for each in others} == {0}
+    assert [each["name"] for each in found["datasets"] if each["grows"]] == ["samples", "lives", "hourly", "daily"]
     assert found["free_bytes"] <= found["disk_bytes"]
     assert len(list_requests()) == 1
 
@@ -115,6 +116,22 @@ def test_an_archive_of_a_day_says_what_is_not_known(caller, root):
     assert samples["growth_known_at"] == (yesterday.replace(hour=0) + 2 * DAY + timedelta(hours=4)).timestamp() * 1000
 
 
+def test_events_since_today_do_not_make_the_size_unknown(caller, root):
+    """Their growth is known after a whole day; until then, the sizes are those without it."""
+    ask = caller("viewer")
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    for day in range(10):
+        put(root, today - (10 - day) * DAY, 1_000_000)
+    put(root, today, 1_000, part="lives")
+    tasks.list_archive("default")
+    _, found = ask("GET", "reports/archive")
+    samples, lives, *_ = found["datasets"]
+    assert lives["growth_bytes_per_day"] is lives["bytes_in_30_days"] is None
+    assert lives["growth_known_at"] == (today + 2 * DAY + timedelta(hours=4)).timestamp() * 1000
+    assert found["growth_bytes_per_day"] == samples["growth_bytes_per_day"] == 1_000_000
+    assert found["bytes_in_30_days"] == samples["bytes_in_30_days"] + 1_000
+
+
 def test_what_is_registered_in_a_catalog_and_why_it_failed(caller, root, tmp_path):
     ask = caller("viewer")
     at = datetime(2026, 3, 14, tzinfo=UTC)
@@ -132,14 +149,15 @@ def test_what_is_registered_in_a_catalog_and_why_it_failed(caller, root, tmp_pat
     assert iceberg["tables"] == [table]
 
 
-def test_an_archive_that_cannot_be_listed_says_why(caller, settings, tmp_path):
+@pytest.mark.parametrize(("place", "reason"), [("file", "file is not a folder"), ("file/archive", "Not a directory")])
+def test_an_archive_that_cannot_be_listed_says_why(caller, settings, tmp_path, place, reason):
     ask = caller("viewer")
     (tmp_path / "file").write_text("")
-    settings.NSQ_ARCHIVE = str(tmp_path / "file" / "archive")
+    settings.NSQ_ARCHIVE = str(tmp_path / place)
     tasks.list_archive("default")
     _, found = ask("GET", "reports/archive")
     assert found["listed_at"] is None
-    assert "Not a directory" in found["error"]
+    assert reason in found["error"]
 
 
 def test_a_damaged_state_of_the_registration_is_an_error_and_no_listing_for_ever(caller, root):

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from django.db import connections
 
-from nsqanalytics.jobs import JOBS
+from nsqanalytics.job_list import JOBS
 from nsqanalytics.parameters import declared
 from nsqanalytics.results import ResultColumn, replace_table
 from nsqanalytics.tables import LATENCY

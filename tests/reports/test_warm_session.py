@@ -48,7 +48,9 @@ def run(caller) -> Callable[..., Any]:
 
 
 def javas() -> list[psutil.Process]:
-    return descendants(os.getpid(), name="java")
+    """The Java processes of this worker's sessions. Other tests in this process may have left one of their own."""
+    sessions = descendants(os.getpid(), word="serve")
+    return [java for session in sessions for java in descendants(session.pid, name="java")]
 
 
 def stages(run: Any) -> list[str]:

@@ -63,18 +63,94 @@ class Described:
         return _refused(self.start, self.file, error)
 
 
-class Files:
-    """The files of one table."""
+class TableRegistration:
+    """The registration of an archive's files in one table, in a namespace of a catalog.
 
-    def __init__(self, table: ArchiveTable, root: str) -> None:
+    Files at the paths ``leaving`` are not registered, as if they were gone. ``done`` gets a row for each commit and for
+    each file that cannot be registered.
+    """
+
+    def __init__(
+        self, catalog: Catalog, namespace: str, table: ArchiveTable, root: str, leaving: Collection[str]
+    ) -> None:
+        self.done: list[Done] = []
+        self._catalog = catalog
+        self._namespace = namespace
+        self._table = table
+        self._root = root
+        self._leaving = leaving
         self._folder = table.folder(root)
         self._scheme = uri_of(root).partition("://")[0]
 
-    def uri(self, file: File) -> str:
-        """Return the file's URI, as it is in the table."""
-        return f"{self._scheme}://{file.path}"
+    def run(self, now: datetime) -> TableState | None:
+        """Bring the table up to date, and return its state; None if there is no table yet.
 
-    def described(self, start: datetime, file: File, refused: list[Done]) -> Described | None:
+        Another run may do the same at the same time: one of two commits fails, and that run starts again with what is
+        left.
+        """
+        from pyiceberg.exceptions import CommitFailedException
+
+        for attempt in range(_ATTEMPTS):
+            refused: list[Done] = []
+            try:
+                found = self._update(now, refused)
+                if found is None:
+                    return None
+                join_manifests(found)
+                expire(found, datetime.now(UTC) - KEPT)
+                return _state_of(found, self._name)
+            except CommitFailedException:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+            finally:
+                self.done += refused
+        return None
+
+    @property
+    def _name(self) -> str:
+        return f"{self._namespace}.{self._table.name}"
+
+    def _update(self, now: datetime, refused: list[Done]) -> Table | None:
+        """Add what is missing and remove what is gone. Return the table; None if there is none and no file for it.
+
+        ``refused`` gets a row for each file that cannot be registered.
+        """
+        wanted = {
+            f"{self._scheme}://{file.path}": (start, file)
+            for start, file in registered_files(self._table, self._root, now)
+            if file.path not in self._leaving
+        }
+        found = self._found(is_to_be_replaced=bool(wanted))
+        if found is None and not wanted:
+            return None
+        if found is not None:
+            self._table.complete(found)
+        present = {} if found is None else _files_of(found)
+        new = [each for uri, each in wanted.items() if uri not in present]
+        gone = [entry for uri, entry in present.items() if uri not in wanted]
+        for some, entries in _portions(self._table, new, gone):
+            described = [each for start, file in some if (each := self._described(start, file, refused)) is not None]
+            if found is None:
+                found = self._created(described)
+            if found is not None:
+                self._exchange(found, described, entries, refused)
+        return found
+
+    def _found(self, *, is_to_be_replaced: bool) -> Table | None:
+        """Return the table; None if there is none.
+
+        A table whose metadata are gone from this archive is then removed from the catalog if ``is_to_be_replaced``: the
+        archive has all that was in it but its snapshots. Otherwise, this raises FileNotFoundError.
+        """
+        try:
+            return self._table.load(self._catalog, self._namespace, self._root)
+        except FileNotFoundError as error:
+            if not is_to_be_replaced or self._table.location(self._root).partition("://")[2] not in str(error):
+                raise
+            self._table.forget(self._catalog, self._namespace)
+            return None
+
+    def _described(self, start: datetime, file: File, refused: list[Done]) -> Described | None:
         """Read a file's footer. Return None, and add a row to ``refused``, if it cannot be read; None alone if another
         run has removed it."""
         try:
@@ -87,7 +163,30 @@ class Files:
         except (pa.ArrowException, OSError) as error:
             refused.append(_refused(start, file, error))
             return None
-        return Described(start, file, self.uri(file), footer)
+        if self._table.time not in footer.schema.to_arrow_schema().names:
+            refused.append(_refused(start, file, ValueError(f"it has no column {self._table.time}")))
+            return None
+        return Described(start, file, f"{self._scheme}://{file.path}", footer)
+
+    def _created(self, files: list[Described]) -> Table | None:
+        """Create the table, with the columns of the file that has most; None without any."""
+        columns = (
+            declared_columns() if self._table is STATS else max((each.columns for each in files), key=len, default=None)
+        )
+        if columns is None:
+            return None
+        return self._table.create(self._catalog, self._namespace, self._root, columns)
+
+    def _exchange(self, found: Table, new: list[Described], gone: list[DataFile], refused: list[Done]) -> None:
+        """Add the files that fit the table, and remove others, in one commit."""
+        contradicting = _extended(found, new, [declared_columns()] if self._table is STATS else [])
+        refused += [
+            each.refused(contradicting[str(each.columns)]) for each in new if str(each.columns) in contradicting
+        ]
+        fitting = [each for each in new if str(each.columns) not in contradicting]
+        if fitting or gone:
+            _commit(found, self._table, fitting, gone)
+            self.done.append(_done(self._name, self._table, fitting, gone))
 
 
 def register(
@@ -105,7 +204,11 @@ def register(
     try:
         catalog = opened(catalog_uri, f"{uri_of(root)}/iceberg")
         for table in TABLES:
-            state = _registered(catalog, table, root, namespace, now, leaving, done)
+            registration = TableRegistration(catalog, namespace, table, root, leaving)
+            try:
+                state = registration.run(now)
+            finally:
+                done += registration.done
             states += [] if state is None else [state]
     except Exception as failure:
         reason = failure if isinstance(failure, CatalogUnusable) else unusable(catalog_uri, failure)
@@ -117,86 +220,6 @@ def register(
         states = [*states, *(each for each in known if each.name not in {state.name for state in states})]
     write_state(root, State(shown(catalog_uri), datetime.now(UTC), error, tuple(states)))
     return done
-
-
-def _registered(
-    catalog: Catalog,
-    table: ArchiveTable,
-    root: str,
-    namespace: str,
-    now: datetime,
-    leaving: Collection[str],
-    done: list[Done],
-) -> TableState | None:
-    """Bring one table up to date, and return its state; None if there is no table yet.
-
-    Another run may do the same at the same time: one of two commits fails, and that run starts again with what is left.
-    """
-    from pyiceberg.exceptions import CommitFailedException
-
-    for attempt in range(_ATTEMPTS):
-        refused: list[Done] = []
-        try:
-            found = _update(catalog, table, root, namespace, now, leaving, done, refused)
-            if found is None:
-                return None
-            join_manifests(found)
-            expire(found, datetime.now(UTC) - KEPT)
-            return _state_of(found, f"{namespace}.{table.name}")
-        except CommitFailedException:
-            if attempt == _ATTEMPTS - 1:
-                raise
-        finally:
-            done += refused
-    return None
-
-
-def _update(
-    catalog: Catalog,
-    table: ArchiveTable,
-    root: str,
-    namespace: str,
-    now: datetime,
-    leaving: Collection[str],
-    done: list[Done],
-    refused: list[Done],
-) -> Table | None:
-    """Add what is missing and remove what is gone. Return the table; None if there is none and no file for it.
-
-    ``done`` gets a row for each commit, ``refused`` one for each file that cannot be registered.
-    """
-    files = Files(table, root)
-    wanted = {
-        files.uri(file): (start, file) for start, file in registered_files(table, root, now) if file.path not in leaving
-    }
-    found = table.load(catalog, namespace, root)
-    if found is None and not wanted:
-        return None
-    if found is not None:
-        table.complete(found)
-    present = {} if found is None else _files_of(found)
-    new = [each for uri, each in wanted.items() if uri not in present]
-    gone = [entry for uri, entry in present.items() if uri not in wanted]
-    for some, entries in _portions(table, new, gone):
-        described = [each for start, file in some if (each := files.described(start, file, refused)) is not None]
-        if found is None:
-            first = (
-                declared_columns()
-                if table is STATS
-                else max((each.columns for each in described), key=len, default=None)
-            )
-            if first is None:
-                continue
-            found = table.create(catalog, namespace, root, first)
-        contradicting = _extended(found, described, [declared_columns()] if table is STATS else [])
-        refused += [
-            each.refused(contradicting[str(each.columns)]) for each in described if str(each.columns) in contradicting
-        ]
-        fitting = [each for each in described if str(each.columns) not in contradicting]
-        if fitting or entries:
-            _commit(found, table, fitting, entries)
-            done.append(_done(f"{namespace}.{table.name}", table, fitting, entries))
-    return found
 
 
 def _files_of(table: Table) -> dict[str, DataFile]:

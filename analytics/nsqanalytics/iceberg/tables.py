@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal
@@ -11,10 +12,11 @@ import pyarrow as pa
 
 from nsqanalytics.archive import samples_path
 from nsqanalytics.content import current
-from nsqanalytics.files import HOUR, File, Folder
+from nsqanalytics.files import File, Folder
 from nsqanalytics.locations import is_local, local_path
-from nsqanalytics.rollups import DAY, Rollups, rollups_path
+from nsqanalytics.rollups import Rollups, rollups_path
 from nsqanalytics.schema import ARROW_SCHEMA, COLUMNS
+from nsqanalytics.span import DAY, HOUR
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -118,6 +120,13 @@ class ArchiveTable:
                 f" not {self.location(root)}"
             )
         return table
+
+    def forget(self, catalog: Catalog, namespace: str) -> None:
+        """Remove the table from the catalog, if it is there. No file is removed."""
+        from pyiceberg.exceptions import NoSuchTableError
+
+        with suppress(NoSuchTableError):
+            catalog.drop_table((namespace, self.name))
 
 
 STATS = ArchiveTable("stats", "samples", "taken_at", "hour")

@@ -1,45 +1,118 @@
 """ACTIVITY: the figures of each node, topic and channel in each window. Every report is computed from it.
 
-ACTIVITY of several nodes or windows can be added up in any order. A rollup stores that of one hour or day.
+The figures are computed by nsqanalytics/counting, in Python processes of Spark's. This module says which rows are
+together in a task, and in what order. Each task streams its rows: it holds some readings and whole series in memory, or
+some rows of a result. ACTIVITY of several nodes or windows can be added up in any order. A rollup stores that of one
+hour or day.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import reduce
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType, TimestampType
 
-from nsqanalytics.transforms.histograms import HISTOGRAM, difference, merged
-from nsqanalytics.transforms.readings import AREAS, CONTEXT, HOUR, LATER_COUNTERS, SERIES
-from nsqanalytics.transforms.validation import checked_histogram, file_of
+from nsqanalytics.counting import activity, computing, falls
+from nsqanalytics.counting.activity import KEY, OF_ALL_NODES
+from nsqanalytics.counting.ends import ENDS, Rules
+from nsqanalytics.counting.readings import COUNTERS, HIGHEST_COUNT, PACKED, SERIES, SUMMED
+from nsqanalytics.counting.sampling import Sampling
+from nsqanalytics.hourly_files import FILE
+from nsqanalytics.schema import spark_fields
+from nsqanalytics.span import HOUR
+from nsqanalytics.transforms.names import is_one_of
 from nsqanalytics.transforms.windows import covering, window_start
 
-_SUMS = (
-    *("sample_count", "left_out_count", "carried_count", "unplaced_count", "uncertain_count"),
-    *("in_count", "in_bytes", "out_count", "requeue_count", "timeout_count", *LATER_COUNTERS),
-)
-BUCKET_S = 10
+ACTIVITY = spark_fields(activity.ACTIVITY)
+SLOT_S = 10
+"""Length of a time slot. Of the archive, the slots with required histograms are read."""
 MAX_RANGES = 100
 """Largest number of ranges in a condition. With more, Spark generates a method that is too long for Java's compiler."""
-KEY = ("window_start", "node", "topic", "channel")
-
-ACTIVITY = StructType(
-    [
-        StructField("window_start", TimestampType()),
-        *(StructField(name, StringType()) for name in ("node", "topic", "channel")),
-        *(StructField(name, LongType()) for name in _SUMS),
-        *(StructField(name, DoubleType()) for name in AREAS),
-        *(StructField(name, LongType()) for name in ("depth_max", "depth_last", "dead_last", "oldest_max_ns")),
-        *(StructField(name, TimestampType()) for name in ("last_at", "carried_since")),
-        StructField("histogram", StructType.fromDDL(HISTOGRAM.removeprefix("struct<").removesuffix(">"))),
-    ]
+IS_IN_OWN_HOUR = "coalesce(floor(unix_seconds(taken_at) / 3600) = unix_date(date) * 24L + hour, false)"
+"""SQL: whether a reading's time lies in the hour of its file's folder. Functions of calendars would cost far more."""
+_HISTOGRAM = ("hist_zero_count", "hist_offset", "hist_counts")
+_FIGURES = (
+    *("node", "boot_id", "topic", "taken_at", "started_at", "uptime_ns", "depth", "client_count"),
+    *("in_flight_count", "deferred_count", "oldest_unfinished_age_ns", "dead_count"),
+    *(name for name in COUNTERS if name != "done_count"),
 )
-"""``channel`` is empty for a topic's own row. ``observed_s``, ``depth_area`` (message-seconds) and ``client_area``
-(consumer-seconds) are integrals over the observed time; ``histogram`` is null if no sample had one. ``dead_last`` and
-LATER_COUNTERS are null for topics, and if no sample had them."""
+
+
+def of_few(samples: DataFrame, is_wanted: Column, rules: Rules) -> DataFrame:
+    """SAMPLE rows of all series of the nodes -> ACTIVITY of those that are wanted, in one task."""
+    rows = _checkable(samples, *_FIGURES, *_HISTOGRAM, F.coalesce(is_wanted, F.lit(False)).alias("is_wanted"))
+    return _in_arrow(rows.coalesce(1), computing.AllAtOnce(rules), activity.ACTIVITY)
+
+
+def packed(samples: DataFrame) -> DataFrame:
+    """SAMPLE rows -> PACKED."""
+    return _in_arrow(_checkable(samples, *_FIGURES, *_HISTOGRAM[:2]), computing.packed, PACKED)
+
+
+def ends(packed: DataFrame, sampling: Sampling, rules: Rules, evidence: pa.Table | None) -> DataFrame:
+    """PACKED -> ENDS."""
+    return _in_arrow(_sorted(packed, SERIES), computing.EndsOfPacked(sampling, rules, evidence), ENDS)
+
+
+def evidence(samples: DataFrame, boots: DataFrame) -> DataFrame:
+    """SAMPLE rows of all series -> EVIDENCE about those of ``boots``, rows with ``node`` and ``boot_id``."""
+    # Readings of series that are not wanted are not checked.
+    counts = [F.least(F.greatest(F.coalesce(name, F.lit(0)), F.lit(0)), F.lit(HIGHEST_COUNT)) for name in SUMMED]
+    named = samples.where("topic is not null and taken_at is not null")
+    compared = named.join(F.broadcast(boots), ["node", "boot_id"], "left_semi").select(
+        *("node", "boot_id", "topic", F.coalesce("channel", F.lit("")).alias("channel"), "taken_at"),
+        reduce(Column.__add__, counts).alias("counter_sum"),
+        window_start("taken_at", HOUR).alias("hour"),
+    )
+    by_boot = compared.repartition("node", "boot_id").sortWithinPartitions("node", "boot_id", "hour")
+    return _in_arrow(by_boot, falls.in_hours, falls.EVIDENCE)
+
+
+def with_finish_count(samples: DataFrame) -> DataFrame:
+    """SAMPLE rows of any version -> the same with ``finish_count`` for each histogram. It reads all histograms."""
+    counted = F.aggregate(F.coalesce("hist_counts", F.array()), F.lit(0).cast("bigint"), lambda total, n: total + n)
+    total = F.when(F.col("hist_offset").isNotNull(), F.coalesce("hist_zero_count", F.lit(0)) + counted)
+    return samples.withColumn("finish_count", F.coalesce("finish_count", total))
+
+
+def time_slots(ends: DataFrame) -> DataFrame:
+    """Return the distinct ``slot`` numbers, in units of SLOT_S since the epoch, of the readings whose histograms
+    ``with_histograms`` needs."""
+    return _needed(ends).select(F.floor(F.unix_seconds("at") / SLOT_S).alias("slot")).distinct()
+
+
+def taken_within(slots: Iterable[int]) -> Column:
+    """Return a condition on ``taken_at`` that is true within these time slots, and may be true between them.
+
+    It consists of literals, which Spark passes to Parquet, so that row groups and pages outside the slots are not
+    read. Most of an archive is histograms, and a window needs only those of its last seconds.
+    """
+    within = []
+    for first, last in covering(slots, MAX_RANGES):
+        since, until = (datetime.fromtimestamp(n * SLOT_S, UTC) for n in (first, last + 1))
+        within.append((F.col("taken_at") >= F.lit(since)) & (F.col("taken_at") < F.lit(until)))
+    return _any_of(within)
+
+
+def with_histograms(ends: DataFrame, samples: DataFrame, within: Column) -> DataFrame:
+    """ENDS -> ACTIVITY, with histograms of the SAMPLE rows for which ``within`` is true."""
+    needed = _needed(ends).select(_hash(F.col("at")).alias("hashed")).distinct()
+    read = (
+        samples.select("*", F.expr(_file_of(samples)).alias("read_from"))
+        .where(within)
+        .where("hist_offset is not null and channel is not null")
+        # With a broadcast hash, the scan drops readings that are not needed. A few extra readings are harmless.
+        .join(F.broadcast(needed), _hash(F.col("taken_at")) == F.col("hashed"), "left_semi")
+        .select(
+            *SERIES, F.col("taken_at").alias("last_at"), "finish_count", *_HISTOGRAM, F.col("read_from").alias("file")
+        )
+    )
+    both = ends.unionByName(read, allowMissingColumns=True)
+    return _in_arrow(_sorted(both, KEY[1:]), computing.activity_of_ends, activity.ACTIVITY)
 
 
 def rolled_up(rows: DataFrame, window: timedelta, since: datetime) -> DataFrame:
@@ -56,118 +129,69 @@ def rolled_up(rows: DataFrame, window: timedelta, since: datetime) -> DataFrame:
         "carried_count": F.when(is_within, 0).otherwise(F.col("carried_count")),
         "carried_since": F.when(~is_within, F.col("carried_since")),
     }
-    return _merged(rows.withColumns(carried), KEY)
+    return _added_up(rows.withColumns(carried))
 
 
 def as_one_window(rows: DataFrame, window_start: datetime) -> DataFrame:
     """ACTIVITY -> ACTIVITY of all its windows together."""
-    return _merged(rows.withColumn("window_start", F.lit(window_start)), KEY)
+    return _added_up(rows.withColumn("window_start", F.lit(window_start)))
 
 
 def over_nodes(rows: DataFrame) -> DataFrame:
-    """ACTIVITY -> one row per window, topic and channel, with ``node_count`` and ``merged_node_count``.
+    """ACTIVITY -> OVER_NODES: a row per window, topic and channel."""
+    ordered = _sorted(rows.select(ACTIVITY.fieldNames()), OF_ALL_NODES)
+    return _in_arrow(ordered, computing.over_nodes, activity.OVER_NODES)
 
-    ``depth_max`` is the sum of the nodes' highest depths, which may be of different times: an upper bound.
-    """
-    return _merged(
-        rows,
-        ("window_start", "topic", "channel"),
-        depth_max=F.sum("depth_max"),
-        depth_last=F.sum("depth_last"),
-        dead_last=F.sum("dead_last"),
-        observed_s=F.max("observed_s"),
-        client_area=F.sum(F.col("client_area") / F.nullif("observed_s", F.lit(0.0))) * F.max("observed_s"),
-        depth_area=F.sum(F.col("depth_area") / F.nullif("observed_s", F.lit(0.0))) * F.max("observed_s"),
-        # Each node has one row per group. Counting distinct nodes would shuffle every histogram three more times.
-        node_count=F.count("node"),
-        merged_node_count=F.count("histogram"),
+
+def without_histograms(rows: DataFrame) -> DataFrame:
+    """ACTIVITY -> the same without histograms, for figures that need none: Spark does not read them then."""
+    return rows.withColumn("histogram", F.lit(None).cast(ACTIVITY["histogram"].dataType))
+
+
+def _added_up(rows: DataFrame) -> DataFrame:
+    return _in_arrow(_sorted(rows.select(ACTIVITY.fieldNames()), KEY), computing.added_up, activity.ACTIVITY)
+
+
+def _sorted(rows: DataFrame, key: Iterable[str]) -> DataFrame:
+    """Return the rows that are equal in ``key`` one after another, in one task."""
+    return rows.repartition(*key).sortWithinPartitions(*key)
+
+
+def _in_arrow(
+    rows: DataFrame, step: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: pa.Schema
+) -> DataFrame:
+    # Spark needs the types, which an object that can be called does not have.
+    def computed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from step(batches)
+
+    return rows.mapInArrow(computed, spark_fields(schema))
+
+
+def _checkable(samples: DataFrame, *columns: str | Column) -> DataFrame:
+    """Return these columns of SAMPLE rows, ``channel`` (empty for a topic), ``is_in_own_hour`` and ``file``."""
+    has_folders = {"date", "hour"} <= set(samples.columns)
+    return samples.select(
+        *columns,
+        F.coalesce("channel", F.lit("")).alias("channel"),
+        F.expr(IS_IN_OWN_HOUR if has_folders else "true").alias("is_in_own_hour"),
+        F.expr(_file_of(samples)).alias("file"),
     )
 
 
-def _merged(rows: DataFrame, key: tuple[str, ...], **others: Column) -> DataFrame:
-    figures: dict[str, Column] = {
-        **{name: F.sum(name) for name in (*_SUMS, *AREAS)},
-        "depth_max": F.max("depth_max"),
-        "depth_last": _last("depth_last"),
-        "dead_last": _last("dead_last"),
-        "oldest_max_ns": F.max("oldest_max_ns"),
-        "last_at": F.max("last_at"),
-        "carried_since": F.min("carried_since"),
-        **others,
-    }
-    collected = rows.groupBy(*key).agg(
-        *(figure.alias(name) for name, figure in figures.items()), F.collect_list("histogram").alias("histograms")
-    )
-    return collected.select(*key, *figures, merged("histograms").alias("histogram"))
+def _file_of(samples: DataFrame) -> str:
+    """Return SQL for the URI of the file of the archive that a row is from."""
+    return FILE if FILE in samples.columns else "input_file_name()"
 
 
-def _last(name: str) -> Column:
-    """Return the figure of the last time; the highest one if two rows have the same, so that it is the same in every
-    run."""
-    return F.max_by(name, F.struct("last_at", name))
-
-
-def histograms_needed(ends: DataFrame) -> DataFrame:
-    """Return the readings whose histograms ``with_histograms`` needs: SERIES and ``at``, the time of the reading."""
-    merging = ends.where("merged_count > 0")
+def _needed(ends: DataFrame) -> DataFrame:
+    """Return SERIES and ``at``, the time, of the readings whose histograms are needed."""
     # A base is usually the last reading of another window, but not if it lies before the windows, as for a rollup.
-    return merging.select(*SERIES, F.explode(F.array_compact(F.array("last_at", "base_at"))).alias("at"))
+    times = F.explode(F.array_compact(F.array("last_at", "base_at")))
+    return ends.where("is_merged").select(*SERIES, times.alias("at"))
 
 
-def time_buckets(needed: DataFrame) -> DataFrame:
-    """Return the distinct ``bucket`` numbers, in units of BUCKET_S since the epoch, of the needed readings."""
-    return needed.select(F.floor(F.unix_seconds("at") / BUCKET_S).alias("bucket")).distinct()
-
-
-def taken_within(buckets: Iterable[int]) -> Column:
-    """Return a condition on ``taken_at`` that is true within these time buckets, and may be true between them.
-
-    It consists of literals, which Spark passes to Parquet, so that row groups and pages outside the buckets are not
-    read. Most of an archive is histograms, and a window needs only those of its last seconds.
-    """
-    within = []
-    for first, last in covering(buckets, MAX_RANGES):
-        since, until = (datetime.fromtimestamp(n * BUCKET_S, UTC) for n in (first, last + 1))
-        within.append((F.col("taken_at") >= F.lit(since)) & (F.col("taken_at") < F.lit(until)))
-    return _any_of(within)
-
-
-def histograms(samples: DataFrame, needed: DataFrame, within: Column) -> DataFrame:
-    """Return the ``histogram`` of each needed reading, by SERIES and ``taken_at``, from samples for which ``within`` is
-    true. The result may contain a few readings that are not needed.
-    """
-    histogram = F.struct(
-        "finish_count",
-        F.col("hist_zero_count").alias("zero"),
-        F.col("hist_offset").alias("offset"),
-        F.col("hist_counts").alias("counts"),
-        "file",
-    )
-    hashed = needed.select(_hash(F.col("at"))).distinct()
-    return (
-        samples.withColumn("file", F.expr(file_of(samples)))
-        .where(within)
-        .where("hist_offset is not null and channel is not null")
-        # With a broadcast hash, the scan drops readings that are not needed. A few extra readings are harmless.
-        .join(F.broadcast(hashed), _hash(F.col("taken_at")) == F.col("hashed"), "left_semi")
-        .groupBy(*SERIES, "taken_at")
-        # If two readings have the same time, readings.py uses the one with the lower counters.
-        .agg(F.min(histogram).alias("read"))
-        .withColumn("read", checked_histogram("read"))
-        .select(*SERIES, "taken_at", F.struct("read.zero", "read.offset", "read.counts").alias("histogram"))
-    )
-
-
-def with_histograms(ends: DataFrame, read: DataFrame) -> DataFrame:
-    """Add the ``histogram`` of each row: that of its last reading minus that of its base, both from ``read``."""
-    lasts = read.withColumnsRenamed({"taken_at": "last_at", "histogram": "reading"})
-    bases = read.withColumnsRenamed({"taken_at": "base_at", "histogram": "base"})
-    return (
-        ends.join(lasts, [*SERIES, "last_at"], "left")
-        .join(bases, [*SERIES, "base_at"], "left")
-        .withColumn("histogram", difference("reading", "base"))
-        .drop("reading", "base")
-    )
+def _hash(at: Column) -> Column:
+    return F.xxhash64("node", "boot_id", "topic", "channel", at)
 
 
 def _any_of(conditions: list[Column]) -> Column:
@@ -184,46 +208,7 @@ def _any_of(conditions: list[Column]) -> Column:
     return conditions[0]
 
 
-def in_contexts(sampled: DataFrame, contexts: DataFrame | None) -> DataFrame:
-    """Return the sampling times of nodes, once for each CONTEXT of their hour; without contexts, all in one context."""
-    if contexts is None:
-        return sampled.withColumn(CONTEXT, _everything())
-    return sampled.join(F.broadcast(contexts), "hour")
-
-
-def of_own_hour(ends: DataFrame) -> DataFrame:
-    """Return the rows whose window lies in their context's own hour; without contexts, all rows."""
-    is_own = F.col(CONTEXT) == window_start("window_start", HOUR)
-    return ends.where((F.col(CONTEXT) == _everything()) | is_own)
-
-
-def _everything() -> Column:
-    """Return the context that is used without contexts: the epoch, an hour that no archive contains."""
-    return F.timestamp_seconds(F.lit(0))
-
-
-def _hash(at: Column) -> Column:
-    return F.xxhash64("node", "boot_id", "topic", "channel", at).alias("hashed")
-
-
-def by_node(ends: DataFrame) -> DataFrame:
-    """Window ends with histograms -> ACTIVITY: the sums over boots and epochs."""
-    rows = ends.select(
-        *KEY,
-        "sample_count",
-        F.when(F.col("channel") == "", 0)
-        .otherwise(F.col("sample_count") - F.col("merged_count"))
-        .alias("left_out_count"),
-        F.coalesce("carried_count", F.lit(0)).alias("carried_count"),
-        F.coalesce("unplaced_count", F.lit(0)).alias("unplaced_count"),
-        "uncertain_count",
-        F.col("d_message_count").alias("in_count"),
-        F.col("d_message_bytes").alias("in_bytes"),
-        F.col("d_done_count").alias("out_count"),
-        F.col("d_requeue_count").alias("requeue_count"),
-        F.col("d_timeout_count").alias("timeout_count"),
-        *(F.col(f"d_{name}").alias(name) for name in LATER_COUNTERS),
-        *AREAS,
-        *("depth_max", "depth_last", "dead_last", "oldest_max_ns", "last_at", "carried_since", "histogram"),
-    )
-    return _merged(rows, KEY).select(ACTIVITY.fieldNames())
+def wanted(topic: str, channel: str) -> Column:
+    """Return whether a row is of ``topic`` (as for is_one_of) and of ``channel``; an empty text is any."""
+    is_wanted = is_one_of("topic", topic) if topic else F.lit(True)
+    return is_wanted & (F.col("channel") == channel) if channel else is_wanted

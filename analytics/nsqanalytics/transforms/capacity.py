@@ -8,9 +8,9 @@ from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
 from nsqanalytics import tables
-from nsqanalytics.job_parameters import Span
+from nsqanalytics.span import DAY, HOUR, Span
 from nsqanalytics.transforms.activity import over_nodes
-from nsqanalytics.transforms.hours import HOUR, consumers, hourly, outlooks
+from nsqanalytics.transforms.hours import consumers, hourly, outlooks
 from nsqanalytics.transforms.throughput import with_rates
 
 
@@ -50,7 +50,7 @@ def capacity(
         F.avg("consumers").alias("consumers_mean"),
     )
     found = found.join(outlooks(hourly(rows, span), span.until, horizon, free_bytes), ["topic", "channel"], "left")
-    days = horizon / timedelta(days=1)
+    days = horizon / DAY
     growth = F.col("slope") / F.nullif("in_rate", F.lit(0.0))
     factor = F.when(growth.isNotNull(), F.greatest(1 + growth * days, F.lit(0.0)))
     peak = F.coalesce("forecast_peak_rate", F.col("busiest_in_rate") * factor)

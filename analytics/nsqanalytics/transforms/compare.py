@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from nsqanalytics import tables
 from nsqanalytics.transforms.activity import over_nodes
-from nsqanalytics.transforms.latency import with_percentiles
+from nsqanalytics.transforms.latency import of_enough
 from nsqanalytics.transforms.throughput import with_rates
 
 
@@ -57,7 +57,7 @@ def compare(now: DataFrame, before: DataFrame, minimum_count: int) -> DataFrame:
 
 def _figures(rows: DataFrame, name: str, minimum_count: int) -> DataFrame:
     """A row per topic, channel and figure: its value as ``<name>``, its messages as ``<name>_messages``."""
-    merged = with_percentiles(with_rates(over_nodes(rows.where("channel <> ''"))), minimum_count)
+    merged = of_enough(with_rates(over_nodes(rows.where("channel <> ''"))), minimum_count)
     values = [
         F.struct(
             F.lit(figure).alias("figure"),

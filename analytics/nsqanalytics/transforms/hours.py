@@ -12,12 +12,10 @@ from pyspark.sql import functions as F
 
 from nsqanalytics import channel_hours, tables
 from nsqanalytics.channel_hours import HOUR_S
-from nsqanalytics.job_parameters import Span
+from nsqanalytics.span import HOUR, Span
 from nsqanalytics.tables import Figure, spark_table
 from nsqanalytics.transforms.activity import over_nodes
 from nsqanalytics.transforms.throughput import with_rates
-
-HOUR = timedelta(hours=1)
 
 
 def hourly(rows: DataFrame, span: Span) -> DataFrame:

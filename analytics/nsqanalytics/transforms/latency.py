@@ -15,7 +15,6 @@ from pyspark.sql import functions as F
 
 from nsqanalytics import tables
 from nsqanalytics.transforms.activity import over_nodes
-from nsqanalytics.transforms.histograms import count, indexes_at, middle_ms, upper_bound_ms
 from nsqwire.histogram import RELATIVE_ERROR
 
 
@@ -25,7 +24,7 @@ def latency(rows: DataFrame, minimum_count: int) -> DataFrame:
     Percentiles are null if no message was finished, p99.9 also below ``minimum_count`` messages. Samples without a
     histogram (Go nodes) are counted in ``samples_left_out`` only.
     """
-    return with_percentiles(over_nodes(rows.where("channel <> ''")), minimum_count).select(
+    return of_enough(over_nodes(rows.where("channel <> ''")), minimum_count).select(
         "window_start",
         "topic",
         "channel",
@@ -43,10 +42,6 @@ def latency(rows: DataFrame, minimum_count: int) -> DataFrame:
     )
 
 
-def with_percentiles(rows: DataFrame, minimum_count: int) -> DataFrame:
-    """Rows with a ``histogram`` -> the same and ``count``, each of PERMILLES, and ``max_ms``."""
-    counted = rows.withColumn("count", count("histogram"))
-    indexed = counted.withColumn("at", indexes_at("histogram", "count", tables.PERMILLES.values()))
-    read = {name: middle_ms(F.col(f"at.i{n}")) for n, name in enumerate(tables.PERMILLES)}
-    read["p999_ms"] = F.when(F.col("count") >= minimum_count, read["p999_ms"])
-    return indexed.withColumns(read | {"max_ms": upper_bound_ms(F.col("at.highest"))}).drop("at")
+def of_enough(rows: DataFrame, minimum_count: int) -> DataFrame:
+    """Rows of all nodes -> the same, with p99.9 null below ``minimum_count`` messages."""
+    return rows.withColumn("p999_ms", F.when(F.col("count") >= minimum_count, F.col("p999_ms")))

@@ -7,20 +7,15 @@ meets or misses the target, as for the platform's objectives, which count the sa
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from nsqanalytics import tables
-from nsqanalytics.job_parameters import Span
+from nsqanalytics.span import DAY, Span
 from nsqanalytics.transforms.activity import over_nodes
-from nsqanalytics.transforms.histograms import count, count_within
-from nsqanalytics.transforms.latency import with_percentiles
-from nsqanalytics.transforms.windows import covered
+from nsqanalytics.transforms.histograms import count_within
+from nsqanalytics.transforms.windows import covered, window_start
 from nsqwire.histogram import bound_of
-
-DAY = timedelta(days=1)
 
 
 def objectives(
@@ -28,11 +23,11 @@ def objectives(
     span: Span,
     *,
     percentile: str,
-    latency_ms: float | None,
-    backlog: float | None,
+    latency_ms: float,
+    backlog: float,
     objective_percent: float,
 ) -> DataFrame:
-    """ACTIVITY -> OBJECTIVES rows: one per topic, channel and given target, for each UTC day and for the period.
+    """ACTIVITY -> OBJECTIVES rows: one per topic, channel and target, for each UTC day and for the period.
 
     ``percentile`` is a name of tables.PERMILLES. For latency, a window's messages are those finished in it; a window
     without finished messages has no latency and is not counted. For the backlog, they are the larger of two numbers:
@@ -40,14 +35,13 @@ def objectives(
     as many messages as wait in it. The budget is the share of messages whose windows may miss; the burnt budget is the
     messages that missed as a share of it, and may exceed 100 %.
     """
-    measured = with_percentiles(over_nodes(rows.where("channel <> ''")), minimum_count=1)
-    targets = []
-    if latency_ms is not None:
-        targets.append(_target("latency", latency_ms, F.col(percentile), "ms", F.col("count")))
-    if backlog is not None:
-        there = F.coalesce("out_count", F.lit(0)) + F.coalesce("depth_last", F.lit(0))
-        messages = F.greatest(there, F.coalesce("in_count", F.lit(0)))
-        targets.append(_target("backlog", backlog, F.col("depth_max").cast("double"), "messages", messages))
+    measured = over_nodes(rows.where("channel <> ''"))
+    there = F.coalesce("out_count", F.lit(0)) + F.coalesce("depth_last", F.lit(0))
+    messages = F.greatest(there, F.coalesce("in_count", F.lit(0)))
+    targets = (
+        _target("latency", latency_ms, F.col(percentile), "ms", F.col("count")),
+        _target("backlog", backlog, F.col("depth_max").cast("double"), "messages", messages),
+    )
     windows = (
         measured.select("window_start", "topic", "channel", F.explode(F.array(*targets)).alias("of"))
         .select("window_start", "topic", "channel", "of.*")
@@ -57,24 +51,22 @@ def objectives(
     return _by_day_and_period(windows, span, objective_percent)
 
 
-def objectives_by_message(
-    rows: DataFrame, span: Span, *, latency_ms: float | None, objective_percent: float
-) -> DataFrame:
+def objectives_by_message(rows: DataFrame, span: Span, *, latency_ms: float, objective_percent: float) -> DataFrame:
     """ACTIVITY -> OBJECTIVES rows: one per topic, channel and objective, for each UTC day and for the period.
 
-    ``latency``, if ``latency_ms`` is given: of finished messages, held are those finished within it, rounded up to the
+    ``latency``: of finished messages, held are those finished within ``latency_ms``, rounded up to the
     bound of a histogram's bucket. ``success``: of deliveries, held are those finished, missed those requeued or timed
     out. ``target`` and ``worst_value`` are shares of missed messages in percent. Nodes without histograms do not count
     what is finished, and are left out.
     """
-    counted = over_nodes(rows.where("channel <> '' and histogram is not null")).withColumn("count", count("histogram"))
+    counted = over_nodes(rows.where("channel <> '' and histogram is not null"))
     allowed_percent = 100 - objective_percent
-    kinds = []
-    if latency_ms is not None:
-        within = count_within("histogram", bound_of(round(latency_ms * 1e6)))
-        kinds.append(_shares("latency", allowed_percent, F.col("count"), within))
+    within = count_within("histogram", bound_of(round(latency_ms * 1e6)))
     failed = F.coalesce("requeue_count", F.lit(0)) + F.coalesce("timeout_count", F.lit(0))
-    kinds.append(_shares("success", allowed_percent, F.col("count") + failed, F.col("count")))
+    kinds = (
+        _shares("latency", allowed_percent, F.col("count"), within),
+        _shares("success", allowed_percent, F.col("count") + failed, F.col("count")),
+    )
     windows = (
         counted.select("window_start", "topic", "channel", F.explode(F.array(*kinds)).alias("of"))
         .select("window_start", "topic", "channel", "of.*")
@@ -84,7 +76,7 @@ def objectives_by_message(
 
 
 def _by_day_and_period(windows: DataFrame, span: Span, objective_percent: float) -> DataFrame:
-    of_day = windows.withColumns({"span": F.lit("day"), "span_start": F.date_trunc("day", "window_start")})
+    of_day = windows.withColumns({"span": F.lit("day"), "span_start": window_start("window_start", DAY)})
     of_all = windows.withColumns({"span": F.lit("period"), "span_start": F.lit(span.since)})
     return covered(_judged(of_day, objective_percent), span, "span_start", DAY).unionByName(
         covered(_judged(of_all, objective_percent), span)

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from nsqanalytics.job_parameters import Span
+from nsqanalytics.span import Span
 
 EPOCH = datetime.fromtimestamp(0, UTC)
 
@@ -48,9 +48,9 @@ def cuts(span: Span, window: timedelta) -> list[datetime]:
     return [end for end in (span.since, span.until) if floor_to_window(end, window) != end]
 
 
-def covering(buckets: Iterable[int], most: int) -> list[tuple[int, int]]:
-    """Return at most ``most`` ranges (first and last bucket) that contain all buckets and omit the widest gaps."""
-    ordered = sorted(buckets)
+def covering(slots: Iterable[int], most: int) -> list[tuple[int, int]]:
+    """Return at most ``most`` ranges (first and last slot) that contain all slots and omit the widest gaps."""
+    ordered = sorted(slots)
     gaps = sorted(((after - before, before, after) for before, after in pairwise(ordered)), reverse=True)[: most - 1]
     edges = sorted((before, after) for _, before, after in gaps)
     firsts = [*ordered[:1], *(after for _, after in edges)]

@@ -33,6 +33,13 @@ class Lists {
   }
 }
 
+/** The mean of the last third minus that of the first. */
+function thirdsOf(values: number[]): number {
+  const third = Math.floor(values.length / 3);
+  const mean = (part: number[]): number => part.reduce((sum, value) => sum + value, 0) / third;
+  return mean(values.slice(-third)) - mean(values.slice(0, third));
+}
+
 /** Repeatable pseudo-random whole numbers below `below` (a linear congruential generator). */
 function randomOf(seed: number): (below: number) => number {
   let state = seed;
@@ -79,6 +86,12 @@ test.each(Array.from({ length: 30 }, (_, seed) => seed + 1))('every row has the 
       expect(known(grid.ring(key, metric)?.last() ?? [])).toEqual(known(lists.last(key, metric, kept)));
       for (const polls of [1, 20, 100]) {
         expect(grid.any(key, metric, polls)).toBe(lists.last(key, metric, Math.min(kept, polls)).some((value) => value > 0));
+      }
+      for (const polls of [3, 20, 60]) {
+        const values = grid.ring(key, metric)?.last(polls) ?? [];
+        const rise = grid.rise(key, metric, polls);
+        if (values.length < polls) expect(rise).toBeNull();
+        else expect(rise?.toFixed(6)).toBe(thirdsOf(values).toFixed(6));
       }
     }
   }

@@ -2,10 +2,10 @@
 import type { Metric } from '../api/figures';
 
 /**
- * One metric: a ring of `width` polls for each row, one after the other; and for each row the first poll that it knows, and
- * the latest with a value above zero, 0 if there is none.
+ * One metric: a ring of polls, each with the values of all rows; and for each row the first poll that it knows, and the
+ * latest with a value above zero, 0 if there is none. `rises`: those computed of all rows at the latest poll, by their polls.
  */
-type Column = { values: Float32Array; first: Int32Array; above: Int32Array };
+type Column = { values: Float32Array; first: Int32Array; above: Int32Array; rises: Map<number, Float64Array> };
 
 /** Where values between records come from: poll `n` of a fill is at `share[n]` between records `next[n] - 1` and `next[n]`. */
 export type Placing = {
@@ -35,8 +35,9 @@ function placed(values: readonly (number | null)[], { next, share }: Placing, n:
 }
 
 /**
- * Rings of 32-bit floats for the rows of one table, in one array for each metric: thousands of rows are recorded in a few
- * milliseconds, without an object for each. Polls are numbered; NaN is unknown.
+ * The last 32-bit floats of the rows of one table, in one array for each metric: thousands of rows are recorded in a few
+ * milliseconds, without an object for each. The values of a poll are adjacent, so that a poll touches little memory, and
+ * memory is used only as polls come. Polls are numbered; NaN is unknown.
  */
 export class Grid<Row> {
   #columns = new Map<Metric, Column>();
@@ -57,7 +58,7 @@ export class Grid<Row> {
   ) {
     const entries = Object.entries(figures) as [Metric, (row: Row) => number | null][];
     this.#figures = entries.map(([metric, figure]) => {
-      const column = { values: new Float32Array(), first: new Int32Array(), above: new Int32Array() };
+      const column = { values: new Float32Array(), first: new Int32Array(), above: new Int32Array(), rises: new Map() };
       this.#columns.set(metric, column);
       return [column, figure];
     });
@@ -68,11 +69,13 @@ export class Grid<Row> {
     this.#forget(rows);
     this.#reserve(rows.size, poll);
     this.#poll = poll;
+    for (const column of this.#columns.values()) column.rises.clear();
+    const begin = (poll % this.#width) * this.#height;
     for (const [key, row] of rows) {
       const known = current(row);
       const slot = this.#slots.get(key) ?? (known ? this.#add(key) : -1);
       if (slot < 0) continue;
-      const cell = slot * this.#width + (poll % this.#width);
+      const cell = begin + slot;
       for (const [column, figure] of this.#figures) {
         const value = known ? (figure(row) ?? NaN) : NaN;
         column.values[cell] = value;
@@ -96,6 +99,7 @@ export class Grid<Row> {
     if (column === undefined || polls === 0) return;
     this.#begin = Math.min(this.#begin, this.#poll - polls + 1);
     this.#reserve(this.#slots.size, this.#poll);
+    column.rises.clear();
     keys.forEach((key, place) => {
       const slot = this.#slots.get(key);
       if (slot !== undefined) this.#fillRow(column, slot, values(place), placings(place), polls);
@@ -108,7 +112,7 @@ export class Grid<Row> {
     const known = first;
     for (let n = Math.max(0, polls - this.#width); n < polls; n++) {
       const poll = from + n;
-      const cell = slot * this.#width + (poll % this.#width);
+      const cell = (poll % this.#width) * this.#height + slot;
       if (poll >= known && !Number.isNaN(column.values[cell] as number)) continue;
       const value = placed(values, placing, n);
       column.values[cell] = value;
@@ -123,7 +127,34 @@ export class Grid<Row> {
     const slot = this.#slots.get(key);
     const column = this.#columns.get(metric);
     if (slot === undefined || column === undefined) return null;
-    return new RingView(column.values, slot * this.#width, this.#width, this.#poll, column.first[slot] as number);
+    return new RingView(column.values, slot, this.#width, this.#height, this.#poll, column.first[slot] as number);
+  }
+
+  /**
+   * The difference of the means of the last and the first third of a row's last `polls` polls; null if so many are not
+   * known of it. It is computed for all rows at once, as a list needs it.
+   */
+  rise(key: string, metric: Metric, polls: number): number | null {
+    const slot = this.#slots.get(key);
+    const column = this.#columns.get(metric);
+    if (slot === undefined || column === undefined) return null;
+    if (polls > this.#width || this.#poll - (column.first[slot] as number) + 1 < polls) return null;
+    const rises = column.rises.get(polls) ?? this.#rises(column, polls);
+    column.rises.set(polls, rises);
+    return rises[slot] as number;
+  }
+
+  #rises({ values }: Column, polls: number): Float64Array {
+    const rises = new Float64Array(this.#height);
+    const third = Math.floor(polls / 3);
+    const begin = (ago: number): number => ((this.#poll - ago) % this.#width) * this.#height;
+    for (let back = 0; back < third; back++) {
+      const [late, early] = [begin(back), begin(polls - 1 - back)];
+      for (let slot = 0; slot < this.#height; slot++) {
+        rises[slot] = (rises[slot] as number) + ((values[late + slot] as number) - (values[early + slot] as number)) / third;
+      }
+    }
+    return rises;
   }
 
   /** Whether a row's metric was above zero at any of the last `polls` polls. */
@@ -176,16 +207,10 @@ export class Grid<Row> {
     const [first, above] = [new Int32Array(height), new Int32Array(height)];
     first.set(column.first);
     above.set(column.above);
-    for (const slot of this.#slots.values()) {
-      const behind = this.#poll + 1;
-      let poll = Math.max(first[slot] as number, behind - Math.min(width, this.#width));
-      while (poll < behind) {
-        const [from, to] = [poll % this.#width, poll % width];
-        const run = Math.min(this.#width - from, width - to, behind - poll);
-        const begin = slot * this.#width + from;
-        values.set(column.values.subarray(begin, begin + run), slot * width + to);
-        poll += run;
-      }
+    const [begin, behind] = [Math.max(this.#begin, this.#poll + 1 - Math.min(width, this.#width)), this.#poll + 1];
+    for (let poll = begin; poll < behind; poll++) {
+      const from = (poll % this.#width) * this.#height;
+      values.set(column.values.subarray(from, from + this.#height), (poll % width) * height);
     }
     Object.assign(column, { values, first, above });
   }
@@ -198,8 +223,9 @@ export class RingView {
 
   constructor(
     private readonly values: Float32Array,
-    private readonly begin: number,
+    private readonly slot: number,
     private readonly width: number,
+    private readonly height: number,
     private readonly poll: number,
     first: number,
   ) {
@@ -209,7 +235,7 @@ export class RingView {
   /** The value that many polls ago, 0 being the latest; NaN if there is none. */
   ago(polls: number): number {
     if (polls < 0 || polls >= this.length) return NaN;
-    return this.values[this.begin + ((this.poll - polls) % this.width)] as number;
+    return this.values[((this.poll - polls) % this.width) * this.height + this.slot] as number;
   }
 
   /** The last `count` values (all by default), oldest first. */

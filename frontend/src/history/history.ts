@@ -225,7 +225,7 @@ export class History {
   }
 
   /** The table of a series and its row's key. */
-  #place(series: string): [Pick<Grid<never>, 'ring' | 'polls' | 'any'>, string] {
+  #place(series: string): [Pick<Grid<never>, 'ring' | 'rise' | 'polls' | 'any'>, string] {
     if (series === CLUSTER) return [this.#cluster, ''];
     const space = series.indexOf(' ');
     const key = series.slice(space + 1);
@@ -281,14 +281,14 @@ export class History {
    * so that a burst at either end does not count as growth. Null before ten polls are known.
    */
   growth(series: string, metric: Metric, polls: number): number | null {
-    const ring = this.#ring(series, metric);
+    const [grid, key] = this.#place(series);
+    const ring = grid.ring(key, metric);
     const known = Math.min(polls, ring?.length ?? 0);
     if (ring === null || known < FEWEST_POLLS) return null;
     const third = Math.floor(known / 3);
-    let rise = 0;
-    for (let back = 0; back < third; back++) rise += (ring.ago(back) - ring.ago(known - 1 - back)) / third;
+    const rise = grid.rise(key, metric, known);
     const seconds = ((this.#times.ago(0) - this.#times.ago(known - 1)) * (known - third)) / (known - 1);
-    return seconds > 0 && !Number.isNaN(rise) ? rise / seconds : null;
+    return seconds > 0 && rise !== null && !Number.isNaN(rise) ? rise / seconds : null;
   }
 
   /** Whether a metric was above zero at any of the last `polls` polls. */

@@ -23,6 +23,7 @@ test.each([
   [{ threshold: 'soon' }, 'threshold_ms'],
   [{ threshold: '0' }, 'threshold_ms'],
   [{ target: '100' }, 'target_percent'],
+  [{ target: '99.9999999999999' }, 'target_percent'],
   [{ days: '1.5' }, 'window_days'],
   [{ days: '91' }, 'window_days'],
 ])('a wrong value is named by its field: %o', (values, field) => {

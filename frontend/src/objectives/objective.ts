@@ -28,13 +28,16 @@ export function objectiveFormOf(objective: Objective | null): ObjectiveForm {
   };
 }
 
+/** As of the API: one bad message in a million. */
+const MAX_TARGET_PERCENT = 99.9999;
+
 /** The form's request, or the errors by the request's fields. */
 export function objectiveRequestOf(form: ObjectiveForm): { request: ObjectiveRequest } | { faults: Record<string, string> } {
   const faults: Record<string, string> = {};
   const [threshold, target, days] = [parseNumber(form.threshold), parseNumber(form.target), parseNumber(form.days)];
   if (form.name.trim() === '') faults['name'] = 'Give the objective a name.';
   if (form.kind === 'latency' && (threshold === null || threshold < 0.001)) faults['threshold_ms'] = 'Enter milliseconds, such as 250 or 1,000.';
-  if (target === null || target <= 0 || target >= 100) faults['target_percent'] = 'Enter a number above 0 and below 100, such as 99.9.';
+  if (target === null || target <= 0 || target > MAX_TARGET_PERCENT) faults['target_percent'] = `Enter a number above 0 and at most ${MAX_TARGET_PERCENT}, such as 99.9.`;
   if (days === null || !Number.isInteger(days) || days < 1 || days > 90) faults['window_days'] = 'Enter a whole number from 1 to 90.';
   const request: ObjectiveRequest = {
     name: form.name.trim(),

@@ -4,7 +4,7 @@ import { askAgainMs, atRetention, day, diskWords, forecastWords, hour, kept, ret
 
 const NOW = Date.UTC(2026, 10, 20, 12);
 const DAY = 86_400_000;
-const samples: ArchiveDataset = { name: 'samples', title: 'Samples', files: 10, bytes: 1000, oldest: NOW - DAY, newest: NOW, kept_days: 30, growth_days: 0, growth_known_at: NOW + DAY };
+const samples: ArchiveDataset = { name: 'samples', title: 'Samples', grows: true, files: 10, bytes: 1000, oldest: NOW - DAY, newest: NOW, kept_days: 30, growth_days: 0, growth_known_at: NOW + DAY };
 const size: ArchiveSize = { place: '/archive', listed_at: NOW, error: '', schedule: { id: 3, name: 'Remove expired data' }, datasets: [samples], bytes: 1000, days: [], free_bytes: 10, disk_bytes: 20 };
 const grown: ArchiveSize = { ...size, growth_bytes_per_day: 500, datasets: [{ ...samples, growth_days: 7, growth_known_at: null, growth_bytes_per_day: 500 }] };
 
@@ -27,6 +27,11 @@ test('the forecast says what it is made of', () => {
   expect(diskWords({ ...grown, full_at: NOW + 12 * DAY }, NOW)).toBe('If nothing else is written to it, the disk is full on 2 Dec 2026, in 12 days.');
   expect(diskWords(grown, NOW)).toBe('The archive does not fill the disk within ten years.');
   expect(diskWords({ ...grown, free_bytes: null }, NOW)).toMatch(/^The free space is not known/);
+});
+
+test('the forecast names a part whose growth is not known yet', () => {
+  const lives: ArchiveDataset = { ...samples, name: 'lives', title: 'Lives of messages' };
+  expect(forecastWords({ ...grown, datasets: [...grown.datasets, lives] })).toMatch(/ Lives of messages are counted as they are: their growth will be known on 21 Nov 2026, /);
 });
 
 test('retention names what is kept for how long', () => {

@@ -10,9 +10,6 @@ export function askAgainMs(size: ArchiveSize | null, answers: number): number {
   return answers === 1 ? 5_000 : 60_000;
 }
 
-/** The parts that grow by the day, and that retention keeps short. */
-export const GROWING: ReadonlySet<string> = new Set(['samples', 'lives', 'hourly', 'daily']);
-
 /** A date in UTC: `20 Nov 2026`. */
 export function day(at: number | null | undefined): string {
   if (at === null || at === undefined) return DASH;
@@ -31,21 +28,24 @@ export function kept(days: number | null | undefined): string {
   return days >= 1 ? plural(Math.round(days * 10) / 10, 'day') : plural(Math.round(days * 24), 'hour');
 }
 
-/** When the parts that grow will have a known growth; null if all have one, or if there is none. */
-export function growthKnownAt(datasets: readonly ArchiveDataset[]): number | null {
-  const times = datasets.flatMap(({ growth_known_at }) => growth_known_at ?? []);
-  return times.length === 0 ? null : Math.max(...times);
+/** The parts whose growth is not known yet, with the time when it will be. */
+function unknownParts(datasets: readonly ArchiveDataset[]): { title: string; knownAt: number }[] {
+  return datasets.flatMap(({ title, growth_known_at: at }) => (at === null || at === undefined ? [] : [{ title, knownAt: at }]));
 }
 
 /** What the forecast is made of, or why there is none. */
 export function forecastWords(size: ArchiveSize): string {
-  const known = growthKnownAt(size.datasets);
-  if (known !== null) {
+  const unknown = unknownParts(size.datasets);
+  if (size.growth_bytes_per_day === null || size.growth_bytes_per_day === undefined) {
+    if (unknown.length === 0) return 'The archive is empty.';
+    const known = Math.min(...unknown.map(({ knownAt }) => knownAt));
     return `The growth is not known yet: it needs a whole UTC day, whose hours have been compacted. It will be known on ${dateTime(known)}.`;
   }
-  if (size.growth_bytes_per_day === null || size.growth_bytes_per_day === undefined) return 'The archive is empty.';
   const days = Math.max(0, ...size.datasets.map(({ growth_days }) => growth_days ?? 0));
-  return `The growth is the mean of the last ${plural(days, 'whole day')}, in UTC. Changes of traffic, topics or channels are not foreseen.`;
+  return [
+    `The growth is the mean of the last ${plural(days, 'whole day')}, in UTC. Changes of traffic, topics or channels are not foreseen.`,
+    ...unknown.map(({ title, knownAt }) => `${title} are counted as they are: their growth will be known on ${dateTime(knownAt)}.`),
+  ].join(' ');
 }
 
 /** How long each part is kept; the page names the schedule before it. */

@@ -89,7 +89,6 @@ export function parametersIn(search: URLSearchParams): Parameters {
   return Object.fromEntries([...search].flatMap(([name, value]) => (name.startsWith('p.') ? [[name.slice(2), value]] : [])));
 }
 
-const DIGITS = new Intl.NumberFormat('en-US', { maximumSignificantDigits: 15 });
 /** Beyond it, all digits are more than anybody reads; a parameter of an earlier version may be as large. */
 const MOST = 1e15;
 
@@ -101,7 +100,7 @@ function valueText(spec: ParameterSpec | undefined, value: ParameterValue): stri
   }
   if (spec?.type !== 'integer' && spec?.type !== 'number') return String(value);
   const number = Number(value);
-  return Number.isFinite(number) && Math.abs(number) < MOST ? DIGITS.format(number) : String(value);
+  return Number.isFinite(number) && Math.abs(number) < MOST ? number.toLocaleString('en-US', { maximumSignificantDigits: 15 }) : String(value);
 }
 
 /** Parameters as people read them: titles as in the form, times in the viewer's zone, numbers with separators. */

@@ -49,6 +49,10 @@ test.each([
   [NUMBER, null, 'ms', '–'],
   [{ ...NUMBER, name: 'max_ms', unit: 'ms' }, 2000, null, '2.00 s'],
   [{ ...NUMBER, name: 'change_percent', unit: '%' }, 6029.4, 'ms', '+6,029 %'],
+  [{ ...NUMBER, name: 'died_percent', unit: '%' }, 0.0498, null, '0.050 %'],
+  [{ ...NUMBER, name: 'died_percent', unit: '%' }, 0.00004, null, '< 0.001 %'],
+  [{ ...NUMBER, name: 'died_percent', unit: '%' }, 0, null, '0 %'],
+  [{ ...NUMBER, name: 'change_percent', unit: '%' }, -0.26, null, '−0.26 %'],
   [{ ...NUMBER, name: 'held_percent', unit: '%' }, 99.996, 'ms', '99.996 %'],
   [{ ...NUMBER, name: 'count', type: 'integer', unit: 'messages' }, 1234567, 'ms', '1,234,567'],
 ] as const)('the cell of %o with the value %s in a row in %s is %s', (column, cell, unit, text) => {

@@ -103,8 +103,14 @@ export type Mover = { name: string; figure: string; unit: string; now: number | 
 /** `depth_mean` as `depth mean`, `p99_ms` as `p99`, because the unit is shown too. */
 export const figureName = (figure: string): string => figure.replace(/_ms$/, '').replaceAll('_', ' ');
 
-/** `6,029 %`, `12.5 %`. */
-const percentText = (value: number): string => `${Math.abs(value) >= 999.5 ? count(value) : short(value)} %`;
+/** `6,029 %`, `12.5 %`, `0.050 %`: a small share is not `0.0 %`. */
+function percentText(value: number): string {
+  const size = Math.abs(value);
+  if (size >= 999.5) return `${count(value)} %`;
+  if (size === 0 || size >= 1) return `${short(value)} %`;
+  if (size < 0.001) return value < 0 ? '> −0.001 %' : '< 0.001 %';
+  return `${value < 0 ? '−' : ''}${size.toPrecision(2)} %`;
+}
 /** `+12.5 %`, `−3 %`. */
 const changeText = (value: number): string => (value > 0 ? `+${percentText(value)}` : percentText(value));
 

@@ -15,7 +15,7 @@ class SuggestedRule(TypedDict):
     severity: NotRequired[Literal["critical"]]
     scope: Scope
     metric: str
-    comparison: NotRequired[Literal["below"]]
+    comparison: NotRequired[Literal["below", "outside"]]
     threshold: NotRequired[float]
     hold_s: int
     resolve_after_s: NotRequired[int]
@@ -74,6 +74,25 @@ SUGGESTED: tuple[SuggestedRule, ...] = (
         "metric": "depth",
         "threshold": 100_000.0,
         "hold_s": 300,
+    },
+    {
+        "name": "Unusual backlog",
+        "description": "More messages wait than in this hour of past weeks: see whether more are published than usual, "
+        "or fewer finished. Silent for channels with less than four weeks of rollups.",
+        "scope": "channel",
+        "metric": "unusual_depth",
+        "threshold": 4.0,
+        "hold_s": 600,
+    },
+    {
+        "name": "Unusual publish rate",
+        "description": "Far more or fewer messages are published than in this hour of past weeks: look at the "
+        "publishers. Silent for topics with less than four weeks of rollups.",
+        "scope": "topic",
+        "metric": "unusual_publish_rate",
+        "comparison": "outside",
+        "threshold": 4.0,
+        "hold_s": 600,
     },
     {
         "name": "No consumers",

@@ -6,7 +6,7 @@ import time
 
 from celery import shared_task
 
-from nsqplatform.alerts import bands, past_weeks
+from nsqplatform.alerts import bands, rule_bands
 from nsqplatform.alerts.catalogue import METRICS
 from nsqplatform.alerts.models import Rule
 from nsqplatform.clusters import current
@@ -29,4 +29,4 @@ def _find_bands() -> None:
     now = time.time()
     rules = list(Rule.objects.filter(enabled=True, metric__in=ANOMALIES))
     if rules:
-        bands.put(past_weeks.found_bands(rules, now))
+        bands.put(rule_bands.found_bands(rules, now))

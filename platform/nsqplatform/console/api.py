@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.conf import settings
-from django.core.exceptions import NON_FIELD_ERRORS, PermissionDenied, RequestDataTooBig
+from django.core.exceptions import NON_FIELD_ERRORS, PermissionDenied, RequestDataTooBig, SuspiciousOperation
 from django.core.exceptions import ValidationError as ModelInvalid
 from django.http import Http404, HttpRequest, HttpResponse
+from django.http.multipartparser import MultiPartParserError
+from django.http.request import RawPostDataException
 from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, Throttled, ValidationError
 from ninja.openapi.schema import OpenAPISchema
@@ -199,6 +201,19 @@ def on_invalid_value(request: HttpRequest, error: ModelInvalid) -> HttpResponse:
 @api.exception_handler(RequestDataTooBig)
 def on_too_much(request: HttpRequest, error: RequestDataTooBig) -> HttpResponse:
     return refuse(request, 413, f"a request may have at most {settings.DATA_UPLOAD_MAX_MEMORY_SIZE:,} bytes")
+
+
+@api.exception_handler(MultiPartParserError)
+@api.exception_handler(SuspiciousOperation)
+def on_unreadable_form(request: HttpRequest, error: Exception) -> HttpResponse:
+    """Django looks for the CSRF token of a session in a body that says it is a form."""
+    return refuse(request, 400, str(error))
+
+
+@api.exception_handler(RawPostDataException)
+def on_form(request: HttpRequest, error: RawPostDataException) -> HttpResponse:
+    """Django has read the body as a form, for the CSRF token of a session."""
+    return refuse(request, 400, "the body is JSON: send it with Content-Type: application/json")
 
 
 @api.exception_handler(RedisError)

@@ -16,7 +16,13 @@ from daphne.cli import CommandLineInterface
 from daphne.server import Server
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IPushProducer
+from twisted.internet.tcp import Connection
 from zope.interface import implementer
+
+SEND_LIMIT = 2**20
+"""Maximum number of bytes that are given to the kernel at once. With Twisted's 128 KiB, the event loop would run ten
+times for one snapshot or one ``/api/counter`` of a large cluster. Without a limit, a slow client would cost much: at
+each write, Twisted copies what is left of a buffer below the limit."""
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +66,11 @@ class BackpressureServer(Server):
                 closed_at_failure(protocol, details["application_instance"])
             )
         return queue
+
+    def protocol_connected(self, protocol: Any) -> None:
+        """Leave forms to Django. Twisted would parse them too, and answer those that it cannot parse without a body."""
+        super().protocol_connected(protocol)
+        protocol._parsePOSTFormSubmission = False
 
     async def handle_reply(self, protocol: Any, message: Mapping[str, object]) -> None:
         kind, is_last = message["type"], not message.get("more_body")
@@ -124,3 +135,7 @@ class CommandLine(CommandLineInterface):
     """Daphne's command line with BackpressureServer."""
 
     server_class = BackpressureServer
+
+    def run(self, args: list[str]) -> None:
+        Connection.SEND_LIMIT = SEND_LIMIT
+        super().run(args)

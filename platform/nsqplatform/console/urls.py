@@ -13,9 +13,10 @@ handler400 = "nsqplatform.console.refusals.bad_request"
 urlpatterns = [
     path("ping", ping),
     path("api/v1/", api.urls),
-    re_path(r"^api(?:/.*)?$", no_such_endpoint),
+    # A path may contain line breaks, which a dot would not match.
+    re_path(r"^api(?:/[\s\S]*)?$", no_such_endpoint),
     path("signin/oidc", start, name="oidc-start"),
     path("signin/oidc/callback", callback, name="oidc-callback"),
     path("signin/<str:token>", sign_in_by_link),
-    re_path(r"^(?!static/|ws/).*$", page),
+    re_path(r"^(?!static/|ws/)[\s\S]*$", page),
 ]

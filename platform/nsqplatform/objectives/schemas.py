@@ -12,6 +12,8 @@ from nsqwire.units import Milliseconds
 
 KindName = Literal["latency", "success"]
 MAX_THRESHOLD_MS = 30 * 86_400_000
+MAX_TARGET_PERCENT = 99.9999
+"""One bad message in a million. With a higher target, rounding errors would be a part of the error budget."""
 
 
 class ObjectiveIn(Body):
@@ -26,7 +28,7 @@ class ObjectiveIn(Body):
         None, ge=0.001, le=MAX_THRESHOLD_MS, allow_inf_nan=False, description="of latency; null for success"
     )
     target_percent: float = Field(
-        gt=0, lt=100, allow_inf_nan=False, description="the share of good messages, such as 99.9"
+        gt=0, le=MAX_TARGET_PERCENT, allow_inf_nan=False, description="the share of good messages, such as 99.9"
     )
     window_days: int = Field(30, ge=1, le=90)
     topic_pattern: Line = Field("*", min_length=1, max_length=64, description="a glob, as in alert rules")
@@ -38,7 +40,7 @@ class ObjectiveChange(ObjectiveIn):
 
     name: Line = Field("", min_length=1, max_length=100)
     kind: KindName = "latency"
-    target_percent: float = Field(99.0, gt=0, lt=100, allow_inf_nan=False)
+    target_percent: float = Field(99.0, gt=0, le=MAX_TARGET_PERCENT, allow_inf_nan=False)
 
 
 class BurnOut(Schema):

@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from ninja import Query, Router, Status
 from ninja.errors import HttpError
 
-from nsqanalytics.jobs import JOBS
+from nsqanalytics.job_list import JOBS
 from nsqanalytics.parameters import FormField
 from nsqplatform.accounts.auth import caller, needs
 from nsqplatform.accounts.roles import Permission

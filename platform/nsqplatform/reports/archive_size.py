@@ -16,9 +16,9 @@ from pydantic import ValidationError
 
 from nsqanalytics.iceberg.state import State, read_state
 from nsqanalytics.inventory import GROWING, SETTLED, Dataset, Inventory, inventory
-from nsqanalytics.jobs import JOBS
+from nsqanalytics.job_list import JOBS
 from nsqanalytics.locations import is_local, local_path
-from nsqanalytics.rollups import DAY
+from nsqanalytics.span import DAY
 from nsqplatform.cluster import store
 from nsqplatform.clusters import current
 from nsqplatform.clusters.current import Key
@@ -121,10 +121,10 @@ def described(found: Inventory, kept: Retention, iceberg: State | None, disk: tu
         for day, size in each.days.items():
             days[day] = days.get(day, 0) + size
     sizes = {at: _whole(found.size_at(later[at], kept.kept)) for at in later}
-    growing = [each for each in datasets if each.name in GROWING and each.files]
+    growing = [each for each in datasets if each.grows and each.growth_bytes_per_day is not None]
     ends = [each.bytes_at_retention for each in growing]
     reached = [each.retention_reached_at for each in growing]
-    constant = sum(each.bytes for each in datasets if each.name not in GROWING)
+    constant = sum(each.bytes for each in datasets if each not in growing)
     full_at = None if disk is None else found.full_at(disk[0], kept.kept)
     return ArchiveOut(
         place=current.archive(),
@@ -149,12 +149,13 @@ def _dataset(of: Dataset, now: datetime, kept: timedelta | None, later: Mapping[
     out = ArchiveDatasetOut(
         name=of.name,
         title=_TITLES[of.name],
+        grows=of.name in GROWING,
         files=of.files,
         bytes=of.bytes,
         oldest=None if of.oldest is None else unix_ms(of.oldest),
         newest=None if of.newest is None else unix_ms(of.newest),
     )
-    if of.name not in GROWING:
+    if not out.grows:
         return out
     out.kept_days = None if kept is None else kept / DAY
     if of.oldest is None:

@@ -7,7 +7,7 @@ from django.http import HttpRequest
 from ninja import Router, Schema
 from pydantic import Field
 
-from nsqanalytics.jobs import JOBS
+from nsqanalytics.job_list import JOBS
 from nsqanalytics.life_events import EVENT_SCHEMA
 from nsqanalytics.meanings import meaning
 from nsqanalytics.schema import ARROW_SCHEMA

@@ -8,7 +8,7 @@ from typing import ClassVar
 from django.db import models
 from django_celery_beat.models import PeriodicTask
 
-from nsqanalytics.jobs import JOBS
+from nsqanalytics.job_list import JOBS
 from nsqplatform.clusters.rows import ClusterRow
 from nsqplatform.worker_task import WorkerTask
 
@@ -116,6 +116,12 @@ class ReportRun(ClusterRow, WorkerTask):
     class Meta:
         ordering: ClassVar[list[str]] = ["-id"]
         indexes: ClassVar = [models.Index(fields=["state"])]
+
+    @property
+    def title(self) -> str:
+        """The title of its job; its name if there is no such job any more."""
+        job = JOBS.get(self.job)
+        return job.title if job else self.job
 
     @property
     def worst(self) -> str:

@@ -76,6 +76,7 @@ class StageOut(Schema):
 class RunOut(Schema):
     id: int
     job: str
+    title: str = Field(description="title of the job; its name if there is no such job any more")
     worst: str = Field(description="column of its result in which the largest figure is the worst; empty without one")
     parameters: Parameters
     state: RunState
@@ -267,6 +268,7 @@ _RUN = (
     *(
         "id",
         "job",
+        "title",
         "worst",
         "parameters",
         "state",
@@ -329,10 +331,11 @@ class ArchiveDayOut(Schema):
 
 
 class ArchiveDatasetOut(Schema):
-    """A part of the archive. Times are unix ms. Of parts that do not grow, and of empty ones, only the first six."""
+    """A part of the archive. Times are unix ms. Of parts that do not grow, and of empty ones, only the first seven."""
 
     name: str
     title: str
+    grows: bool = Field(description="it grows by the day, and retention keeps it short")
     files: int
     bytes: int
     oldest: int | None = None

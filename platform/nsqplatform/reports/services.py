@@ -9,7 +9,8 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 from kombu.exceptions import OperationalError as QueueUnreachable
 
-from nsqanalytics.jobs import Job, find_job
+from nsqanalytics.job import AnyJob
+from nsqanalytics.job_list import find_job
 from nsqanalytics.parameters import BadParameter
 from nsqplatform.accounts.audit import record
 from nsqplatform.accounts.models import User
@@ -173,7 +174,7 @@ def _checked(job: str, parameters: Parameters) -> Parameters:
     return {name: value for name, value in parameters.items() if value not in (None, "")}
 
 
-def _job(name: str) -> Job:
+def _job(name: str) -> AnyJob:
     """The job of this name. Raises ValidationError."""
     try:
         return find_job(name)

@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 from django.conf import settings
 
-from nsqanalytics.jobs import JOBS
+from nsqanalytics.job_list import JOBS
 from nsqanalytics.warm_session import end_of_log
 from nsqplatform.clusters import current
 from nsqplatform.reports.job_process import AnalyticsProcess, JobOutput, JobProcess, RunningJob, result_folder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 from django.http import HttpRequest
@@ -11,7 +12,7 @@ from pydantic import Field
 from nsqplatform.accounts.auth import needs
 from nsqplatform.accounts.roles import Permission
 from nsqplatform.accounts.schemas import InvalidRequest, Message
-from nsqplatform.cluster.clients.search import FoundClient, directory, matching
+from nsqplatform.cluster.clients.search import Clients, FoundClient, ask_first, directory, matching
 
 router = Router(tags=["cluster"])
 
@@ -27,6 +28,8 @@ Order = Literal[
     "requeue_count",
     "connected_s",
 ]
+FIRST_LIMIT = 100
+"""Up to so many clients, in the order of topics, only the nodes of the first topics are queried."""
 
 
 class UnansweredOut(Schema):
@@ -52,12 +55,21 @@ def clients(
     limit: int = Query(100, ge=1, le=5000),
 ) -> ClientsOut:
     """Clients whose names, addresses, topic or channel contain every word of ``q``. The nodes are queried now."""
+    # A page requests some clients before all. Of a large cluster, those are known long before all nodes have answered.
+    is_first = q == "" and order == "topic" and not descending and limit <= FIRST_LIMIT
+    if is_first and directory().kept is None and (first := ask_first(limit)) is not None:
+        return answered(
+            first.clients, _ordered(first.clients.rows, order, descending)[:limit], first.total, first.total
+        )
     known = directory().clients()
-    found = matching(known.rows, q)
-    found.sort(key=lambda row: (row[order], row["topic"], row["channel"], row["hostname"]), reverse=descending)
-    return ClientsOut(
-        total=len(known.rows),
-        found=len(found),
-        clients=found[:limit],
-        unanswered=[UnansweredOut(node=node, error=error) for node, error in known.unanswered.items()],
-    )
+    found = _ordered(matching(known.rows, q), order, descending)
+    return answered(known, found[:limit], len(found), len(known.rows))
+
+
+def answered(clients: Clients, rows: list[FoundClient], found: int, total: int) -> ClientsOut:
+    unanswered = [UnansweredOut(node=node, error=error) for node, error in clients.unanswered.items()]
+    return ClientsOut(total=total, found=found, clients=rows, unanswered=unanswered)
+
+
+def _ordered(rows: Iterable[FoundClient], order: Order, descending: bool) -> list[FoundClient]:
+    return sorted(rows, key=lambda row: (row[order], row["topic"], row["channel"], row["hostname"]), reverse=descending)

@@ -42,6 +42,9 @@ class LifeOut(Schema):
     since: datetime
     until: datetime
     events: list[LifeEvent] = Field(description="in their order; none if the message was not sampled then")
+    unreadable: list[str] = Field(
+        description="damaged files, whose events are missing: the path of each in the archive, and the reason"
+    )
 
 
 @router.get(
@@ -72,7 +75,7 @@ def life(
     if not start < end <= start + LONGEST:
         raise HttpError(422, f"from must be before to, and at most {LONGEST.days} days before it")
     try:
-        events = message_life(topic, id, start, end)
+        events, unreadable = message_life(topic, id, start, end)
     except ArchiveUnreadable as error:
         raise HttpError(503, str(error)) from error
-    return LifeOut(topic=topic, message_id=id, since=start, until=end, events=events)
+    return LifeOut(topic=topic, message_id=id, since=start, until=end, events=events, unreadable=unreadable)

@@ -7,18 +7,22 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from asgiref.sync import async_to_sync
 
+from nsqcluster import Client, RequestFailed, reads
 from nsqplatform.cluster import node_client, selectors
-from nsqplatform.cluster.clients.rows import client_rows
-from nsqplatform.cluster.readings.node import Node
-from nsqplatform.cluster.readings.poller import NodePoller
-from nsqplatform.cluster.readings.reading import NodeView
+from nsqplatform.cluster.clients.rows import rows_of
+from nsqplatform.cluster.readings.poller import PATIENCE_S
+from nsqplatform.cluster.readings.stats import PolledStats, checked
 from nsqplatform.cluster.snapshots.rows import ClientRow
 from nsqplatform.clusters.current import PerCluster
-from nsqwire.units import Seconds
 
+MANY = 1000
+"""With fewer clients, all are queried at once."""
+MAX_QUESTIONS = 64
+"""Maximum number of requests for the first clients. Above it, one request per node for all clients is cheaper."""
 KEPT_S = 3.0
 """Time for which a result is cached, so that typing into the search does not query the nodes for each letter."""
 
@@ -48,35 +52,93 @@ class ClientDirectory:
 
     def clients(self) -> Clients:
         with self._lock:  # concurrent callers wait for the same result
-            if self._kept is None or time.monotonic() - self._kept[0] > KEPT_S:
+            found = self.kept
+            if found is None:
                 found = self._ask()
                 self._kept = (time.monotonic(), found)
-            return self._kept[1]
+            return found
+
+    @property
+    def kept(self) -> Clients | None:
+        """The cached result; None if there is none, or if it is too old."""
+        kept = self._kept
+        return kept[1] if kept is not None and time.monotonic() - kept[0] <= KEPT_S else None
 
 
 def ask_nodes() -> Clients:
     """Query every node that the collector knows."""
-    return async_to_sync(_ask_nodes)(selectors.cluster().addresses)
+    addresses = selectors.cluster().addresses
+    return async_to_sync(_ask)([Question(node, address) for node, address in addresses.items()])
 
 
-async def _ask_nodes(addresses: Mapping[str, str]) -> Clients:
-    pollers = [NodePoller(Node(id=name, address=address)) for name, address in addresses.items()]
+@dataclass(frozen=True)
+class First:
+    """The first clients in the order of topics, and the number of all clients as of the newest snapshot."""
+
+    clients: Clients
+    total: int
+
+
+def ask_first(limit: int) -> First | None:
+    """Query the nodes about the first topics only, which together have ``limit`` clients.
+
+    None if that saves nothing: there are few clients, or many topics with few clients each.
+    """
+    latest, known = selectors.snapshot(), selectors.cluster()
+    if latest is None or not known.seen:  # it is too old
+        return None
+    counts: list[int] = latest.topics.columns["client_count"]
+    total = sum(counts)
+    if total < MANY:
+        return None
+    questions: list[Question] = []
+    left = limit
+    for topic, count in zip(latest.topics, counts, strict=True):
+        if left <= 0:
+            break
+        if count > 0:
+            left -= count
+            nodes = [node for node in known.seen.get(topic, ()) if node in known.addresses]
+            questions += [Question(node, known.addresses[node], topic) for node in nodes]
+    return First(async_to_sync(_ask)(questions), total) if len(questions) <= MAX_QUESTIONS else None
+
+
+class Question(NamedTuple):
+    """A query of one node about all of its clients, or those of one topic."""
+
+    node: str
+    address: str
+    topic: str = ""
+
+
+async def _ask(questions: Sequence[Question]) -> Clients:
+    rows: list[FoundClient] = []
+    unanswered: dict[str, str] = {}
+
+    async def ask(question: Question) -> None:
+        try:
+            rows.extend(await _answer(client, question))
+        except RequestFailed as error:
+            unanswered[question.node] = error.reason
+
     async with node_client.client() as client:
-        await asyncio.gather(*(poller.ask(client, with_clients=True) for poller in pollers))
-    views = [poller.view for poller in pollers]
-    return Clients(
-        rows=[row for view in views for row in _rows_of(view, now=time.time())],
-        unanswered={view.node.id: view.error for view in views if view.error is not None},
+        await asyncio.gather(*map(ask, questions))
+    return Clients(rows, unanswered)
+
+
+async def _answer(client: Client, question: Question) -> list[FoundClient]:
+    """Raises RequestFailed. Without histograms, which would take more time than the clients."""
+    node, address, wanted = question
+    stats = checked(
+        await reads.node_stats(client, address, PolledStats, topic=wanted, include_clients=True, timeout_s=PATIENCE_S)
     )
-
-
-def _rows_of(view: NodeView, *, now: Seconds) -> list[FoundClient]:
-    if view.latest is None or view.error is not None:
-        return []
+    now = time.time()
     return [
-        FoundClient(**row, topic=topic, channel=channel)
-        for topic, channel in view.latest.channels.keys
-        for row in client_rows([view], topic, channel, now=now)
+        FoundClient(**row, topic=topic.topic_name, channel=channel.channel_name)
+        for topic in stats.topics
+        if wanted in ("", topic.topic_name)  # an old nsqd answers with all topics
+        for channel in topic.channels
+        for row in rows_of(node, channel.clients, now=now)
     ]
 
 

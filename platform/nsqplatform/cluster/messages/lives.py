@@ -30,15 +30,15 @@ class LifeEvent(TypedDict):
     client_address: str | None
 
 
-def message_life(topic: str, message_id: str, since: datetime, until: datetime) -> list[LifeEvent]:
-    """The events of a message in [since, until), in their order; none if it was not sampled, or is unknown.
+def message_life(topic: str, message_id: str, since: datetime, until: datetime) -> tuple[list[LifeEvent], list[str]]:
+    """The events of a message in [since, until), in their order, and the files that could not be read, with reasons.
 
-    Raises ArchiveUnreadable.
+    There are no events if it was not sampled, or is unknown. Raises ArchiveUnreadable.
     """
     try:
-        rows = life_of(current.archive(), topic, message_id, since, until)
+        rows, unreadable = life_of(current.archive(), topic, message_id, since, until)
     except (OSError, pa.ArrowException) as error:
         raise ArchiveUnreadable(f"the archive cannot be read: {str(error).splitlines()[0]}") from error
     rows = rows.append_column("at_us", rows["at"].cast(pa.int64()))
     found: list[LifeEvent] = rows.select(list(LifeEvent.__annotations__)).to_pylist()
-    return found
+    return found, unreadable

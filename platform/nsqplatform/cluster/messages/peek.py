@@ -234,4 +234,7 @@ def failed(error: RequestFailed, message_id: str) -> NotInCluster | NodeFailed:
     """The exception for a node's error about one message."""
     if isinstance(error, Refused) and error.is_unknown_message:
         return NotInCluster(f"message {message_id} is no longer there: it was finished, or there was none with this id")
+    if isinstance(error, Refused) and error.is_unknown_name:  # the registry still names the node for a deleted topic
+        what: Literal["topic", "channel"] = "topic" if error.message.startswith("TOPIC") else "channel"
+        return NotInCluster(f"message {message_id} is no longer there: its node does not have the {what}", what)
     return NodeFailed(reason_of(error) or error.reason)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from nsqdaemon.command_line import CommandParser
 from nsqplatform.clusters.declaration import DEFAULT
 from nsqplatform.console.nsq.administrator import administrator
-from nsqplatform.console.nsq.options import add_home, use_home
-from nsqplatform.console.nsq.prepare import load_django
+from nsqplatform.console.nsq.options import add_home, use_existing_home
+from nsqplatform.console.nsq.prepare import load_django_quietly
 
 if TYPE_CHECKING:
     from nsqplatform.definitions.changes import Change
@@ -40,8 +40,8 @@ class CannotRun(Exception):
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit status."""
     options = (command := parser()).parse_args(argv)
-    use_home(options)
-    load_django()
+    use_existing_home(options, command)
+    load_django_quietly()
     from django.core.exceptions import ValidationError
     from django.db import DatabaseError
     from redis.exceptions import RedisError

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 from nsqdaemon.command_line import CommandParser
 from nsqplatform.clusters.declaration import DEFAULT
 from nsqplatform.console.nsq.administrator import administrator
-from nsqplatform.console.nsq.options import add_home, use_home
-from nsqplatform.console.nsq.prepare import load_django
+from nsqplatform.console.nsq.options import add_home, use_existing_home
+from nsqplatform.console.nsq.prepare import load_django_quietly
 
 if TYPE_CHECKING:
     from nsqplatform.marks.models import Mark
@@ -70,8 +70,8 @@ def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit status."""
     command = parser()
     options = command.parse_args(argv)
-    use_home(options)
-    load_django()
+    use_existing_home(options, command)
+    load_django_quietly()
     from django.core.exceptions import ValidationError
     from django.db import DatabaseError
     from django.http import Http404

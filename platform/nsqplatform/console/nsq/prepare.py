@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -18,6 +19,13 @@ def load_django() -> None:
     import django
 
     django.setup()
+
+
+def load_django_quietly() -> None:
+    """As :func:`load_django`, for a command: the log on standard error begins with warnings, because what the command
+    did is its output, and an entry of the audit trail."""
+    load_django()
+    logging.getLogger().setLevel(logging.WARNING)
 
 
 class SignInLink(NamedTuple):

@@ -9,7 +9,7 @@ from django.template.loader import render_to_string
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from nsqanalytics.jobs import JOBS
+from nsqanalytics.job_list import JOBS
 from nsqanalytics.parameters import Parameter, declared
 from nsqanalytics.results import Result, ResultColumn
 from nsqanalytics.series import Group
@@ -64,9 +64,7 @@ def page(run: ReportRun, result: Result) -> str:
 
 def title_of(run: ReportRun) -> str:
     """The report's title, of a schedule with its name."""
-    job = JOBS.get(run.job)
-    title = job.title if job else run.job
-    return f"{run.report.name}: {title}" if run.report is not None else title
+    return f"{run.report.name}: {run.title}" if run.report is not None else run.title
 
 
 def period_of(result: Result) -> str:

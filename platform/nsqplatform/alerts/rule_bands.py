@@ -1,4 +1,4 @@
-"""Finds the bands of the rules that compare figures with past weeks, in the rollups of the archive.
+"""Computes, from rollups, the bands of the rules that compare figures with past weeks.
 
 It takes seconds for a thousand channels, so a task does it: every half hour, and when such a rule is saved.
 """
