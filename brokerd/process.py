@@ -213,6 +213,7 @@ async def _run(
         patience=settings.disk_timeout,
     )
     if mirror is not None:
+        await mirror.recovered()
         broker.storage.syncer = mirror.begin_term(broker, syncer)
 
     checkpoints = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
@@ -331,11 +332,17 @@ def _leave_pair(data_path: DataPath) -> None:
 
 def _mirror(settings: BrokerSettings, data_path: DataPath, listeners: Listeners) -> Mirror:
     """The member of a pair. Raises InvalidSettings, DataPathFailed and ListenFailed."""
+    from brokerd.net.etcd_access import InvalidAccess
     from brokerd.net.mirror import Mirror
+    from brokerd.net.mirror_tls import MirrorTLSFailed
 
     ports = tuple(0 if each is None else max(0, each.port) for each in listeners[:2])
     try:
         return Mirror(settings, data_path.path, (ports[0], ports[1]))
+    except InvalidAccess as error:
+        raise InvalidSettings(str(error)) from None
+    except MirrorTLSFailed as error:
+        raise InvalidSettings(f"failed to build TLS config of the mirror - {error}") from None
     except (OSError, ValueError) as error:
         raise DataPathFailed(f"cannot use data-path: {error}") from error
 

@@ -16,6 +16,7 @@ from typing import Final
 from brokerd.arbiter_address import InvalidArbiter
 from brokerd.mirror.pair import InvalidRecord
 from brokerd.net.etcd import ArbiterFailed, Etcd
+from brokerd.net.etcd_access import EtcdAccess, InvalidAccess
 from brokerd.replica import STATE, MirrorState
 from nsqdaemon.command_line import CommandParser
 
@@ -50,6 +51,8 @@ def parser() -> CommandParser:
     )
     parser.add_argument("--data-path", metavar="PATH", help="the member's data path")
     parser.add_argument("--arbiter", metavar="URL", help="that of the members: etcd://HOST:PORT[,HOST:PORT]/NAME")
+    parser.add_argument("--arbiter-ca-file", metavar="FILE", default="", help="that of the members, for etcds://")
+    parser.add_argument("--arbiter-user-file", metavar="FILE", default="", help="that of the members")
     parser.add_argument(
         "--accept-loss", action="store_true", help="messages that only the other member has may be lost"
     )
@@ -63,7 +66,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.data_path is None or options.arbiter is None:
         command.error("--data-path and --arbiter are needed")
     try:
-        arbiter = Etcd(options.arbiter, timeout_s=TIMEOUT_S)
+        access = EtcdAccess.of_files(options.arbiter_ca_file, options.arbiter_user_file)
+        arbiter = Etcd(options.arbiter, timeout_s=TIMEOUT_S, access=access)
+    except InvalidAccess as error:
+        command.error(str(error))
     except InvalidArbiter as error:
         command.error(f"--arbiter: {error}")
     try:

@@ -158,6 +158,13 @@ class BrokerSettings(Settings, env="BROKERD_"):
     )
     mirror_peer: str = setting("", "The other member's --mirror-address, as this machine reaches it: host:port.")
     arbiter: str = setting("", "Where the pair records who leads: etcd://HOST:PORT[,HOST:PORT]/NAME of the pair.")
+    arbiter_ca_file: str = setting(
+        "", "PEM file of the authorities that verify etcd's certificate, with etcds://.", shown="the system's"
+    )
+    arbiter_user_file: str = setting("", "File with a line NAME:PASSWORD, the user of etcd.", shown="no user")
+    mirror_tls: bool = setting(
+        False, "Encrypt the stream between the members; both need --tls-cert, --tls-key and --tls-root-ca-file."
+    )
     mirror_lease: timedelta = setting(
         "10s", "Time after which the other member takes over from a primary that does not answer.", min="2s", max="10m"
     )
@@ -247,9 +254,13 @@ class BrokerSettings(Settings, env="BROKERD_"):
         if not self.mirror_address:
             if self.mirror_peer or self.arbiter or self.min_in_sync > 1:
                 raise InvalidSettings("--mirror-peer, --arbiter and --min-in-sync need --mirror-address")
+            if self.mirror_tls or self.arbiter_ca_file or self.arbiter_user_file:
+                raise InvalidSettings("--mirror-tls, --arbiter-ca-file and --arbiter-user-file need --mirror-address")
             return
         if not self.mirror_peer or not self.arbiter:
             raise InvalidSettings("--mirror-address needs --mirror-peer and --arbiter")
+        if self.mirror_tls and not (self.tls_cert and self.tls_key and self.tls_root_ca_file):
+            raise InvalidSettings("--mirror-tls needs --tls-cert, --tls-key and --tls-root-ca-file")
         if self.mirror_lease.microseconds:
             raise InvalidSettings("--mirror-lease must be whole seconds")
         for flag, parse in (

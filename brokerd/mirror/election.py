@@ -62,13 +62,21 @@ class Lead(NamedTuple):
     revision: int
 
 
+class RegainLead(NamedTuple):
+    """Renew the lease; if it has ended, ask the arbiter for the lead again with the same record, if the record still
+    has this revision and nobody leads. Call ``regained`` or ``not_regained``."""
+
+    record: PairRecord
+    revision: int
+
+
 class EndTerm(NamedTuple):
     """Answer nobody from now on, and follow."""
 
     reason: str
 
 
-Decision = ReadArbiter | Campaign | CheckDisk | Renew | Lead | EndTerm
+Decision = ReadArbiter | Campaign | CheckDisk | Renew | Lead | RegainLead | EndTerm
 
 
 class Role(Enum):
@@ -117,6 +125,10 @@ class Election:
         self._new_record = new_record
         self._has_data = has_data
         self._may_found_at = now if has_data else now + LEASES_BEFORE_FOUNDING * lease
+        self.is_recovering = False
+        """True from the lead that was won until the member serves: it may then regain a lease that has ended."""
+        self._led: Lead | None = None
+        self._is_regain_due = False
         self._asked_at: Seconds | None = None
         self._campaigned_at: Seconds = 0.0
         self._renewal_began: Seconds = now
@@ -142,7 +154,11 @@ class Election:
 
     def tick(self, now: Seconds) -> None:
         """Decide what is due. To be called several times in a tenth of a lease."""
-        if self.role is Role.PRIMARY:
+        if self.role is Role.PRIMARY and self.is_recovering:
+            if self._is_regain_due and self._led is not None:
+                self._is_regain_due = False
+                self.decisions.append(RegainLead(*self._led))
+        elif self.role is Role.PRIMARY:
             if now >= self.expires:
                 self.end_term("the lease could not be renewed in time")
             elif not self._is_renewing and now - self._renewal_began >= self._lease / RENEWALS_IN_A_LEASE:
@@ -190,7 +206,38 @@ class Election:
         self.role, self.pair, self.epoch = Role.PRIMARY, record.pair, record.epoch
         self.expires = self._end_of_lease(sent_at)
         self._renewal_began, self._is_renewing = sent_at, False
-        self.decisions.append(Lead(record, revision))
+        self.is_recovering, self._is_regain_due, self._led = True, False, Lead(record, revision)
+        self.decisions.append(self._led)
+
+    def recovered(self, now: Seconds) -> None:
+        """The data path is recovered: the member serves, unless the lease has ended meanwhile.
+
+        As it has served nobody, and if nobody has led since, the recovered data is as good as that of another recovery,
+        which would take as long.
+        """
+        if self.may_answer(now):
+            self.is_recovering = False
+        else:
+            self._is_regain_due = True
+
+    def regained(self, revision: int, sent_at: Seconds, now: Seconds) -> None:
+        """The arbiter renewed the lease, or granted another one; the request was sent at ``sent_at``, or later."""
+        if self.role is not Role.PRIMARY or self._led is None:
+            return
+        self._led = Lead(self._led.record, revision)
+        self.expires, self._renewal_began = self._end_of_lease(sent_at), sent_at
+        self.recovered(now)
+
+    def not_regained(self, found: Found | None) -> None:
+        """The lead was refused, and the arbiter has ``found``; None: there was no answer. It is asked again."""
+        if self.role is not Role.PRIMARY or self._led is None:
+            return
+        if found is None:
+            self._is_regain_due = True
+        elif found.record == self._led.record and found.leader in (None, self.member):
+            self._is_regain_due, self._led = True, Lead(found.record, found.revision)
+        else:
+            self.end_term("the lease ended during the recovery, and another member leads")
 
     def not_won(self) -> None:
         """The arbiter refused, or the answer did not arrive: then the key, if it was taken, expires by itself."""
@@ -215,7 +262,7 @@ class Election:
     def end_term(self, reason: str) -> None:
         """Stop to lead."""
         if self.role is Role.PRIMARY:
-            self.role, self.expires, self._asked_at = Role.FOLLOWER, 0.0, None
+            self.role, self.expires, self._asked_at, self.is_recovering = Role.FOLLOWER, 0.0, None, False
             self.decisions.append(EndTerm(reason))
 
     def _end_of_lease(self, sent_at: Seconds) -> Seconds:

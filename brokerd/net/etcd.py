@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import ssl
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import httptools
@@ -17,6 +19,7 @@ import httptools
 from brokerd.arbiter_address import parse_arbiter
 from brokerd.mirror.election import Found
 from brokerd.mirror.pair import PairRecord
+from brokerd.net.etcd_access import EtcdAccess
 from nsqwire.units import Seconds
 
 MAX_ANSWER_BYTES: Final = 1024 * 1024
@@ -24,6 +27,10 @@ MAX_ANSWER_BYTES: Final = 1024 * 1024
 
 class ArbiterFailed(Exception):
     """The arbiter did not answer, or not as expected; whether it did what was asked is not known."""
+
+
+class _Refused(ValueError):
+    """etcd answered with another status than 200."""
 
 
 class Leadership(NamedTuple):
@@ -36,9 +43,12 @@ class Leadership(NamedTuple):
 class Etcd:
     """The four calls to an arbiter. ``timeout_s`` is that of each request, for all addresses together."""
 
-    def __init__(self, address: str, *, timeout_s: Seconds) -> None:
-        """Raises InvalidArbiter."""
-        self._addresses, name = parse_arbiter(address)
+    def __init__(self, address: str, *, timeout_s: Seconds, access: EtcdAccess | None = None) -> None:
+        """``access`` is by default without a user, and with the system's authorities for TLS. Raises InvalidArbiter."""
+        self._servers, name, has_tls = parse_arbiter(address)
+        self._access = access or EtcdAccess()
+        self._tls = (self._access.tls or ssl.create_default_context()) if has_tls else None
+        self._token = ""
         self._timeout_s = timeout_s
         self._leader, self._record = _encoded(f"/nsq/{name}/leader"), _encoded(f"/nsq/{name}/record")
 
@@ -59,7 +69,7 @@ class Etcd:
     async def campaign(self, member: str, record: PairRecord, revision: int, lease_s: int) -> Leadership | None:
         """Take the lead if nobody has it and the record has this revision, 0 for none; None if not.
 
-        Raises ArbiterFailed.
+        Raises ArbiterFailed. If it is not known who has won, the lease is ended, so that nobody waits for its end.
         """
         granted = await self._post("/v3/lease/grant", {"TTL": lease_s})
         lease = str(granted.get("ID", ""))
@@ -67,7 +77,12 @@ class Etcd:
             {"requestPut": {"key": self._leader, "value": _encoded(member), "lease": lease}},
             {"requestPut": {"key": self._record, "value": _encoded(record.to_bytes())}},
         ]
-        won = await self._transact([self._nobody_leads, self._unchanged(revision)], put)
+        try:
+            won = await self._transact([self._nobody_leads, self._unchanged(revision)], put)
+        except ArbiterFailed:
+            with suppress(ArbiterFailed):
+                await self.resign(lease)
+            raise
         if won is None:
             await self.resign(lease)
             return None
@@ -114,24 +129,52 @@ class Etcd:
             raise ArbiterFailed(f"its answer cannot be read: {error!r}") from None
 
     async def _post(self, target: str, body: object) -> Any:
-        """POST JSON to the first address that accepts a connection. Raises ArbiterFailed."""
-        failures = list[str]()
+        """POST JSON, as the user if there is one. Raises ArbiterFailed."""
         try:
             async with asyncio.timeout(self._timeout_s):
-                for host, port in self._addresses:
-                    try:
-                        reader, writer = await asyncio.open_connection(host, port)
-                    except OSError as error:
-                        failures.append(f"{host}:{port}: {error}")
-                        continue
-                    try:
-                        return await _post(reader, writer, f"{host}:{port}", target, body)
-                    finally:
-                        writer.close()
+                if self._access.user and not self._token:
+                    await self._authenticate()
+                try:
+                    return await self._post_to_first(target, body)
+                except _Refused as refusal:
+                    if not self._access.user or "auth" not in str(refusal):
+                        raise
+                    await self._authenticate()  # etcd forgets tokens after a while
+                    return await self._post_to_first(target, body)
         except TimeoutError:
             raise ArbiterFailed(f"no answer within {self._timeout_s:g} s") from None
         except (OSError, httptools.HttpParserError, ValueError) as error:
             raise ArbiterFailed(str(error)) from error
+
+    async def _authenticate(self) -> None:
+        self._token = ""
+        user = {"name": self._access.user, "password": self._access.password}
+        self._token = str((await self._post_to_first("/v3/auth/authenticate", user)).get("token", ""))
+
+    async def _post_to_first(self, target: str, body: object) -> Any:
+        """POST to the first server that accepts a connection. Raises ArbiterFailed, OSError and ValueError.
+
+        The next request begins with another server than one that failed: the machine of that one may be lost.
+        """
+        failures = list[str]()
+        for server in tuple(self._servers):
+            shown, is_answered = f"{server[0]}:{server[1]}", False
+            try:
+                try:
+                    reader, writer = await asyncio.open_connection(*server, ssl=self._tls)
+                except OSError as error:
+                    failures.append(f"{shown}: {error}")
+                    continue
+                try:
+                    answer = await _post(reader, writer, shown, target, body, self._token)
+                finally:
+                    writer.close()
+                is_answered = True
+                return answer
+            finally:
+                if not is_answered and server in self._servers:
+                    self._servers.remove(server)
+                    self._servers.append(server)
         raise ArbiterFailed("; ".join(failures))
 
 
@@ -158,10 +201,11 @@ class _Answer:
 
 
 async def _post(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, target: str, body: object
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, target: str, body: object, token: str
 ) -> Any:
     data = json.dumps(body).encode()
     head = f"POST {target} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+    head += f"Authorization: {token}\r\n" if token else ""
     writer.write(f"{head}Content-Length: {len(data)}\r\nConnection: close\r\n\r\n".encode() + data)
     answer = _Answer()
     parser = httptools.HttpResponseParser(answer)
@@ -172,5 +216,7 @@ async def _post(
     status = parser.get_status_code() if answer.complete or answer.body else 0
     if status != 200:
         text = bytes(answer.body[:200]).decode("utf-8", "replace").strip()
-        raise ValueError(f"status {status} {text}".strip() if status else "the connection was closed without an answer")
+        if not status:
+            raise ValueError("the connection was closed without an answer")
+        raise _Refused(f"status {status} {text}".strip())
     return json.loads(bytes(answer.body))

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import socket
+import ssl
 import sys
 import time
 from collections.abc import Coroutine, Iterator
@@ -26,6 +27,7 @@ from brokerd.mirror.election import (
     Found,
     Lead,
     ReadArbiter,
+    RegainLead,
     Renew,
     Role,
 )
@@ -36,7 +38,9 @@ from brokerd.mirror.leader import Close, CompareFiles, Leader, Send, StepDown, T
 from brokerd.mirror.manifest import BLOCK_BYTES, missing
 from brokerd.mirror.pair import DURABLE_BOOT, InvalidRecord, PairRecord
 from brokerd.net.etcd import ArbiterFailed, Etcd, Leadership
+from brokerd.net.etcd_access import EtcdAccess
 from brokerd.net.lease_keeper import LeaseKeeper
+from brokerd.net.mirror_tls import MirrorTLS
 from brokerd.net.splice import NO_PRIMARY, Splicer
 from brokerd.nsqd_import import METADATA
 from brokerd.recorder import Recorder
@@ -61,7 +65,8 @@ FLUSH_S: Final = 0.02
 SWEEP_S: Final = 1.0
 """Longest time until segments that were removed are removed from the follower."""
 PATIENCES_IN_A_LEASE: Final = 3
-ARBITER_TIMEOUTS_IN_A_LEASE: Final = 5
+ARBITER_TIMEOUTS_IN_A_LEASE: Final = 3
+"""A busy arbiter answers late. What it granted late still counts from before it was asked."""
 DIAL_AGAIN_S: Final = 0.5
 LEFT_OUT_NUMBERS: Final = 1 << 20
 """Numbers of each topic that are left out at a takeover. Consumers may have received as many messages from the old
@@ -82,7 +87,12 @@ class Mirror:
     """One member. It follows until it wins the lead, and leads until it loses it; then the process starts again."""
 
     def __init__(self, settings: BrokerSettings, data_path: Path, ports: tuple[int, int]) -> None:
-        """``ports`` are those of TCP and HTTP clients. Raises OSError, ValueError and ListenFailed."""
+        """``ports`` are those of TCP and HTTP clients.
+
+        Raises OSError, ValueError, ListenFailed, InvalidAccess and MirrorTLSFailed.
+        """
+        access = EtcdAccess.of_files(settings.arbiter_ca_file, settings.arbiter_user_file)
+        self.tls = MirrorTLS.of(settings) if settings.mirror_tls else None
         self._settings = settings
         self._data_path = data_path
         self._ports = ports
@@ -92,7 +102,8 @@ class Mirror:
         self._boot = DURABLE_BOOT if settings.sync_every == 1 else boot_id() or os.urandom(8).hex()
         self._state = replace(MirrorState.read(data_path), boot=self._boot)
         self._state.write(data_path)
-        self._arbiter = Etcd(settings.arbiter, timeout_s=self._lease_s / ARBITER_TIMEOUTS_IN_A_LEASE)
+        timeout_s = self._lease_s / ARBITER_TIMEOUTS_IN_A_LEASE
+        self._arbiter = Etcd(settings.arbiter, timeout_s=timeout_s, access=access)
         self.election = Election(
             self._state.member,
             self._boot,
@@ -125,14 +136,20 @@ class Mirror:
         self._flushed_at: Seconds = 0.0
         self._server: asyncio.Server | None = None
         self._ticking: asyncio.Handle | None = None
+        self._stop: asyncio.Event | None = None
         self._is_acting = self._is_over = False
         self._last_wait: str | None = None
+        self._last_refusal = ""
 
     # -- the process's side ---------------------------------------------------------------------------------------
 
     async def until_leading(self, listeners: tuple[Listener | None, ...], stop: asyncio.Event) -> PairRecord | None:
         """Follow until this member leads. Returns the record of its term; None if ``stop`` was set before."""
-        self._server = await self._loop.create_server(lambda: _FromFollower(self), sock=self._listener.socket)
+        self._stop = stop
+        context = None if self.tls is None else self.tls.accepts
+        self._server = await self._loop.create_server(
+            lambda: _FromFollower(self), sock=self._listener.socket, ssl=context
+        )
         logger.info("MIRROR: member %s, listening on %s", self._state.member, self._listener.shown)
         splicers = [Splicer(partial(self._target, 0)), Splicer(partial(self._target, 1), NO_PRIMARY)]
         splicers.append(Splicer(lambda: None))
@@ -171,10 +188,19 @@ class Mirror:
         )
         with keeper:
             yield
-        if keeper.is_lost:
-            self._end_process("the arbiter has ended the lease")
         if keeper.sent_at is not None:
             self.election.renewed(True, keeper.sent_at)
+
+    async def recovered(self) -> None:
+        """Return once the member may serve what it has recovered; before, nobody may be served.
+
+        If the lease has ended during the recovery, and another member leads, the process starts again.
+        """
+        self.election.recovered(now())
+        while self.election.is_recovering:  # seldom, and the stop is to be noticed as well
+            if self._stop is not None and self._stop.is_set():
+                self._end_process("it is to end, and the lease expired while the data path was recovered")
+            await asyncio.sleep(LEAST_TICK_S)
 
     def begin_term(self, broker: Broker, syncer: Syncer) -> Replication:
         """Stream the changes of a recovered broker from now on. Returns what acknowledges its messages."""
@@ -295,6 +321,8 @@ class Mirror:
                 self._task(self._check_disk())
             elif isinstance(decision, Renew):
                 self._task(self._renew(decision))
+            elif isinstance(decision, RegainLead):
+                self._task(self._regain(decision))
             elif isinstance(decision, Lead):
                 self._revision = decision.revision
                 logger.info("MIRROR: leads term %d", decision.record.epoch)
@@ -335,6 +363,8 @@ class Mirror:
                 self._state.write(self._data_path)
         except (ArbiterFailed, OSError) as error:
             logger.warning("MIRROR: the campaign failed: %s", error)
+            if won is not None:
+                self._task(self._resign(won.lease))
             won = None
         if won is None:
             self.election.not_won()
@@ -342,6 +372,30 @@ class Mirror:
             self._lease = won.lease
             self.election.won(decision.record, won.revision, sent_at)
         self._decide()
+
+    async def _resign(self, lease: str) -> None:
+        with suppress(ArbiterFailed):
+            await self._arbiter.resign(lease)
+
+    async def _regain(self, decision: RegainLead) -> None:
+        """The lease ended, or was not renewed in time, while the data path was recovered."""
+        try:
+            await self._loop.run_in_executor(self._disk, _write_a_little, self._data_path / CHECK_FILE)
+            sent_at, revision = now(), decision.revision
+            if not await self._arbiter.renew(self._lease):
+                won = await self._arbiter.campaign(self._state.member, *decision, round(self._lease_s))
+                if won is None:
+                    self.election.not_regained(await self._arbiter.read())
+                    self._decide()
+                    return
+                self._lease, self._revision = won.lease, won.revision
+                revision = won.revision
+                logger.warning("MIRROR: the lease ended meanwhile; leads term %d again", decision.record.epoch)
+        except (ArbiterFailed, InvalidRecord, OSError) as error:
+            logger.warning("MIRROR: the lead cannot be regained yet: %s", error)
+            self.election.not_regained(None)
+            return
+        self.election.regained(revision, sent_at, now())
 
     async def _check_disk(self) -> None:
         try:
@@ -363,14 +417,18 @@ class Mirror:
         self._decide()
 
     def _end_process(self, reason: str) -> None:
-        """Answer nobody from now on: the process is replaced by a new one, which follows."""
+        """Answer nobody from now on: the process is replaced by a new one, which follows. If it is to end, it ends."""
         if self._is_over:
             return
         self._is_over = True
-        logger.error("MIRROR: does not lead any more: %s; the process starts again", reason)
+        is_ending = self._stop is not None and self._stop.is_set()
+        then = "ends" if is_ending else "starts again"
+        logger.error("MIRROR: does not lead any more: %s; the process %s", reason, then)
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):
                 stream.flush()
+        if is_ending:  # a new process would not know of the signal
+            os._exit(0)
         try:
             os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
         finally:
@@ -380,6 +438,10 @@ class Mirror:
 
     def connected(self, link: _FromFollower) -> None:
         """A member has connected."""
+        if self.tls is not None and not self.tls.is_peer(link.transport):
+            logger.warning("MIRROR: the certificate of %s is not that of %s", link.remote, self.tls.peer)
+            link.transport.abort()
+            return
         if self.leader is None or self._is_over:
             link.transport.abort()
             return
@@ -500,9 +562,14 @@ class Mirror:
             self._task(self._dial())
 
     async def _dial(self) -> None:
-        with suppress(OSError):
+        context = None if self.tls is None else self.tls.connects
+        try:
             async with asyncio.timeout(self._patience_s):
-                await self._loop.create_connection(lambda: _ToPrimary(self), *self._peer)
+                await self._loop.create_connection(lambda: _ToPrimary(self), *self._peer, ssl=context)
+        except OSError as error:
+            if isinstance(error, ssl.SSLError) and str(error) != self._last_refusal:
+                self._last_refusal = str(error)
+                logger.error("MIRROR: cannot connect to %s:%d: %s", *self._peer, error)
         self._dial_at = now() + DIAL_AGAIN_S
 
     def dialled(self, connection: _ToPrimary) -> None:

@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import trustme
+
 from tests.harness.daemon import Broker
 from tests.harness.etcd import EtcdServer
 from tests.harness.link import Link
@@ -29,6 +31,17 @@ CLIENT_TIMEOUT_S = 5.0
 def own_address() -> str:
     """A loopback address that nothing else uses, so that all its ports are free."""
     return ".".join(["127", *(str(random.randrange(1, 255)) for _ in range(3))])
+
+
+def mirror_tls(authority: trustme.CA, directory: Path, host: str) -> list[str]:
+    """The flags of a member that the other one reaches at ``host``."""
+    directory.mkdir()
+    certificate = authority.issue_cert(host)
+    certificate.cert_chain_pems[0].write_to_path(directory / "crt")
+    certificate.private_key_pem.write_to_path(directory / "key")
+    authority.cert_pem.write_to_path(directory / "ca")
+    flags = {"cert": "crt", "key": "key", "root-ca-file": "ca"}
+    return ["--mirror-tls", "--https-address=", *(f"--tls-{flag}={directory / file}" for flag, file in flags.items())]
 
 
 class Member(Broker):
@@ -67,8 +80,15 @@ class Pair:
     """Two members, ``a`` and ``b``, and their arbiter. All connections between them can be cut."""
 
     def __init__(
-        self, directory: Path, etcd: EtcdServer, *flags: str, lease: str = "3s", disks_fail: bool = False
+        self,
+        directory: Path,
+        etcd: EtcdServer,
+        *flags: str,
+        lease: str = "3s",
+        disks_fail: bool = False,
+        authority: trustme.CA | None = None,
     ) -> None:
+        """With an ``authority``, the stream between the members is encrypted."""
         hosts = own_address(), own_address()
         self.members: list[Member] = []
         self._to_peers: list[Link] = []
@@ -80,10 +100,14 @@ class Pair:
             to_arbiter = Link(own_address(), etcd.host, (etcd.PORT,))
             self._to_peers.append(to_peer)
             self._to_arbiter[name] = to_arbiter
-            arbiter = f"--arbiter=etcd://{to_arbiter.host}:{etcd.PORT}/{directory.name}"
-            self.members.append(Member(name, host, to_peer.host, path, arbiter, f"--mirror-lease={lease}", *flags))
+            arbiter = f"--arbiter={etcd.scheme}://{to_arbiter.host}:{etcd.PORT}/{directory.name}"
+            given = (arbiter, f"--mirror-lease={lease}", *flags)
+            self.members.append(Member(name, host, to_peer.host, path, *given))
             if disks_fail:
                 self.members[-1].let_disk_fail()
+        if authority is not None:
+            for member, to_peer in zip(self.members, reversed(self._to_peers), strict=True):
+                member.command += mirror_tls(authority, directory / f"{member.name}.tls", to_peer.host)
 
     def links(self, *, members: bool = False, arbiter_of: tuple[Member, ...] = ()) -> list[Link]:
         """The links between the members, and those of some of them to the arbiter."""
@@ -113,12 +137,14 @@ class Pair:
 
         return wait_until(answering, "a member leads")
 
-    def wait_for_takeover(self, lost: Member) -> bool:
+    def wait_for_takeover(self, lost: Member, *, since: int | None = None) -> bool:
         """Wait until the other member leads. False if it may not, because it was not in sync when ``lost`` was lost.
 
-        On a busy machine a follower may be dropped at any moment; the lost member then has to come back.
+        On a busy machine a follower may be dropped at any moment; the lost member then has to come back. ``since`` is
+        the length of the other member's log before ``lost`` was lost, if the lead may have ended before this call.
         """
-        other, began = self.other(lost), len(self.other(lost).log)
+        other = self.other(lost)
+        began = len(other.log) if since is None else since
 
         def ended() -> bool | None:
             if other.leads:

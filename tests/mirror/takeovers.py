@@ -75,10 +75,11 @@ class Takeovers:
     def hand_over(self) -> None:
         """End the primary by SIGTERM."""
         ended = self._pair.wait_for_primary()
+        since = len(self._pair.other(ended).log)  # the lead ends before the process does
         status = ended.end(signal.SIGTERM)
         if status:
             raise AssertionError(f"status {status} after SIGTERM: {ended.output}")
-        self._pair.wait_for_takeover(ended)
+        self._pair.wait_for_takeover(ended, since=since)
         ended.start()
 
     def restart_arbiter(self) -> None:

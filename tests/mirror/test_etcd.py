@@ -130,4 +130,5 @@ def test_a_wrong_address_is_named(text: str) -> None:
 
 
 def test_an_address_may_have_several_servers() -> None:
-    assert parse_arbiter("etcd://a:1,[::1]:2/orders") == ([("a", 1), ("::1", 2)], "orders")
+    assert parse_arbiter("etcd://a:1,[::1]:2/orders") == ([("a", 1), ("::1", 2)], "orders", False)
+    assert parse_arbiter("etcds://a:1/orders") == ([("a", 1)], "orders", True)

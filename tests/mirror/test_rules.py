@@ -25,6 +25,7 @@ from brokerd.mirror.election import (
     Found,
     Lead,
     ReadArbiter,
+    RegainLead,
     Renew,
 )
 from brokerd.mirror.errors import Fenced, InvalidStream, JoinRefused, MirrorDamaged
@@ -432,11 +433,21 @@ def decisions(subject: Election) -> list[object]:
 BOTH = RECORD.with_in_sync({"a": "boot-a", "b": "boot-b"})
 
 
-def primary() -> Election:
+LED = BOTH.led_by("b", "boot-b")
+
+
+def winner() -> Election:
+    """A member that has won the lead at 0 s and recovers its data path."""
     subject = election()
     subject.read_answered(Found(BOTH, 5, None), 0.0)
-    subject.won(BOTH.led_by("b", "boot-b"), 6, sent_at=0.0)
+    subject.won(LED, 6, sent_at=0.0)
     assert [type(each) for each in decisions(subject)] == [Campaign, Lead]
+    return subject
+
+
+def primary() -> Election:
+    subject = winner()
+    subject.recovered(0.1)
     return subject
 
 
@@ -541,6 +552,64 @@ def test_without_an_answer_the_lease_is_renewed_again() -> None:
     decisions(subject)
     subject.tick(5.9)
     assert decisions(subject) == [CheckDisk()]
+
+
+def test_a_recovery_that_takes_longer_than_the_lease_is_not_repeated() -> None:
+    """Nobody has led since, so that the lead is taken again with what was recovered."""
+    subject = winner()
+    subject.tick(20.0)
+    assert decisions(subject) == []  # it serves nobody, and cannot do anything else
+    subject.recovered(25.0)
+    assert subject.is_recovering
+    subject.tick(25.0)
+    assert decisions(subject) == [RegainLead(LED, 6)]
+    subject.tick(25.1)
+    assert decisions(subject) == []  # one request at a time
+    subject.regained(7, 25.0, 26.0)
+    assert not subject.is_recovering
+    assert subject.may_answer(33.9)
+    assert not subject.may_answer(34.0)
+
+
+def test_a_lead_that_was_granted_too_late_is_asked_for_again() -> None:
+    subject = winner()
+    subject.recovered(25.0)
+    subject.tick(25.0)
+    decisions(subject)
+    subject.regained(7, 25.0, 34.0)
+    assert subject.is_recovering
+    subject.tick(34.0)
+    assert decisions(subject) == [RegainLead(LED, 7)]
+
+
+@pytest.mark.parametrize(
+    ("found", "asks_again_with"),
+    [(None, 6), (Found(LED, 6, None), 6), (Found(LED, 8, "b"), 8)],
+    ids=["no answer", "nobody leads", "its own request whose answer was lost"],
+)
+def test_a_lead_that_was_not_regained_is_asked_for_again(found: Found | None, asks_again_with: int) -> None:
+    subject = winner()
+    subject.recovered(25.0)
+    subject.tick(25.0)
+    decisions(subject)
+    subject.not_regained(found)
+    subject.tick(25.1)
+    assert decisions(subject) == [RegainLead(LED, asks_again_with)]
+
+
+@pytest.mark.parametrize(
+    "found",
+    [Found(LED.led_by("a", "boot-a"), 7, "a"), Found(LED.led_by("a", "boot-a"), 7, None), Found(LED, 6, "a")],
+    ids=["another one leads", "another one has led", "another one has taken the key"],
+)
+def test_a_lead_that_another_member_has_taken_is_not_regained(found: Found) -> None:
+    subject = winner()
+    subject.recovered(25.0)
+    subject.tick(25.0)
+    decisions(subject)
+    subject.not_regained(found)
+    assert [type(each) for each in decisions(subject)] == [EndTerm]
+    assert not subject.is_recovering
 
 
 def test_a_member_that_did_not_win_follows() -> None:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from brokerd.mirror.election import Campaign, CheckDisk, Election, EndTerm, Found, Lead, ReadArbiter, Renew
+from brokerd.mirror.election import Campaign, CheckDisk, Election, EndTerm, Found, Lead, ReadArbiter, RegainLead, Renew
 from brokerd.mirror.errors import Fenced, InvalidStream, JoinRefused, MirrorDamaged
 from brokerd.mirror.follower import Follower
 from brokerd.mirror.hello import Hello
@@ -26,6 +26,8 @@ TICK = 0.05
 PATIENCE = 0.6
 LONGEST_FAULT = 3 * LEASE
 ARBITER_PATIENCE = 0.5
+RECOVERIES = (0.0, 0.0, 0.5 * LEASE, 2.5 * LEASE)
+"""How long the longest recovery of a story takes."""
 
 
 class Violation(AssertionError):
@@ -114,6 +116,8 @@ class Process:
         self.store: Store | None = None
         self.follower: Follower | None = None
         self.connection: Connection | None = None
+        self.is_blocked = False
+        """True while the data path is recovered."""
         self.lease = self.revision = 0
         self.disk_hangs_until = 0.0
         self.pending: deque[tuple[int, list[int]]] = deque()
@@ -127,6 +131,8 @@ class Process:
         world.at(world.now + TICK * world.random.uniform(0.8, 1.2), self, self.tick)
         self.election.tick(world.now)
         self.decide()
+        if self.store is not None and self.leader is None and not (self.is_blocked or self.election.is_recovering):
+            self.begin()
         if self.leader is not None:
             self.leader.tick(world.now)
             self.act()
@@ -161,6 +167,8 @@ class Process:
                 self.renew(decision)
             elif isinstance(decision, Lead):
                 self.lead(decision)
+            elif isinstance(decision, RegainLead):
+                self.regain(decision)
             else:
                 assert isinstance(decision, EndTerm)
                 self.end()
@@ -203,13 +211,69 @@ class Process:
         self.ask(lambda now: self.world.arbiter.renew(now, self.lease), answered)
 
     def lead(self, decision: Lead) -> None:
-        record = decision.record
+        world, record = self.world, decision.record
         self.disk.epoch, self.disk.pair = record.epoch, record.pair
         self.store = Store(self.disk)
-        self.world.checker.took_over(record.epoch, self.member, self.store.messages)
-        self.revision = decision.revision
-        self.world.occurred("lead")
-        self.leader = Leader(self.member, record, self.disk.read_to_send, patience=PATIENCE)
+        self.revision, self.record = decision.revision, record
+        world.occurred("lead")
+        if not world.recovery_s:
+            self.election.recovered(world.now)
+            self.begin()
+            return
+        self.is_blocked = True
+        world.at(world.now + world.recoveries.uniform(0, world.recovery_s), self, self.recovered)
+        if not world.starves_keeper:
+            self.keep()
+
+    def keep(self) -> None:
+        """Renew the lease as a thread does during the recovery."""
+        world = self.world
+        if self.is_blocked:
+            sent_at, lease = world.now, self.lease
+            self.ask(
+                lambda now: world.arbiter.renew(now, lease),
+                lambda answer: self.election.renewed(True, sent_at) if answer is not None and answer.value else None,
+            )
+            world.at(world.now + LEASE / 4, self, self.keep)
+
+    def recovered(self) -> None:
+        self.is_blocked = False
+        self.election.recovered(self.world.now)
+        self.decide()
+
+    def regain(self, decision: RegainLead) -> None:
+        world, sent_at = self.world, self.world.now
+
+        def renewed(answer: Answer | None) -> None:
+            if answer is None:
+                self.election.not_regained(None)
+            elif answer.value:
+                self.election.regained(decision.revision, sent_at, world.now)
+            else:
+                self.ask(lambda now: world.arbiter.campaign(now, self.member, *decision), granted)
+
+        def granted(answer: Answer | None) -> None:
+            if answer is not None and isinstance(answer.value, tuple):
+                self.lease, self.revision = answer.value
+                world.counts["regained"] += 1
+                self.election.regained(self.revision, sent_at, world.now)
+            elif answer is None:
+                self.election.not_regained(None)
+            else:
+                self.ask(lambda now: world.arbiter.read(now), known)
+
+        def known(answer: Answer | None) -> None:
+            found = None if answer is None else answer.value
+            self.election.not_regained(found if isinstance(found, Found) else None)
+            self.decide()
+
+        self.ask(lambda now: world.arbiter.renew(now, self.lease), renewed)
+
+    def begin(self) -> None:
+        """Serve what was recovered."""
+        assert self.store is not None
+        self.world.checker.took_over(self.record.epoch, self.member, self.store.messages)
+        self.leader = Leader(self.member, self.record, self.disk.read_to_send, patience=PATIENCE)
 
     def end(self) -> None:
         """A primary that stops to lead starts again as a process, so that nothing is left of the term."""
@@ -384,6 +448,10 @@ class World:
         """No request is lost or late any more."""
         self.loss, self.lateness, self.delay_s = 0.01, 0.02, 0.005
         """How many requests to the arbiter are lost, and late; the mean delay of bytes between the members."""
+        self.recoveries = random.Random(f"recoveries {seed}")
+        """Of its own, so that the other choices of a story do not depend on recoveries."""
+        self.recovery_s, self.starves_keeper = self.recoveries.choice(RECOVERIES), self.recoveries.random() < 0.5
+        """How long the longest recovery takes; whether it leaves the thread that renews the lease no time."""
         self.occurred: Callable[[str], None] = lambda event: None
         """Called at moments at which a fault may hurt most."""
         self.disks = {"a": Disk(), "b": Disk()}
@@ -392,7 +460,8 @@ class World:
         self.processes: dict[str, Process | None] = {"a": None, "b": None}
         self.paused_until = {"a": 0.0, "b": 0.0}
         self.cut_until: dict[frozenset[str], float] = {}
-        self.counts = dict.fromkeys(("Fenced", "InvalidStream", "JoinRefused", "MirrorDamaged", "faults"), 0)
+        counted = ("Fenced", "InvalidStream", "JoinRefused", "MirrorDamaged", "faults", "regained")
+        self.counts = dict.fromkeys(counted, 0)
         self._events: list[tuple[float, int, Process | None, Callable[[], object]]] = []
         self._number = self._connections = 0
         self._open: list[Connection] = []
