@@ -53,6 +53,8 @@ NSQD_FLAGS = frozenset(
 )
 OUR_FLAGS = {
     "arbiter",
+    "arbiter-ca-file",
+    "arbiter-user-file",
     "disk-reserve",
     "disk-timeout",
     "drain-publishes",
@@ -65,6 +67,7 @@ OUR_FLAGS = {
     "mirror-address",
     "mirror-lease",
     "mirror-peer",
+    "mirror-tls",
     "msg-ttl",
     "otlp-endpoint",
     "otlp-interval",

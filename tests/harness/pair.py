@@ -17,7 +17,7 @@ import trustme
 from tests.harness.daemon import Broker
 from tests.harness.etcd import EtcdServer
 from tests.harness.link import Link
-from tests.harness.waiting import wait_until
+from tests.harness.waiting import DEADLINE_S, wait_until
 
 LEADS = "MIRROR: leads term"
 MAY_NOT_LEAD = "MIRROR: cannot lead: it is not in sync"
@@ -186,13 +186,22 @@ class Pair:
 class Load:
     """Publishers and consumers of one topic, which change to the other member when they lose one."""
 
-    def __init__(self, pair: Pair, *, publishers: int = 2, consumers: int = 1, topic: str = "orders") -> None:
+    def __init__(
+        self,
+        pair: Pair,
+        *,
+        publishers: int = 2,
+        consumers: int = 1,
+        topic: str = "orders",
+        timeout_s: float = CLIENT_TIMEOUT_S,
+    ) -> None:
+        """Clients change to the other member if one does not answer within ``timeout_s``."""
         self.attempted: set[bytes] = set()
         self.acknowledged: set[bytes] = set()
         self.received: set[bytes] = set()
         self.errors: list[str] = []
         """What publishers were answered, and how they lost a connection."""
-        self._pair, self._topic = pair, topic
+        self._pair, self._topic, self._timeout_s = pair, topic, timeout_s
         self._lock = threading.Lock()
         self._open: set[Connection] = set()
         self._ends, self._consumers_end = threading.Event(), threading.Event()
@@ -274,7 +283,7 @@ class Load:
         while not ends.is_set():
             connection = None
             try:
-                connection = Connection(member.tcp)
+                connection = Connection(member.tcp, self._timeout_s)
                 with self._lock:
                     self._open.add(connection)
                 conversation(connection)
@@ -294,8 +303,8 @@ class Load:
 class Connection:
     """A blocking V2 connection that answers heartbeats."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
-        self._socket = socket.create_connection(address, timeout=CLIENT_TIMEOUT_S)
+    def __init__(self, address: tuple[str, int], timeout_s: float = DEADLINE_S) -> None:
+        self._socket = socket.create_connection(address, timeout=timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.send(b"  V2")
 

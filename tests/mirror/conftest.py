@@ -25,7 +25,7 @@ def start_pair(tmp_path_factory: pytest.TempPathFactory, etcd_server: EtcdServer
     """Start a pair that is in sync: ``start_pair(*flags, lease=…, disks_fail=…)``. All are killed at the end."""
     pairs: list[Pair] = []
 
-    def start(*flags: str, lease: str = "8s", disks_fail: bool = False) -> Pair:
+    def start(*flags: str, lease: str = "6s", disks_fail: bool = False) -> Pair:
         directory = tmp_path_factory.mktemp("pair")
         pairs.append(Pair(directory, etcd_server, *flags, lease=lease, disks_fail=disks_fail))
         pairs[-1].start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
@@ -91,6 +92,22 @@ def test_a_record_is_written_only_by_who_leads_and_knows_the_revision(etcd: Etcd
 def test_an_address_that_nobody_answers_at_is_skipped(server: EtcdServer) -> None:
     etcd = Etcd(f"etcd://{server.host}:1,{server.address}/skipped", timeout_s=DEADLINE_S)
     assert run(etcd.read()) == (None, 0, None)
+
+
+def test_a_server_whose_machine_is_lost_is_not_asked_first_again(server: EtcdServer) -> None:
+    """It takes the whole time-out of one request, not of all."""
+    with socket.create_server((server.host, 0)) as silent:
+        etcd = Etcd(f"etcd://{server.host}:{silent.getsockname()[1]},{server.address}/lost", timeout_s=2)
+        with pytest.raises(ArbiterFailed, match="no answer within 2 s"):
+            run(etcd.read())
+
+        def found() -> bool:
+            try:
+                return run(etcd.read()) == (None, 0, None)
+            except ArbiterFailed:
+                return False  # the machine is busy
+
+        wait_until(found, "the other server is asked")
 
 
 def test_no_answer_is_an_error_that_names_the_address(server: EtcdServer) -> None:

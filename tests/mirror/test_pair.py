@@ -10,7 +10,7 @@ import pytest
 
 from tests.harness.daemon import Broker
 from tests.harness.pair import Load, Pair
-from tests.harness.waiting import wait_until
+from tests.harness.waiting import DEADLINE_S, wait_until
 
 if TYPE_CHECKING:
     from tests.mirror.conftest import StartPair
@@ -41,7 +41,7 @@ def test_a_killed_follower_joins_again_with_the_same_bytes_and_no_publisher_noti
     pair = start_pair(lease=LONG_LEASE)
     primary = pair.wait_for_primary()
     follower = pair.other(primary)
-    with Load(pair, publishers=4, consumers=2) as load:
+    with Load(pair, publishers=4, consumers=2, timeout_s=DEADLINE_S) as load:
         load.wait_for(500)
         published_to_primary = [error for error in load.errors if error]
         assert published_to_primary == []

@@ -28,7 +28,7 @@ def arbiter_of(pair: Pair) -> str:
 def test_a_member_that_was_not_in_sync_leads_once_the_loss_is_accepted(
     start_pair: StartPair, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pair = start_pair(lease="3s")
+    pair = start_pair(lease="8s")
     arbiter = arbiter_of(pair)
     lost = pair.wait_for_primary()
     kept = pair.other(lost)
@@ -53,7 +53,7 @@ def test_a_member_that_was_not_in_sync_leads_once_the_loss_is_accepted(
 
 
 def test_a_member_in_sync_needs_no_promotion(start_pair: StartPair, capsys: pytest.CaptureFixture[str]) -> None:
-    pair = start_pair(lease="3s")
+    pair = start_pair(lease="5s")
     arbiter = arbiter_of(pair)
     pair.wait_until_in_sync()
     primary = pair.wait_for_primary()
