@@ -69,9 +69,11 @@ class Broker:
         call_at: CallAt,
         policies: Mapping[Patterns, Values] | None = None,
         data_path: DataPath | None = None,
+        left_out_numbers: int = 0,
     ) -> None:
         """Lock the data path, import nsqd's files in it, and recover its state. ``policies`` are those of the settings'
-        file, and ``data_path`` is the settings' if that is locked already.
+        file, and ``data_path`` is the settings' if that is locked already. ``left_out_numbers`` is how many of the next
+        numbers of each topic no message gets: consumers may have received them from another broker.
 
         Raises DataPathLocked and OSError. With nothing changed, raises CorruptState if the state cannot be read,
         ImportFailed if nsqd's metadata cannot be read, and UnsupportedFormat if a file is of a newer release.
@@ -85,6 +87,9 @@ class Broker:
         self.topics: dict[str, Topic] = {}
         self.clients: set[Client] = set()
         self.observers: list[Callable[[RegistrationChange], None]] = []
+        self.mirror_figures: Callable[[], dict[str, object]] | None = None
+        """Returns the figures of the mirror for ``/stats``; None for a node without one."""
+        self._left_out_numbers = left_out_numbers
         self._next_client = 0
         self._data_path = data_path or DataPath(settings.data_path or ".")
         retention = Retention.of(settings.retention, settings.retention_bytes)
@@ -326,6 +331,8 @@ class Broker:
         directory = self._directories.path_of(state.number, state.name)
         known_end = _known_end(state, channels)
         log, notes = Log.recover(directory, id_head(self.node_id, state.number), known_end, self._unsynced_ns)
+        if self._left_out_numbers:
+            state.holes.append(log.leave_out(self._left_out_numbers))
         for path in log.foreign_files:
             log_foreign(path)
         for note in notes:

@@ -16,6 +16,9 @@ SET_ASIDE = "set-aside"
 """Directory that ``nsq repair`` moves unusable files to."""
 LAST_STATS, PREVIOUS_STATS, STATS_WRITING = "last-stats.json", "previous-stats.json", "last-stats.json.writing"
 """Figures of an ended process (brokerd/last_stats.py)."""
+MIRROR_STATE = "mirror.json"
+_MIRROR = (MIRROR_STATE, "mirror.json.writing", "mirror.check")
+"""A pair's state (brokerd/replica.py), and the file that a member writes to find out whether the disk works."""
 _STATS = (LAST_STATS, PREVIOUS_STATS, STATS_WRITING)
 _USED = frozenset((TOPICS, SET_ASIDE, nsqd_import.STAGING))
 """Directories that exist only if a broker or ``nsq repair`` has used the data path."""
@@ -83,7 +86,7 @@ def _is_of_a_broker(entry: os.DirEntry[str]) -> bool:
 
 
 def _is_ours(entry: os.DirEntry[str]) -> bool:
-    if JOURNAL_FILES.fullmatch(entry.name) or entry.name in _STATS:
+    if JOURNAL_FILES.fullmatch(entry.name) or entry.name in (*_STATS, *_MIRROR):
         return entry.is_file(follow_symlinks=False)
     return _DIRECTORIES.fullmatch(entry.name) is not None and entry.is_dir()
 

@@ -80,6 +80,7 @@ class BrokerMetrics:
 
     def add_node(self, broker: Broker) -> None:
         """The metrics of the broker as a whole."""
+        self._add_mirror(broker)
         channels = sum(len(topic.channels) for topic in broker.topics.values())
         self.families += [
             GaugeMetricFamily(
@@ -100,6 +101,28 @@ class BrokerMetrics:
             ),
             GaugeMetricFamily(
                 "nsq_journal_bytes", "Bytes in the journal since its last checkpoint.", broker.storage.journal_bytes
+            ),
+        ]
+
+    def _add_mirror(self, broker: Broker) -> None:
+        """The metrics of a mirrored node."""
+        if broker.mirror_figures is None:
+            return
+        figures = broker.mirror_figures()
+        self.families += [
+            GaugeMetricFamily(
+                "nsq_mirror_under_replicated",
+                "1 while no other member of the pair is in sync.",
+                float(bool(figures["under_replicated"])),
+            ),
+            GaugeMetricFamily("nsq_mirror_epoch", "Number of the pair's term.", float(str(figures["epoch"]))),
+            GaugeMetricFamily(
+                "nsq_mirror_lag_bytes", "Bytes that the follower has not applied.", float(str(figures["lag_bytes"]))
+            ),
+            GaugeMetricFamily(
+                "nsq_mirror_lag_seconds",
+                "Time for which the follower has applied nothing of what it has to.",
+                float(str(figures["lag_seconds"])),
             ),
         ]
 

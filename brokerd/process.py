@@ -15,6 +15,7 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -22,7 +23,7 @@ import uvloop
 
 from brokerd import kernel
 from brokerd.broker import Broker
-from brokerd.data_path import DataPath, DataPathLocked
+from brokerd.data_path import MIRROR_STATE, DataPath, DataPathLocked
 from brokerd.file_header import UnsupportedFormat
 from brokerd.journal.journal import NotCheckpointed
 from brokerd.journal.recovery import CorruptState
@@ -56,6 +57,7 @@ from nsqwire.version import NSQ_VERSION, product_version, version_text
 
 if TYPE_CHECKING:
     from brokerd.net.auth_client import AuthServers
+    from brokerd.net.mirror import Mirror
     from brokerd.net.tls import NewTLS
     from nsqdaemon.otlp.pusher import Pusher
 
@@ -151,9 +153,19 @@ async def serve(settings: BrokerSettings) -> None:
     except (InvalidSettings, ListenFailed):
         data_path.close()
         raise
+    mirror: Mirror | None = None
     try:
-        await _run(settings, data_path, policies, listeners, tls, auth, stop)
+        if not settings.mirror_address:
+            _leave_pair(data_path)
+        else:
+            mirror = _mirror(settings, data_path, listeners)
+            record = await mirror.until_leading(listeners, stop)
+            settings = replace(settings, node_id=record.node_id if record is not None else settings.node_id)
+        if mirror is None or not stop.is_set():
+            await _run(settings, data_path, policies, listeners, tls, auth, stop, mirror)
     finally:
+        if mirror is not None:
+            mirror.close()
         if auth is not None:
             await auth.close()
         for listener in listeners:
@@ -170,18 +182,21 @@ async def _run(
     tls: NewTLS | None,
     auth: AuthServers | None,
     stop: asyncio.Event,
+    mirror: Mirror | None,
 ) -> None:
     """Recover the state from the data path, serve until ``stop``, and write a checkpoint. Raises as ``serve``."""
     loop = asyncio.get_running_loop()
     try:
-        broker = Broker(
-            settings,
-            now=loop.time,
-            call_soon=loop.call_soon,
-            call_at=never_early(loop.call_at),
-            policies=policies,
-            data_path=data_path,
-        )
+        with contextlib.nullcontext() if mirror is None else mirror.kept_lease():
+            broker = Broker(
+                settings,
+                now=loop.time,
+                call_soon=loop.call_soon,
+                call_at=never_early(loop.call_at),
+                policies=policies,
+                data_path=data_path,
+                left_out_numbers=0 if mirror is None else mirror.left_out_numbers,
+            )
     except OSError as error:
         raise DataPathFailed(f"cannot use data-path: {error}") from error
     timeout_s, takes_publishes = settings.drain_timeout.total_seconds(), settings.drain_publishes
@@ -197,6 +212,9 @@ async def _run(
         resumed=broker.storage.sync_resumed,
         patience=settings.disk_timeout,
     )
+    if mirror is not None:
+        await mirror.recovered()
+        broker.storage.syncer = mirror.begin_term(broker, syncer)
 
     checkpoints = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
     checkpoints.submit(int)  # starts the thread now: later there may be no memory for it
@@ -215,6 +233,8 @@ async def _run(
         raise
     try:
         await _serve_on(broker, listeners, tls, auth, stop)
+        if mirror is not None:
+            await mirror.hand_over()
         write_last_stats(broker, broker.data_path)
     finally:
         with contextlib.suppress(OSError):  # it was logged when it failed
@@ -296,6 +316,35 @@ def _auth_servers(settings: BrokerSettings) -> AuthServers | None:
     from brokerd.net.auth_client import AuthServers
 
     return AuthServers(settings, context)
+
+
+def _leave_pair(data_path: DataPath) -> None:
+    """Forget the pair that the data path is of, if any. Raises DataPathFailed."""
+    if not (data_path.path / MIRROR_STATE).exists():
+        return
+    from brokerd.replica import leave_pair
+
+    try:
+        leave_pair(data_path.path)
+    except OSError as error:
+        raise DataPathFailed(f"cannot use data-path: {error}") from error
+
+
+def _mirror(settings: BrokerSettings, data_path: DataPath, listeners: Listeners) -> Mirror:
+    """The member of a pair. Raises InvalidSettings, DataPathFailed and ListenFailed."""
+    from brokerd.net.etcd_access import InvalidAccess
+    from brokerd.net.mirror import Mirror
+    from brokerd.net.mirror_tls import MirrorTLSFailed
+
+    ports = tuple(0 if each is None else max(0, each.port) for each in listeners[:2])
+    try:
+        return Mirror(settings, data_path.path, (ports[0], ports[1]))
+    except InvalidAccess as error:
+        raise InvalidSettings(str(error)) from None
+    except MirrorTLSFailed as error:
+        raise InvalidSettings(f"failed to build TLS config of the mirror - {error}") from None
+    except (OSError, ValueError) as error:
+        raise DataPathFailed(f"cannot use data-path: {error}") from error
 
 
 def _otlp(settings: BrokerSettings, answer: AnswerRequest, instance: str) -> Pusher:

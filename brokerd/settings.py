@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
+from brokerd.arbiter_address import parse_arbiter
 from brokerd.disk_reserve import DiskReserve
 from nsqdaemon.logs import LOG_FORMATS, LogLevel
 from nsqdaemon.otlp import OTLPUnusable, check_endpoint
@@ -152,6 +153,25 @@ class BrokerSettings(Settings, env="BROKERD_"):
     output_buffer_timeout: timedelta = setting("250ms", "Output buffering of a client that requests none.", min="1ms")
     max_channel_consumers: int = setting(0, "Most consumers of a channel; 0 for no limit.", min=0)
 
+    mirror_address: str = setting(
+        "", "Address for the other member of a pair, host:port; empty for a node without a mirror.", shown="none"
+    )
+    mirror_peer: str = setting("", "The other member's --mirror-address, as this machine reaches it: host:port.")
+    arbiter: str = setting("", "Where the pair records who leads: etcd://HOST:PORT[,HOST:PORT]/NAME of the pair.")
+    arbiter_ca_file: str = setting(
+        "", "PEM file of the authorities that verify etcd's certificate, with etcds://.", shown="the system's"
+    )
+    arbiter_user_file: str = setting("", "File with a line NAME:PASSWORD, the user of etcd.", shown="no user")
+    mirror_tls: bool = setting(
+        False, "Encrypt the stream between the members; both need --tls-cert, --tls-key and --tls-root-ca-file."
+    )
+    mirror_lease: timedelta = setting(
+        "10s", "Time after which the other member takes over from a primary that does not answer.", min="2s", max="10m"
+    )
+    min_in_sync: int = setting(
+        1, "Members that must be in sync; with 2, publishes are refused while one is missing.", min=1, max=2
+    )
+
     statsd_address: str = setting("", "UDP address of the statsd daemon; empty for none.")
     statsd_prefix: str = setting("nsq.%s", "Prefix of statsd keys; %s becomes the broadcast address and port.")
     statsd_interval: timedelta = setting("60s", "Time between two pushes.", min="1001ms")
@@ -223,11 +243,35 @@ class BrokerSettings(Settings, env="BROKERD_"):
                 parse_host_port(self.statsd_address)
             except ValueError as error:
                 raise InvalidSettings(f"--statsd-address: {error}") from None
+        self._check_mirror()
         if self.otlp_endpoint:
             try:
                 check_endpoint(self.otlp_endpoint)
             except OTLPUnusable as error:
                 raise InvalidSettings(f"--otlp-endpoint: {error}") from None
+
+    def _check_mirror(self) -> None:
+        if not self.mirror_address:
+            if self.mirror_peer or self.arbiter or self.min_in_sync > 1:
+                raise InvalidSettings("--mirror-peer, --arbiter and --min-in-sync need --mirror-address")
+            if self.mirror_tls or self.arbiter_ca_file or self.arbiter_user_file:
+                raise InvalidSettings("--mirror-tls, --arbiter-ca-file and --arbiter-user-file need --mirror-address")
+            return
+        if not self.mirror_peer or not self.arbiter:
+            raise InvalidSettings("--mirror-address needs --mirror-peer and --arbiter")
+        if self.mirror_tls and not (self.tls_cert and self.tls_key and self.tls_root_ca_file):
+            raise InvalidSettings("--mirror-tls needs --tls-cert, --tls-key and --tls-root-ca-file")
+        if self.mirror_lease.microseconds:
+            raise InvalidSettings("--mirror-lease must be whole seconds")
+        for flag, parse in (
+            ("mirror-address", parse_host_port),
+            ("mirror-peer", parse_host_port),
+            ("arbiter", parse_arbiter),
+        ):
+            try:
+                parse(getattr(self, flag.replace("-", "_")))
+            except ValueError as error:
+                raise InvalidSettings(f"--{flag}: {error}") from None
 
     @property
     def tls_required_code(self) -> int:

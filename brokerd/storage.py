@@ -19,13 +19,17 @@ if TYPE_CHECKING:
     from brokerd.disk_reserve import DiskReserve
     from brokerd.log.segment import Segment
     from brokerd.retention import Retention
-    from brokerd.syncer import Done, Syncer
+    from brokerd.syncer import Acknowledger, Done
 
 logger = logging.getLogger("brokerd")
 
 
 class NodeDrained(OSError):
     """Publishes are refused because the node is being drained."""
+
+
+class TooFewInSync(OSError):
+    """Publishes are refused because fewer members of the pair are in sync than ``--min-in-sync``."""
 
 
 class RetainingTopic(Protocol):
@@ -56,13 +60,15 @@ class Storage:
     ) -> None:
         self.retention = retention
         self._reserve = reserve
-        self.syncer: Syncer | None = None
+        self.syncer: Acknowledger | None = None
         """The syncer, which is notified of writes. None until the process sets it, and in ``nsq repair``."""
         self.refusal: OSError | None = None
         """Why publishes are refused: a failed fsync, which is final, a moved data path, a disk that does not answer, a
         drain, too little free space. None: they are accepted."""
         self._drained: NodeDrained | None = None
         """What publishes are refused with if nothing else refuses them; None unless the node is being drained."""
+        self._too_few_in_sync: TooFewInSync | None = None
+        """As ``_drained``, while too few members of the pair are in sync."""
         self._stall: DiskStalled | None = None
         """Set while the disk does not answer. Publishes are then refused, with this or with another reason."""
         self.refused_write: RefusedWrite | None = None
@@ -225,7 +231,7 @@ class Storage:
         """Accept publishes again, because the sync that DiskStalled was about has ended."""
         self._stall = None
         if isinstance(self.refusal, DiskStalled):
-            self.refusal = self._drained
+            self.refusal = self._lasting_refusal
             logger.info("the disk answers again")
             self.check_reserve()
 
@@ -243,7 +249,7 @@ class Storage:
                 self.refusal = error
         else:
             if isinstance(self.refusal, DataPathMoved):
-                self.refusal = self._stall or self._drained
+                self.refusal = self._stall or self._lasting_refusal
                 logger.info("the data path is the directory that was opened again")
 
     def require_publishing(self) -> None:
@@ -255,13 +261,29 @@ class Storage:
     def set_drained(self, refusal: NodeDrained | None) -> None:
         """Refuse publishes because the node is being drained; None: no longer. A refusal for ever goes before."""
         self._drained = refusal
+        self._refuse_as_needed()
+
+    def set_too_few_in_sync(self, refusal: TooFewInSync | None) -> None:
+        """Refuse publishes because too few members of the pair are in sync; None: no longer."""
+        if refusal is not None and self._too_few_in_sync is None:
+            logger.error("publishes are refused: %s", refusal)
+        self._too_few_in_sync = refusal
+        self._refuse_as_needed()
+
+    def _refuse_as_needed(self) -> None:
         if self._is_refusal_passing:
-            self.refusal = self._stall or refusal
+            self.refusal = self._stall or self._lasting_refusal
             self.check_reserve()
 
     @property
+    def _lasting_refusal(self) -> OSError | None:
+        return self._too_few_in_sync or self._drained
+
+    @property
     def _is_refusal_passing(self) -> bool:
-        return self.refusal is None or isinstance(self.refusal, (ReserveReached, NodeDrained, DiskStalled))
+        return self.refusal is None or isinstance(
+            self.refusal, (ReserveReached, NodeDrained, DiskStalled, TooFewInSync)
+        )
 
     def check_reserve(self) -> None:
         """Refuse publishes while less of the disk is free than its reserve, unless they are refused anyway."""

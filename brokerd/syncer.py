@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from brokerd.background import use_batch_scheduling
 from brokerd.data_path import DataPathMoved
@@ -51,6 +51,45 @@ Done = Callable[[OSError | None], None]
 Written = Mapping[Path, tuple[int, int] | None]
 """Segments to sync, each with the offsets ``[start, end)`` of most of its unsynced bytes, if known, and the files with
 their headers."""
+
+
+class Acknowledger(Protocol):
+    """Decides when the messages that were written are acknowledged."""
+
+    @property
+    def acknowledges(self) -> bool:
+        """True if acknowledgements wait."""
+        ...
+
+    @property
+    def is_stalled(self) -> bool:
+        """True if those who waited have had an error, and no publish is accepted."""
+        ...
+
+    def wrote(self, segment: Segment, messages: int) -> None:
+        """Record that messages were appended to ``segment``."""
+        ...
+
+    @property
+    def delays_responses(self) -> bool:
+        """True if a response may acknowledge messages that have to wait."""
+        ...
+
+    def when_synced(self, done: Done) -> None:
+        """Call ``done`` once all that was written so far may be acknowledged, or with the error."""
+        ...
+
+    def when_synced_at_last(self, done: Done) -> None:
+        """As ``when_synced``, but never with DiskStalled."""
+        ...
+
+    async def synced(self) -> None:
+        """Return once all that was written so far may be acknowledged. Raises OSError."""
+        ...
+
+    def check(self, interval_s: Seconds) -> None:
+        """Find out whether the disk is stalled; to be called every ``interval_s``."""
+        ...
 
 
 class Syncer:

@@ -102,6 +102,7 @@ GROUPS: dict[str, dict[str, Subcommand]] = {
         "messages": Subcommand("aionsq.tools.messages:main", "cancel or defer published messages, by their ids"),
         "nodes": Subcommand("aionsq.tools.nodes:main", "list a cluster's nodes; tombstone a topic on one; drain"),
         "repair": Subcommand("brokerd.repair:main", "report and repair damage in a stopped broker's data path"),
+        "promote": Subcommand("brokerd.promotion:main", "let a member of a mirrored pair lead that may lack messages"),
         "signin-link": Subcommand(
             "nsqplatform.console.nsq.signin_link:main", "print a one-time link that signs an account in"
         ),

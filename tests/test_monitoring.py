@@ -26,6 +26,8 @@ DASHBOARDS = sorted((FOLDER / "dashboards").glob("*.json"))
 RULES = [rule for group in yaml.safe_load((FOLDER / "alerts.yaml").read_text())["groups"] for rule in group["rules"]]
 OF_PROMETHEUS = {"up": set()}
 """The metrics that Prometheus makes itself."""
+OF_MIRRORED_NODES = {"nsq_mirror_under_replicated": set()}
+"""The metrics that only mirrored nodes have; tests/mirror/test_pair.py reads them."""
 OF_SCRAPES = {"instance", "job"}
 """The labels that Prometheus adds."""
 SUFFIXES = {"counter": ["_total"], "histogram": ["_bucket", "_count", "_sum"]}
@@ -96,7 +98,7 @@ def grouped(expression: str) -> set[str]:
 
 def problems(expression: str, series: dict[str, set[str] | None]) -> list[str]:
     """What is wrong with a query; empty if nothing is."""
-    known = series | OF_PROMETHEUS
+    known = series | OF_PROMETHEUS | OF_MIRRORED_NODES
     ready = expression.replace("$__rate_interval", "5m")
     try:
         found = list(selectors(promql_parser.parse(re.sub(r"\$\w+", ".*", ready))))

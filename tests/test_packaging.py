@@ -283,7 +283,7 @@ def test_a_wheel_has_the_manual_pages_of_its_subcommands(wheel):
     """Where man finds them if the environment's programs are on the PATH."""
     for name, pages in (
         ("nsq-common", {"nsq", "nsq-completion", "nsq-man"}),
-        ("nsq-daemons", {"nsq-brokerd", "nsq-lookup", "nsq-repair"}),
+        ("nsq-daemons", {"nsq-brokerd", "nsq-lookup", "nsq-promote", "nsq-repair"}),
     ):
         names = zipfile.ZipFile(wheel(name)).namelist()
         found = {Path(entry).stem for entry in names if ".data/data/share/man/man1/" in entry}
@@ -442,7 +442,7 @@ def test_nsq_lists_installed_subcommands_and_names_other_distributions(install):
     client = install("nsq-client")
     usage = client.run("nsq", "--help").stdout
     assert re.search(r"^  tail ", usage, re.MULTILINE)
-    assert re.search(r"^  nsq-daemons +brokerd, lookup, repair$", usage, re.MULTILINE)
+    assert re.search(r"^  nsq-daemons +brokerd, lookup, repair, promote$", usage, re.MULTILINE)
     assert re.search(r"^  nsq-platform +up, ", usage, re.MULTILINE)
     up = client.run("nsq", "up")
     assert (up.returncode, up.stderr) == (1, "nsq: up is not installed: pip install nsq-platform\n")

@@ -177,6 +177,21 @@ class Journal:
         return self._before + self._offset
 
     @property
+    def end(self) -> Position:
+        """The end of the last record."""
+        return Position(self._generation, self._offset)
+
+    @property
+    def capacity(self) -> int:
+        """Size of the present journal's file."""
+        return self._capacity
+
+    @property
+    def checkpointed(self) -> Position | None:
+        """The position of the newest checkpoint; None while one is being written, or if there is none."""
+        return None if self._writing else self._newest
+
+    @property
     def is_complete(self) -> bool:
         """True if checkpoint and journals contain every change."""
         return not self._behind

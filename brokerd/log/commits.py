@@ -100,6 +100,11 @@ class CommitRecords:
         """True if the last record ends at a page boundary. Further records may then be lost with the next page."""
         return (self._start + self._count * RECORD_BYTES) % mmap.PAGESIZE == 0
 
+    @property
+    def end(self) -> int:
+        """The byte offset in the ``.idx`` after the last record."""
+        return self._start + self._count * RECORD_BYTES
+
     def checks(self, position: int) -> bool:
         """Return whether the record at ``position`` is undamaged."""
         return is_sound(self._bytes_of(position))
@@ -177,6 +182,11 @@ class CommitIndex(CommitRecords):
             assert self._path is not None, "in memory, the map is all there is"
             self._records = memoryview(self._map())[self._start :]
         return self._records
+
+    @property
+    def allocated_bytes(self) -> int:
+        """Size of the file."""
+        return self._size
 
     def unmap(self) -> None:
         """Close the descriptor and the map until they are needed again."""

@@ -68,6 +68,13 @@ class Log:
                 newest.close_for_appends()
         return log, [f"{directory} is missing", *notes] if is_missing else notes
 
+    def leave_out(self, count: int) -> tuple[int, int]:
+        """Give the next ``count`` numbers to no message. Returns their range ``[start, end)``."""
+        start, self.next_seq = self.next_seq, self.next_seq + count
+        if self.segments:
+            self.segments[-1].close_for_appends()
+        return start, self.next_seq
+
     def gaps(self) -> list[tuple[int, int]]:
         """The ranges ``[start, end)`` above ``first_seq`` of messages that were written but are in no segment."""
         starts = [segment.next_seq for segment in self.segments]

@@ -64,6 +64,9 @@ class StatusEndpoints:
     def ping(self, request: Request) -> Response:
         """``OK`` if messages and changes can be stored; otherwise, or if the node is being drained, status 500."""
         if self._broker.storage.disk_error is None and self._broker.drain.draining is None:
+            figures = self._broker.mirror_figures
+            if figures is not None and figures()["under_replicated"]:
+                return text_response("OK - under_replicated", nsq=False)
             return PING_OK
         return text_response(health_of(self._broker), 500, nsq=False)
 
@@ -159,6 +162,8 @@ class StatusEndpoints:
             tail["lost_message_count"] = broker.storage.lost_message_count
             tail["lives_end"] = broker.runtime.lives.end
             tail["drain"] = broker.drain.to_json()
+            if broker.mirror_figures is not None:
+                tail["mirror"] = broker.mirror_figures()
         end = encode(tail)[1:]
         if include_previous:
             end = end[:-1] + b',"previous_boot":' + previous_stats(self._broker.data_path) + b"}"

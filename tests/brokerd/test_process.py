@@ -52,6 +52,9 @@ NSQD_FLAGS = frozenset(
     """.split()  # noqa: SIM905 (sixty lines of one word each would hide them)
 )
 OUR_FLAGS = {
+    "arbiter",
+    "arbiter-ca-file",
+    "arbiter-user-file",
     "disk-reserve",
     "disk-timeout",
     "drain-publishes",
@@ -60,6 +63,11 @@ OUR_FLAGS = {
     "log-format",
     "max-attempts",
     "max-unfinished-size",
+    "min-in-sync",
+    "mirror-address",
+    "mirror-lease",
+    "mirror-peer",
+    "mirror-tls",
     "msg-ttl",
     "otlp-endpoint",
     "otlp-interval",

@@ -22,7 +22,7 @@ from tests.harness.waiting import DEADLINE_S
 SUBCOMMANDS = [
     *("up", "demo", "doctor", "brokerd", "lookup", "prepare", "web", "collector", "worker", "dispatcher", "beat"),
     *("pub", "tail", "to-file", "to-http", "to-nsq", "pubsub"),
-    *("stat", "topics", "channels", "policies", "messages", "nodes", "repair", "signin-link", "manage"),
+    *("stat", "topics", "channels", "policies", "messages", "nodes", "repair", "promote", "signin-link", "manage"),
     *("mark", "definitions"),
     *("completion", "man"),
 ]

@@ -1,0 +1,42 @@
+"""The follower's check of what it has written: each commit record against the bytes of its log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from xxhash import xxh3_64_intdigest
+
+from brokerd.file_header import HEADER_BYTES
+from brokerd.kernel.commit import FIELDS, RECORD_BYTES, is_sound
+from brokerd.mirror.actions import Write
+from brokerd.mirror.errors import MirrorDamaged
+
+_INDEX: Final = ".idx"
+_LOG: Final = ".log"
+
+ReadFile = Callable[[str, int, int], bytes]
+"""Returns the bytes ``[start, end)`` of a file of the follower, or fewer if it ends before."""
+
+
+def check_commits(write: Write, read: ReadFile) -> None:
+    """Check the commit records that were written. Raises MirrorDamaged, which names the log."""
+    if not write.path.endswith(_INDEX):
+        return
+    data, at = write.data, (HEADER_BYTES - write.offset) % RECORD_BYTES
+    log = write.path.removesuffix(_INDEX) + _LOG
+    while at + RECORD_BYTES <= len(data):
+        record = bytes(data[at : at + RECORD_BYTES])
+        if write.offset + at >= HEADER_BYTES and any(record):
+            _check(record, log, read)
+        at += RECORD_BYTES
+
+
+def _check(record: bytes, log: str, read: ReadFile) -> None:
+    first_seq, end, _, data_hash, messages, _, length = FIELDS.unpack_from(record)
+    if not is_sound(record):
+        raise MirrorDamaged(f"a commit record of {log} is damaged")
+    if messages and xxh3_64_intdigest(read(log, end - length, end)) != data_hash:
+        raise MirrorDamaged(
+            f"{log} is damaged: the messages from number {first_seq} on do not match their commit record"
+        )

@@ -1,0 +1,269 @@
+"""A member's part in the choice of who leads: what it asks the arbiter, and until when it may lead.
+
+The arbiter keeps an *election key*, which disappears with the lease of the member that holds it, and the pair's record.
+A lease that was granted or renewed counts from before the request was sent, on a clock that goes on while the machine
+sleeps, and it is renewed only after a small write to the data path reached the disk: a member that cannot write, or
+that was paused, loses the lead although its network works.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final, NamedTuple
+
+from brokerd.mirror.pair import PairRecord
+from nsqwire.units import Seconds
+
+READS_IN_A_LEASE: Final = 10
+MAX_READ_INTERVAL_S: Final = 1.0
+RENEWALS_IN_A_LEASE: Final = 4
+MARGIN: Final = 0.1
+"""The part of a lease by which a member stops to lead before the arbiter's clock ends the lease."""
+LEASES_BEFORE_FOUNDING: Final = 2
+"""An empty member waits for so many leases before it founds a pair, so that one with messages founds it."""
+
+
+class Found(NamedTuple):
+    """The arbiter's answer to a read. ``record`` is None if there is no pair yet; ``leader`` if nobody leads."""
+
+    record: PairRecord | None
+    revision: int
+    """The revision of the record; 0 if there is none."""
+    leader: str | None
+
+
+class ReadArbiter(NamedTuple):
+    """Read the election key and the record, and call ``found`` or ``not_answered``."""
+
+
+class Campaign(NamedTuple):
+    """Ask for the lead. First stop following, so that nothing is acknowledged from now on, and store the pair that the
+    data path is of: the answer may be lost. Then ask the arbiter for the lead with this record, if the record still has
+    this revision and nobody leads. Call ``won`` or ``not_won``."""
+
+    record: PairRecord
+    revision: int
+
+
+class CheckDisk(NamedTuple):
+    """Write a little to the data path, sync it, and call ``disk_answered``."""
+
+
+class Renew(NamedTuple):
+    """Renew the lease, and call ``renewed`` with ``sent_at``."""
+
+    sent_at: Seconds
+
+
+class Lead(NamedTuple):
+    """Recover the data path and lead the term of this record."""
+
+    record: PairRecord
+    revision: int
+
+
+class RegainLead(NamedTuple):
+    """Renew the lease; if it has ended, ask the arbiter for the lead again with the same record, if the record still
+    has this revision and nobody leads. Call ``regained`` or ``not_regained``."""
+
+    record: PairRecord
+    revision: int
+
+
+class EndTerm(NamedTuple):
+    """Answer nobody from now on, and follow."""
+
+    reason: str
+
+
+Decision = ReadArbiter | Campaign | CheckDisk | Renew | Lead | RegainLead | EndTerm
+
+
+class Role(Enum):
+    """What a member does."""
+
+    FOLLOWER = "follower"
+    CANDIDATE = "candidate"
+    """It has asked for the lead and waits for the answer."""
+    PRIMARY = "primary"
+
+
+class Election:
+    """``lease`` is in seconds; ``boot`` is the boot id of the machine. ``new_record`` founds a pair.
+
+    ``epoch`` is the highest term that the member has seen.
+    """
+
+    def __init__(
+        self,
+        member: str,
+        boot: str,
+        lease: Seconds,
+        new_record: PairRecord,
+        *,
+        pair: str,
+        has_data: bool,
+        epoch: int,
+        now: Seconds,
+    ) -> None:
+        self.member = member
+        self.boot = boot
+        self.role = Role.FOLLOWER
+        self.expires: Seconds = 0.0
+        """When this member stops to lead, unless the lease is renewed."""
+        self.found: Found | None = None
+        """The last answer of the arbiter; None until there is one."""
+        self.decisions: list[Decision] = []
+        """What is to be done, in order. The caller takes them after each call."""
+        self.pair = pair
+        """The pair that the data path is of; empty if it was never that of a pair.
+
+        As long as ``epoch`` is 0, the member has only tried to found it.
+        """
+        self.epoch = epoch
+        self._lease = lease
+        self._new_record = new_record
+        self._has_data = has_data
+        self._may_found_at = now if has_data else now + LEASES_BEFORE_FOUNDING * lease
+        self.is_recovering = False
+        """True from the lead that was won until the member serves: it may then regain a lease that has ended."""
+        self._led: Lead | None = None
+        self._is_regain_due = False
+        self._asked_at: Seconds | None = None
+        self._campaigned_at: Seconds = 0.0
+        self._renewal_began: Seconds = now
+        self._is_renewing = False
+
+    def may_answer(self, now: Seconds) -> bool:
+        """Return whether this member leads: an ``OK`` may leave only then."""
+        return self.role is Role.PRIMARY and now < self.expires
+
+    @property
+    def waits_because(self) -> str | None:
+        """Why this member may not lead although nobody does; None if it may, or if somebody does."""
+        found = self.found
+        if found is None or found.leader is not None or found.record is None:
+            return None
+        if found.record.may_lead(self.member, self.boot):
+            return None
+        if self.member in found.record.in_sync:
+            return "its machine was restarted since it was in sync"
+        return f"it is not in sync; {', '.join(sorted(found.record.in_sync))} may lead"
+
+    # -- inputs ---------------------------------------------------------------------------------------------------
+
+    def tick(self, now: Seconds) -> None:
+        """Decide what is due. To be called several times in a tenth of a lease."""
+        if self.role is Role.PRIMARY and self.is_recovering:
+            if self._is_regain_due and self._led is not None:
+                self._is_regain_due = False
+                self.decisions.append(RegainLead(*self._led))
+        elif self.role is Role.PRIMARY:
+            if now >= self.expires:
+                self.end_term("the lease could not be renewed in time")
+            elif not self._is_renewing and now - self._renewal_began >= self._lease / RENEWALS_IN_A_LEASE:
+                self._is_renewing, self._renewal_began = True, now
+                self.decisions.append(CheckDisk())
+        elif self.role is Role.FOLLOWER and self._is_read_due(now):
+            self._asked_at = now
+            self.decisions.append(ReadArbiter())
+
+    def _is_read_due(self, now: Seconds) -> bool:
+        return self._asked_at is None or now - self._asked_at >= min(
+            self._lease / READS_IN_A_LEASE, MAX_READ_INTERVAL_S
+        )
+
+    def read_answered(self, found: Found, now: Seconds) -> None:
+        """The arbiter answered a read."""
+        self.found = found
+        if not self.epoch and found.record is not None and found.record.pair != self.pair:
+            self.pair = ""
+        if self.role is not Role.FOLLOWER or found.leader is not None:
+            return
+        record = self._record_to_lead(found, now)
+        if record is not None:
+            self.role, self._campaigned_at = Role.CANDIDATE, now
+            self.decisions.append(Campaign(record, found.revision))
+
+    def _record_to_lead(self, found: Found, now: Seconds) -> PairRecord | None:
+        if found.record is None:
+            if self.epoch or now < self._may_found_at:  # a pair whose record is gone is not founded again by itself
+                return None
+            self.pair = self._new_record.pair
+            return self._new_record.led_by(self.member, self.boot)
+        if self.pair != found.record.pair or not found.record.may_lead(self.member, self.boot):
+            return None
+        return found.record.led_by(self.member, self.boot)
+
+    def joined(self, pair: str, epoch: int) -> None:
+        """The member has joined the primary of a term."""
+        self.pair, self.epoch = pair, epoch
+
+    def won(self, record: PairRecord, revision: int, sent_at: Seconds) -> None:
+        """The arbiter granted the lead; the request for the lease was sent at ``sent_at``, or later."""
+        if self.role is not Role.CANDIDATE:
+            return
+        self.role, self.pair, self.epoch = Role.PRIMARY, record.pair, record.epoch
+        self.expires = self._end_of_lease(sent_at)
+        self._renewal_began, self._is_renewing = sent_at, False
+        self.is_recovering, self._is_regain_due, self._led = True, False, Lead(record, revision)
+        self.decisions.append(self._led)
+
+    def recovered(self, now: Seconds) -> None:
+        """The data path is recovered: the member serves, unless the lease has ended meanwhile.
+
+        As it has served nobody, and if nobody has led since, the recovered data is as good as that of another recovery,
+        which would take as long.
+        """
+        if self.may_answer(now):
+            self.is_recovering = False
+        else:
+            self._is_regain_due = True
+
+    def regained(self, revision: int, sent_at: Seconds, now: Seconds) -> None:
+        """The arbiter renewed the lease, or granted another one; the request was sent at ``sent_at``, or later."""
+        if self.role is not Role.PRIMARY or self._led is None:
+            return
+        self._led = Lead(self._led.record, revision)
+        self.expires, self._renewal_began = self._end_of_lease(sent_at), sent_at
+        self.recovered(now)
+
+    def not_regained(self, found: Found | None) -> None:
+        """The lead was refused, and the arbiter has ``found``; None: there was no answer. It is asked again."""
+        if self.role is not Role.PRIMARY or self._led is None:
+            return
+        if found is None:
+            self._is_regain_due = True
+        elif found.record == self._led.record and found.leader in (None, self.member):
+            self._is_regain_due, self._led = True, Lead(found.record, found.revision)
+        else:
+            self.end_term("the lease ended during the recovery, and another member leads")
+
+    def not_won(self) -> None:
+        """The arbiter refused, or the answer did not arrive: then the key, if it was taken, expires by itself."""
+        if self.role is Role.CANDIDATE:
+            self.role = Role.FOLLOWER
+
+    def disk_answered(self, now: Seconds) -> None:
+        """The small write is on the disk."""
+        if self.role is Role.PRIMARY and self._is_renewing:
+            self.decisions.append(Renew(now))
+
+    def renewed(self, is_held: bool | None, sent_at: Seconds) -> None:
+        """The arbiter renewed the lease; False: the lease is no longer held; None: there was no answer."""
+        if self.role is not Role.PRIMARY:
+            return
+        self._is_renewing = False
+        if is_held:
+            self.expires = self._end_of_lease(sent_at)
+        elif is_held is False:
+            self.end_term("the arbiter has ended the lease")
+
+    def end_term(self, reason: str) -> None:
+        """Stop to lead."""
+        if self.role is Role.PRIMARY:
+            self.role, self.expires, self._asked_at, self.is_recovering = Role.FOLLOWER, 0.0, None, False
+            self.decisions.append(EndTerm(reason))
+
+    def _end_of_lease(self, sent_at: Seconds) -> Seconds:
+        return sent_at + self._lease * (1 - MARGIN)

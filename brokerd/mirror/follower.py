@@ -1,0 +1,121 @@
+"""The follower's part of a pair: it joins a primary, applies its file actions, and acknowledges them.
+
+It refuses a primary of an earlier term than it has seen: such a primary was replaced and does not know it yet, and
+joining it would undo what was acknowledged since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from brokerd.mirror.actions import Action, Write, decode_actions
+from brokerd.mirror.damage import check_commits
+from brokerd.mirror.errors import Fenced, InvalidStream, JoinRefused
+from brokerd.mirror.frames import Frame, FrameReader, Kind
+from brokerd.mirror.hello import Hello, Welcome
+from brokerd.mirror.manifest import File, decode_files, encode_sums
+
+
+class MirrorFiles(Protocol):
+    """The files of a follower."""
+
+    def begin(self, epoch: int, welcome: Welcome) -> None:
+        """The follower joins the primary of this term. Term and pair are recorded before any file is changed."""
+        ...
+
+    def apply(self, action: Action) -> None:
+        """Apply a file action. Raises OSError."""
+        ...
+
+    def read(self, path: str, start: int, end: int) -> bytes:
+        """The bytes ``[start, end)`` of a file, or fewer if it ends before. Raises OSError."""
+        ...
+
+
+class Follower:
+    """One connection of a follower to a primary. ``epoch`` is the highest term that the member has seen."""
+
+    def __init__(self, hello: Hello, epoch: int, files: MirrorFiles) -> None:
+        self.epoch = epoch
+        self.welcome: Welcome | None = None
+        """The primary's greeting."""
+        self.manifest: list[File] = []
+        """The primary's files at the cut."""
+        self.awaits_sums = False
+        """True once the manifest is complete, until ``compared`` is called."""
+        self.is_copied = False
+        """True once the copy is applied."""
+        self.applied = 0
+        """The number of the last frame of actions that was applied."""
+        self._files = files
+        self._reader = FrameReader()
+        self.is_begun = False
+        """True once the primary has welcomed it."""
+        self._output = bytearray(Frame(Kind.HELLO, epoch, 0, hello.to_bytes()).to_bytes())
+
+    def take_output(self) -> bytes:
+        """What is to be sent."""
+        output = bytes(self._output)
+        self._output.clear()
+        return output
+
+    def received(self, data: bytes) -> None:
+        """Handle bytes of the primary.
+
+        Raises InvalidStream, Fenced, JoinRefused, MirrorDamaged and OSError. The connection has to be closed then.
+        """
+        is_answered = True
+        for frame in self._reader.feed(data):
+            if frame.epoch < self.epoch:
+                raise Fenced(f"the primary is of term {frame.epoch}, and term {self.epoch} has begun")
+            is_answered = self._handle(frame) and is_answered
+        if not is_answered:
+            self._send(Kind.ACK, number=self.applied)
+
+    def compared(self, sums: Mapping[str, bytes]) -> None:
+        """The checksums of the files of the manifest, by path, after every other file was removed."""
+        self.awaits_sums = False
+        for path, each in sums.items():
+            self._send(Kind.SUMS, encode_sums(path, each))
+        self._send(Kind.SUMS_END)
+
+    def _handle(self, frame: Frame) -> bool:
+        """Handle a frame. False if it has to be acknowledged."""
+        if frame.kind is Kind.REFUSED:
+            raise JoinRefused(frame.payload.decode("utf-8", "replace"))
+        if not self.is_begun and frame.kind is not Kind.PING:
+            if frame.kind is not Kind.WELCOME:
+                raise InvalidStream("the first frame is no greeting")
+            self.welcome = Welcome.from_bytes(frame.payload)
+            self._files.begin(frame.epoch, self.welcome)
+            self.epoch, self.is_begun = frame.epoch, True
+            return True
+        if self.is_begun and frame.epoch != self.epoch:
+            raise InvalidStream("the primary's term changed")
+        if frame.kind is Kind.MANIFEST:
+            self.manifest += decode_files(frame.payload)
+        elif frame.kind is Kind.MANIFEST_END:
+            self.awaits_sums = True
+        elif frame.kind in (Kind.ACTIONS, Kind.CUT):
+            self._apply(frame)
+            return False
+        elif frame.kind is Kind.PING:
+            return False
+        else:
+            raise InvalidStream(f"a frame {frame.kind.name} does not belong here")
+        return True
+
+    def _apply(self, frame: Frame) -> None:
+        if frame.number != self.applied + 1:
+            raise InvalidStream(f"frame {frame.number} follows frame {self.applied}")
+        for action in decode_actions(frame.payload):
+            self._files.apply(action)
+            if self.is_copied and isinstance(action, Write):  # before, damage of the primary's own is copied as it is
+                check_commits(action, self._files.read)
+        self.applied = frame.number
+        if frame.kind is Kind.CUT:
+            self.is_copied = True
+
+    def _send(self, kind: Kind, payload: bytes = b"", number: int = 0) -> None:
+        self._output += Frame(kind, self.epoch, number, payload).to_bytes()

@@ -1,0 +1,479 @@
+"""The primary's part of a pair: it streams its file actions, and knows what every member in sync has applied.
+
+Changes arrive in *groups*, one for each turn of the event loop that changed a file. A group is *acknowledged* once
+every member that the arbiter may believe to be in sync has applied it; only then may an ``OK`` that depends on it
+leave. A follower that has caught up is waited for first; once it has applied all that was acknowledged without it, the
+arbiter is told that it is in sync. It is waited for until the arbiter has confirmed that it is not in sync any more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from brokerd.mirror.actions import Action, Write, encode_actions, is_replaced
+from brokerd.mirror.errors import InvalidStream
+from brokerd.mirror.frames import Frame, FrameReader, Kind, encode_frame
+from brokerd.mirror.hello import Hello, Welcome
+from brokerd.mirror.manifest import Copy, File, decode_sums, encode_files
+from brokerd.mirror.pair import PairRecord
+from nsqwire.units import Seconds
+
+FRAME_BYTES: Final = 256 * 1024
+WINDOW_BYTES: Final = 4 * 1024 * 1024
+"""Bytes that may be under way to a follower, sent and not applied."""
+PINGS_IN_PATIENCE: Final = 4
+
+Read = Callable[[str, int, int], "bytes | memoryview | None"]
+"""Returns the bytes ``[start, end)`` of a file; None if it has them no longer, because it was deleted since."""
+
+
+class Appended(NamedTuple):
+    """The bytes ``[start, end)`` of a file were written. They are read when they are sent."""
+
+    path: str
+    start: int
+    end: int
+
+
+Entry = Appended | Action
+
+
+class Send(NamedTuple):
+    """Send bytes over a link, in parts: those of a segment are slices of its map."""
+
+    link: int
+    parts: list[bytes | memoryview]
+
+
+class Close(NamedTuple):
+    """Close a link, for this reason."""
+
+    link: int
+    reason: str
+
+
+class TakeCut(NamedTuple):
+    """List the files as they are between two groups, and call ``cut_taken``."""
+
+    link: int
+
+
+class CompareFiles(NamedTuple):
+    """Find out what a follower with these checksums lacks of ``files``, and call ``compared``."""
+
+    link: int
+    files: list[File]
+    sums: dict[str, bytes]
+
+
+class WriteRecord(NamedTuple):
+    """Write the pair's record, and call ``record_written`` or ``record_not_written``."""
+
+    record: PairRecord
+
+
+class StepDown(NamedTuple):
+    """Another member leads a later term."""
+
+    reason: str
+
+
+Effect = Send | Close | TakeCut | CompareFiles | WriteRecord | StepDown
+
+
+class LinkState(IntEnum):
+    """How far a follower has come."""
+
+    CONNECTED = 0
+    EVICTED = 1
+    """It joins anew, and the arbiter is told that it is not in sync before any of its files changes."""
+    CUT = 2
+    """Actions are collected from here on."""
+    TAILING = 3
+    """It has the copy, and receives the actions as they happen."""
+
+
+class _Cut(NamedTuple):
+    """The end of the copy."""
+
+
+class _Mark(NamedTuple):
+    """The end of a group."""
+
+    group: int
+
+
+class _Link:
+    """A follower's connection."""
+
+    def __init__(self, number: int, now: Seconds) -> None:
+        self.number = number
+        self.reader = FrameReader()
+        self.state = LinkState.CONNECTED
+        self.hello: Hello | None = None
+        self.files: list[File] = []
+        self.replaced: list[Action] = []
+        """The contents at the cut of files that are replaced rather than appended to."""
+        self.cut_group = 0
+        """The last group that is in the copy."""
+        self.sums: dict[str, bytes] = {}
+        self.outbox: deque[Appended | Action | _Cut | _Mark] = deque()
+        self.sent = self.applied = 0
+        """Numbers of the last frame of actions that was sent, and that was applied."""
+        self.under_way: deque[tuple[int, int]] = deque()
+        """The number and size of each frame that was sent and not applied."""
+        self.bytes_under_way = 0
+        self.marks: deque[tuple[int, int]] = deque()
+        """``(frame, group)``: the group is applied once the frame is."""
+        self.cut_frame = 0
+        self.group = -1
+        """The last group that it has applied."""
+        self.is_awaited = False
+        """True once it has caught up: nothing is acknowledged without it from then on."""
+        self.heard_at = self.progress_at = self.pinged_at = now
+
+    @property
+    def member(self) -> str:
+        return self.hello.member if self.hello is not None else ""
+
+    @property
+    def is_copied(self) -> bool:
+        """True once it has applied the copy."""
+        return 0 < self.cut_frame <= self.applied
+
+    @property
+    def is_caught_up(self) -> bool:
+        """True if it receives the actions as they happen, none being held back."""
+        return self.is_copied and not self.outbox
+
+
+class Leader:
+    """The primary of one term.
+
+    ``patience`` is how long a follower may be silent or make no progress. ``ports`` are those of TCP and HTTP clients.
+    """
+
+    def __init__(
+        self,
+        member: str,
+        record: PairRecord,
+        read: Read,
+        *,
+        patience: Seconds,
+        min_in_sync: int = 1,
+        ports: tuple[int, int] = (0, 0),
+    ) -> None:
+        self.member = member
+        self.record = record
+        """The record that the arbiter is known to have."""
+        self.group = 0
+        """The number of the last group."""
+        self.acknowledged = 0
+        """The last group that all required members have applied."""
+        self.effects: list[Effect] = []
+        """What is to be done, in order. The caller takes them after each call."""
+        self._read = read
+        self._patience = patience
+        self._min_in_sync = min_in_sync
+        self._ports = ports
+        self._links: dict[int, _Link] = {}
+        self._believed = set(record.in_sync)
+        """The members that the arbiter may believe to be in sync."""
+        self._writing: PairRecord | None = None
+
+    # -- state ----------------------------------------------------------------------------------------------------
+
+    @property
+    def is_under_replicated(self) -> bool:
+        """True if no other member is in sync."""
+        return len(self.record.in_sync) < 2
+
+    @property
+    def accepts_publishes(self) -> bool:
+        """False while fewer members are in sync than ``--min-in-sync``."""
+        return len(self.record.in_sync) >= self._min_in_sync
+
+    @property
+    def lag_bytes(self) -> int:
+        """Bytes that the follower still has to apply: the sum of what is under way and what is collected."""
+        return max((self._lag_of(link) for link in self._links.values()), default=0)
+
+    def lag_seconds(self, now: Seconds) -> Seconds:
+        """For how long a follower has had something to apply; 0 if there is no follower."""
+        return max((now - link.progress_at for link in self._links.values() if link.under_way), default=0.0)
+
+    def _lag_of(self, link: _Link) -> int:
+        waiting = sum(
+            entry.end - entry.start if isinstance(entry, Appended) else len(entry.data)
+            for entry in link.outbox
+            if isinstance(entry, Appended | Write)
+        )
+        return link.bytes_under_way + waiting
+
+    # -- inputs ---------------------------------------------------------------------------------------------------
+
+    def connected(self, link: int, now: Seconds) -> None:
+        """A member has connected."""
+        self._links[link] = _Link(link, now)
+
+    def disconnected(self, link: int) -> None:
+        """A link is closed."""
+        if self._links.pop(link, None) is not None:
+            self._review()
+
+    def received(self, link: int, data: bytes, now: Seconds) -> None:
+        """Handle bytes of a link."""
+        found = self._links.get(link)
+        if found is None:
+            return
+        found.heard_at = now
+        try:
+            for frame in found.reader.feed(data):
+                if found.number in self._links:
+                    self._handle(found, frame, now)
+        except InvalidStream as error:
+            self._close(found, str(error))
+
+    def group_changed(self, entries: Iterable[Entry]) -> int:
+        """Record the file actions of a group, and send them. Returns the number of the group."""
+        self.group += 1
+        mark = _Mark(self.group)
+        for link in self._links.values():
+            if link.state is LinkState.TAILING:
+                link.outbox.extend(entries)
+                link.outbox.append(mark)
+                self._pump(link)
+            elif link.state is LinkState.CUT:
+                _collect(link.outbox, entries, mark)
+        self._settle()
+        return self.group
+
+    def cut_taken(self, link: int, files: list[File]) -> None:
+        """The list of files, which contain all groups so far and nothing else."""
+        found = self._links.get(link)
+        if found is None:
+            return
+        found.state, found.files, found.cut_group = LinkState.CUT, files, self.group
+        found.replaced = [
+            Write(file.path, start, bytes(data))
+            for file in files
+            if is_replaced(file.path)
+            for start in range(0, file.end, FRAME_BYTES)
+            if (data := self._read(file.path, start, min(start + FRAME_BYTES, file.end))) is not None
+        ]
+        welcome = Welcome(
+            pair=self.record.pair, node_id=self.record.node_id, tcp_port=self._ports[0], http_port=self._ports[1]
+        )
+        self._send(found, Kind.WELCOME, welcome.to_bytes())
+        for part in encode_files(files):
+            self._send(found, Kind.MANIFEST, part)
+        self._send(found, Kind.MANIFEST_END)
+
+    def compared(self, link: int, copies: list[Copy]) -> None:
+        """What a follower lacks of the files at the cut."""
+        found = self._links.get(link)
+        if found is None:
+            return
+        found.files, found.sums = [], {}
+        missing = [Appended(*copy) for copy in copies if not is_replaced(copy.path)]
+        found.outbox.extendleft(reversed([*found.replaced, *missing, _Cut(), _Mark(found.cut_group)]))
+        found.replaced = []
+        found.state = LinkState.TAILING
+        self._pump(found)
+
+    def record_written(self, record: PairRecord) -> None:
+        """The arbiter has the record."""
+        self.record, self._writing = record, None
+        self._believed = set(record.in_sync)
+        for link in self._links.values():
+            if link.state is LinkState.EVICTED and link.member not in record.in_sync:
+                self.effects.append(TakeCut(link.number))
+                link.state = LinkState.CONNECTED
+        self._review()
+
+    def record_not_written(self) -> None:
+        """The arbiter did not take the record, or did not answer. It is written again with the next tick."""
+        self._writing = None
+
+    def tick(self, now: Seconds) -> None:
+        """Close links that are silent or stuck, ping the others, and review who is in sync."""
+        for link in list(self._links.values()):
+            if not link.under_way:
+                link.progress_at = now
+            if now - link.heard_at > self._patience:
+                self._close(link, f"nothing was received for {self._patience:g} s")
+            elif now - link.progress_at > self._patience:
+                self._close(link, f"nothing was applied for {self._patience:g} s")
+            elif link.hello is not None and now - link.pinged_at > self._patience / PINGS_IN_PATIENCE:
+                link.pinged_at = now
+                self._send(link, Kind.PING)
+        self._review()
+
+    # -- the stream -----------------------------------------------------------------------------------------------
+
+    def _handle(self, link: _Link, frame: Frame, now: Seconds) -> None:
+        if frame.kind is Kind.HELLO and link.hello is None:
+            self._greeted(link, Hello.from_bytes(frame.payload), frame.epoch)
+        elif link.hello is None:
+            raise InvalidStream("the first frame is no greeting")
+        elif frame.kind is Kind.SUMS and link.state is LinkState.CUT:
+            path, sums = decode_sums(frame.payload)
+            link.sums[path] = sums
+        elif frame.kind is Kind.SUMS_END and link.state is LinkState.CUT:
+            self.effects.append(CompareFiles(link.number, link.files, link.sums))
+        elif frame.kind is Kind.ACK:
+            self._applied(link, frame, now)
+        else:
+            raise InvalidStream(f"a frame {frame.kind.name} does not belong here")
+
+    def _greeted(self, link: _Link, hello: Hello, epoch: int) -> None:
+        if epoch > self.record.epoch:
+            self.effects.append(StepDown(f"{hello.member} has seen term {epoch}, and this is term {self.record.epoch}"))
+            return
+        if hello.member == self.member:
+            self._refuse(link, f"both members of the pair are called {self.member}")
+        elif hello.pair and hello.pair != self.record.pair:
+            self._refuse(link, "its data path is that of another pair")
+        elif not hello.pair and hello.has_data:
+            self._refuse(link, "its data path has messages and was never a mirror; empty it")
+        else:
+            for other in list(self._links.values()):
+                if other is not link and other.member == hello.member:
+                    self._close(other, "the member has connected again")
+            link.hello = hello
+            if hello.member in self._believed:
+                link.state = LinkState.EVICTED
+                self._review()
+            else:
+                self.effects.append(TakeCut(link.number))
+
+    def _refuse(self, link: _Link, reason: str) -> None:
+        self._send(link, Kind.REFUSED, reason.encode())
+        self._close(link, f"refused: {reason}")
+
+    def _applied(self, link: _Link, frame: Frame, now: Seconds) -> None:
+        if frame.epoch != self.record.epoch or frame.number > link.sent:
+            raise InvalidStream("an acknowledgement of a frame that was not sent")
+        if frame.number > link.applied:
+            link.applied, link.progress_at = frame.number, now
+        while link.under_way and link.under_way[0][0] <= frame.number:
+            link.bytes_under_way -= link.under_way.popleft()[1]
+        while link.marks and link.marks[0][0] <= frame.number:
+            link.group = link.marks.popleft()[1]
+        if link.state is LinkState.TAILING:
+            self._pump(link)
+        if link.member not in self.record.in_sync:
+            self._review()
+        self._settle()
+
+    def _pump(self, link: _Link) -> None:
+        """Send what may be under way."""
+        while link.outbox and link.bytes_under_way < WINDOW_BYTES:
+            if isinstance(link.outbox[0], _Cut):
+                link.outbox.popleft()
+                link.cut_frame = self._send_numbered(link, Kind.CUT)
+                continue
+            actions = self._next_actions(link)
+            number = self._send_numbered(link, Kind.ACTIONS, *encode_actions(actions)) if actions else link.sent
+            while link.outbox and isinstance(mark := link.outbox[0], _Mark):
+                link.outbox.popleft()
+                if number <= link.applied:
+                    link.group = mark.group
+                else:
+                    link.marks.append((number, mark.group))
+
+    def _next_actions(self, link: _Link) -> list[Action]:
+        """The actions of the next frame: those up to the next mark, if they are not too large."""
+        actions, nbytes, outbox = list[Action](), 0, link.outbox
+        while outbox and nbytes < FRAME_BYTES and not isinstance(entry := outbox[0], _Cut | _Mark):
+            outbox.popleft()
+            if isinstance(entry, Appended):
+                end = min(entry.end, entry.start + FRAME_BYTES)
+                if end < entry.end:
+                    outbox.appendleft(Appended(entry.path, end, entry.end))
+                data = self._read(entry.path, entry.start, end)
+                if data is None:
+                    continue
+                entry = Write(entry.path, entry.start, data)
+            actions.append(entry)
+            nbytes += len(entry.data) if isinstance(entry, Write) else len(entry.path)
+        return actions
+
+    def _send_numbered(self, link: _Link, kind: Kind, *payload: bytes | memoryview) -> int:
+        link.sent += 1
+        nbytes = sum(map(len, payload))
+        link.under_way.append((link.sent, nbytes))
+        link.bytes_under_way += nbytes
+        self._send(link, kind, *payload, number=link.sent)
+        return link.sent
+
+    def _send(self, link: _Link, kind: Kind, *payload: bytes | memoryview, number: int = 0) -> None:
+        self.effects.append(Send(link.number, encode_frame(kind, self.record.epoch, number, payload)))
+
+    def _close(self, link: _Link, reason: str) -> None:
+        if self._links.pop(link.number, None) is not None:
+            self.effects.append(Close(link.number, reason))
+            self._review()
+
+    # -- the members in sync --------------------------------------------------------------------------------------
+
+    def _review(self) -> None:
+        """Have the arbiter's record changed if another set of members should be in sync."""
+        tailing = [link for link in self._links.values() if link.state is LinkState.TAILING]
+        for link in tailing:
+            link.is_awaited = link.is_awaited or link.is_caught_up
+        if self._writing is None:
+            in_sync = {self.member: self.record.in_sync[self.member]}
+            for link in tailing:
+                has_all = link.is_awaited and link.group >= self.acknowledged
+                if link.hello is not None and (has_all or link.member in self.record.in_sync):
+                    in_sync[link.member] = link.hello.boot
+            if in_sync != self.record.in_sync or self._believed != set(in_sync):
+                self._writing = self.record.with_in_sync(in_sync)
+                self._believed |= set(in_sync)
+                self.effects.append(WriteRecord(self._writing))
+        self._settle()
+
+    def _settle(self) -> None:
+        """Find out which groups are acknowledged."""
+        if not self.accepts_publishes:
+            return
+        applied = {link.member: link.group for link in self._links.values() if link.state is LinkState.TAILING}
+        required = self._believed | {link.member for link in self._links.values() if link.is_awaited}
+        others = [applied.get(member, -1) for member in required if member != self.member]
+        self.acknowledged = max(self.acknowledged, min([self.group, *others]))
+
+
+def _collect(outbox: deque[Appended | Action | _Cut | _Mark], entries: Iterable[Entry], mark: _Mark) -> None:
+    """Add a group that is sent later. Appends to one file are joined as long as no other action is between them.
+
+    The order of appends to different files may change: the follower is not in sync before it has them all.
+    """
+    if outbox and isinstance(outbox[-1], _Mark):
+        outbox.pop()
+    for entry in entries:
+        at = _joined(outbox, entry)
+        if at is None:
+            outbox.append(entry)
+        else:
+            first = outbox[at]
+            assert isinstance(first, Appended)
+            assert isinstance(entry, Appended)
+            outbox[at] = Appended(entry.path, first.start, max(first.end, entry.end))
+    outbox.append(mark)
+
+
+def _joined(outbox: deque[Appended | Action | _Cut | _Mark], entry: Entry) -> int | None:
+    """The position of the append that ``entry`` continues; None if there is none."""
+    if not isinstance(entry, Appended):
+        return None
+    for at in range(len(outbox) - 1, -1, -1):
+        before = outbox[at]
+        if not isinstance(before, Appended):
+            return None
+        if before.path == entry.path and before.start <= entry.start <= before.end:
+            return at
+    return None

@@ -1,0 +1,70 @@
+"""The record of a pair, which the arbiter keeps: its term, who leads it, and which members are in sync.
+
+A member is *in sync* if it has everything that was acknowledged. Only the member that leads writes the record, and
+only while it holds the election key.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+DURABLE_BOOT = "durable"
+"""The boot id of a member that acknowledges only what is on its disk: a restart of its machine loses nothing."""
+
+
+class InvalidRecord(Exception):
+    """The arbiter has a value that is not the record of a pair; the text says what is wrong with it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairRecord:
+    """``pair`` identifies the pair, and ``node_id`` is that of both members."""
+
+    pair: str
+    node_id: int
+    epoch: int
+    """The number of the term, which grows by one with each."""
+    leader: str
+    """The member that leads the term."""
+    in_sync: Mapping[str, str] = field(default_factory=dict)
+    """The members in sync, each with the boot id of its machine."""
+
+    def may_lead(self, member: str, boot: str) -> bool:
+        """Return whether a member has everything that was acknowledged: its machine was not restarted since."""
+        return self.in_sync.get(member) == boot
+
+    def led_by(self, member: str, boot: str) -> PairRecord:
+        """The record of the next term, which ``member`` leads, alone at first."""
+        return replace(self, epoch=self.epoch + 1, leader=member, in_sync={member: boot})
+
+    def with_in_sync(self, in_sync: Mapping[str, str]) -> PairRecord:
+        """The record of the same term with other members in sync."""
+        return replace(self, in_sync=dict(in_sync))
+
+    def to_bytes(self) -> bytes:
+        """The record as JSON."""
+        fields = {
+            "pair": self.pair,
+            "node_id": self.node_id,
+            "epoch": self.epoch,
+            "leader": self.leader,
+            "in_sync": dict(self.in_sync),
+        }
+        return json.dumps(fields, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> PairRecord:
+        """Read a record. Raises InvalidRecord."""
+        try:
+            fields = json.loads(data)
+            return cls(
+                pair=str(fields["pair"]),
+                node_id=int(fields["node_id"]),
+                epoch=int(fields["epoch"]),
+                leader=str(fields["leader"]),
+                in_sync={str(member): str(boot) for member, boot in fields["in_sync"].items()},
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InvalidRecord(f"the arbiter's record of the pair cannot be read: {error!r}") from None

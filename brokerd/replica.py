@@ -1,0 +1,237 @@
+"""A follower's data path: the primary's file actions, applied to files.
+
+The files are those of a broker, so that a takeover is an ordinary recovery. ``mirror.json`` beside them says which pair
+they are of and which term was seen last; it is not mirrored.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Final
+
+from brokerd.log.files import remove_log
+from brokerd.log.log import sync_directory
+from brokerd.mirror.actions import Action, Create, Delete, MakeDirectory, Rename, Resize, Write, is_mirrored
+from brokerd.mirror.manifest import BLOCK_BYTES, File, block_sums
+
+if TYPE_CHECKING:
+    from brokerd.mirror.hello import Welcome
+
+STATE: Final = "mirror.json"
+STATE_WRITING: Final = "mirror.json.writing"
+MAX_OPEN_FILES: Final = 64
+
+logger = logging.getLogger("brokerd")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MirrorState:
+    """The contents of ``mirror.json``. ``epoch`` is 0 if the member has only tried to found the pair.
+
+    ``boot`` is the boot id with which the member that runs, or ran last, is in sync.
+    """
+
+    member: str
+    pair: str = ""
+    epoch: int = 0
+    boot: str = ""
+
+    @classmethod
+    def read(cls, data_path: Path) -> MirrorState:
+        """The state of a data path; a new member's if there is none. Raises OSError, and ValueError for a bad file."""
+        try:
+            fields = json.loads((data_path / STATE).read_bytes())
+            return cls(
+                member=str(fields["member"]),
+                pair=str(fields["pair"]),
+                epoch=int(fields["epoch"]),
+                boot=str(fields["boot"]),
+            )
+        except FileNotFoundError:
+            return cls(member=os.urandom(4).hex())
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{data_path / STATE} cannot be read: {error!r}") from None
+
+    def write(self, data_path: Path) -> None:
+        """Replace the file. Raises OSError."""
+        new = data_path / STATE_WRITING
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(json.dumps(asdict(self)).encode())
+            file.flush()
+            os.fsync(file.fileno())
+        new.rename(data_path / STATE)
+        sync_directory(data_path)
+
+
+def leave_pair(data_path: Path) -> None:
+    """Forget the pair of a data path, which is used without a mirror from now on. Raises OSError.
+
+    Otherwise the messages that it gets now would be overwritten when it joined the pair again.
+    """
+    path = data_path / STATE
+    if path.exists():
+        logger.warning("%s is removed: without --mirror-address this broker is in no pair any more", path)
+        path.unlink()
+
+
+class Replica:
+    """The files of a follower during one connection to a primary."""
+
+    def __init__(self, data_path: Path, state: MirrorState) -> None:
+        self.state = state
+        self._unsynced: dict[str, None] = {}
+        self._root = data_path
+        self._open: OrderedDict[str, int] = OrderedDict()
+
+    # -- the stream -----------------------------------------------------------------------------------------------
+
+    def begin(self, epoch: int, welcome: Welcome) -> None:
+        """Record the term and the pair, before any file is changed. Raises OSError."""
+        self.state = replace(self.state, pair=welcome.pair, epoch=epoch)
+        self.state.write(self._root)
+
+    def apply(self, action: Action) -> None:
+        """Apply a file action. Raises OSError."""
+        if isinstance(action, Write):
+            if os.pwrite(self._fd(action.path), action.data, action.offset) != len(action.data):
+                raise OSError(f"{action.path} was written in part only")
+            self._unsynced[action.path] = None
+        elif isinstance(action, Create):
+            self._create(action)
+        elif isinstance(action, Resize):
+            os.ftruncate(self._fd(action.path), action.size)
+        elif isinstance(action, Rename):
+            self._rename(action)
+        elif isinstance(action, Delete):
+            self._delete(action.path)
+        else:
+            assert isinstance(action, MakeDirectory)
+            (self._root / action.path).mkdir(exist_ok=True)
+            self._changed_directory(action.path)
+
+    def read(self, path: str, start: int, end: int) -> bytes:
+        """The bytes ``[start, end)`` of a file, or fewer if it ends before. Raises OSError."""
+        return os.pread(self._fd(path), end - start, start)
+
+    def _create(self, action: Create) -> None:
+        self._close(action.path)
+        fd = os.open(self._root / action.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self._keep(action.path, fd)
+        if action.size:
+            os.posix_fallocate(fd, 0, action.size)
+        self._unsynced[action.path] = None
+        self._changed_directory(action.path)
+
+    def _rename(self, action: Rename) -> None:
+        for path in (action.path, action.to):
+            self._close(path)
+        with suppress(FileNotFoundError):  # the primary's first checkpoint replaces none
+            (self._root / action.path).rename(self._root / action.to)
+        self._changed_directory(action.to)
+
+    def _delete(self, path: str) -> None:
+        self._close(path)
+        found = self._root / path
+        if found.is_dir():
+            for open_path in [each for each in self._open if each.startswith(path + "/")]:
+                self._close(open_path)
+            remove_log(found)
+        else:
+            found.unlink(missing_ok=True)
+
+    def _changed_directory(self, path: str) -> None:
+        self._unsynced.update(dict.fromkeys(map(str, PurePath(path).parents)))
+
+    def take_unsynced(self) -> list[Path]:
+        """The files and directories that were changed since the last call."""
+        paths, self._unsynced = self._unsynced, {}
+        return [self._root / path for path in paths]
+
+    # -- descriptors ----------------------------------------------------------------------------------------------
+
+    def _fd(self, path: str) -> int:
+        fd = self._open.get(path, -1)
+        if fd < 0:
+            fd = os.open(self._root / path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._keep(path, fd)
+        else:
+            self._open.move_to_end(path)
+        return fd
+
+    def _keep(self, path: str, fd: int) -> None:
+        self._open[path] = fd
+        if len(self._open) > MAX_OPEN_FILES:
+            os.close(self._open.popitem(last=False)[1])
+
+    def _close(self, path: str) -> None:
+        fd = self._open.pop(path, -1)
+        if fd >= 0:
+            os.close(fd)
+
+    def close(self) -> None:
+        """Close all files."""
+        for path in list(self._open):
+            self._close(path)
+
+    # -- joining --------------------------------------------------------------------------------------------------
+
+    def prepare(self, manifest: list[File]) -> dict[str, bytes]:
+        """Remove all that the primary does not have, and return the checksums of the rest. Takes seconds for gigabytes.
+
+        Raises OSError.
+        """
+        wanted = {file.path: file for file in manifest}
+        for mirrored in sorted(self._mirrored_paths(), reverse=True):
+            if mirrored not in wanted:
+                self._delete(mirrored)
+        sums = dict[str, bytes]()
+        for file in manifest:
+            path = self._root / file.path
+            if file.is_directory:
+                path.mkdir(parents=True, exist_ok=True)
+                continue
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.ftruncate(fd, min(os.fstat(fd).st_size, file.end))
+                if file.size:
+                    os.posix_fallocate(fd, 0, file.size)
+                sums[file.path] = _sums(fd, file.end)
+            finally:
+                os.close(fd)
+            self._unsynced[file.path] = None
+            self._changed_directory(file.path)
+        return sums
+
+    def _mirrored_paths(self) -> Iterator[str]:
+        for directory, names, files in os.walk(self._root):
+            for name in [*names, *files]:
+                relative = str((Path(directory) / name).relative_to(self._root))
+                if is_mirrored(relative):
+                    yield relative
+
+
+def sums_of(data_path: Path, files: list[File]) -> dict[str, bytes]:
+    """The checksums of a primary's files at a cut, by path. Files that were deleted since are left out."""
+    found = dict[str, bytes]()
+    for file in files:
+        if file.is_directory:
+            continue
+        with suppress(FileNotFoundError), open(data_path / file.path, "rb") as opened:
+            found[file.path] = _sums(opened.fileno(), file.end)
+    return found
+
+
+def _sums(fd: int, end: int) -> bytes:
+    return block_sums(os.pread(fd, min(BLOCK_BYTES, end - start), start) for start in range(0, end, BLOCK_BYTES))
+
+
+def has_data(data_path: Path) -> bool:
+    """Return whether a data path has files of a broker. Raises OSError."""
+    return any(is_mirrored(entry.name) for entry in os.scandir(data_path))

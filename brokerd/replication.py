@@ -1,0 +1,158 @@
+"""When a primary's messages are acknowledged: once they are synced, if the node does that, and the mirror has them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from brokerd.recorder import Recorder
+from brokerd.storage import Storage, TooFewInSync
+from nsqwire.units import Seconds
+
+if TYPE_CHECKING:
+    from brokerd.log.segment import Segment
+    from brokerd.mirror.leader import Leader
+    from brokerd.syncer import Done, Syncer
+
+
+class _Waiting:
+    """A response that waits for a group, and for the local disk if the node syncs each message."""
+
+    __slots__ = ("done", "error", "group", "is_synced")
+
+    def __init__(self, group: int, done: Done, *, is_synced: bool) -> None:
+        self.group = group
+        self.done = done
+        self.is_synced = is_synced
+        self.error: OSError | None = None
+
+
+class Replication:
+    """Passes the changes of a data path to the leader, and answers publishers when it says so.
+
+    ``may_answer`` returns whether the member still leads. ``changed`` is called after each change of the leader, and
+    ``failed`` with an error after which the follower may lack something.
+    """
+
+    acknowledges = True
+
+    def __init__(
+        self,
+        syncer: Syncer,
+        recorder: Recorder,
+        leader: Leader,
+        storage: Storage,
+        *,
+        may_answer: Callable[[], bool],
+        changed: Callable[[], None],
+        failed: Callable[[OSError], None],
+    ) -> None:
+        self._syncer = syncer
+        self._recorder = recorder
+        self._leader = leader
+        self._storage = storage
+        self._accepts_publishes = True
+        self._may_answer = may_answer
+        self._changed = changed
+        self._failed = failed
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[_Waiting] = deque()
+        self._is_flush_due = False
+
+    # -- the broker's side ----------------------------------------------------------------------------------------
+
+    @property
+    def is_stalled(self) -> bool:
+        return self._syncer.acknowledges and self._syncer.is_stalled
+
+    def wrote(self, segment: Segment, messages: int) -> None:
+        self._recorder.wrote(segment)
+        self._syncer.wrote(segment, messages)
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            self._loop.call_soon(self.flush)
+
+    @property
+    def delays_responses(self) -> bool:
+        is_mirrored = not self._recorder.is_dirty and self._leader.acknowledged >= self._leader.group
+        return bool(self._waiting) or not is_mirrored or (self._syncer.acknowledges and self._syncer.delays_responses)
+
+    def when_synced(self, done: Done) -> None:
+        if self._syncer.acknowledges:
+            waiting = self._wait(done, is_synced=False)
+            self._syncer.when_synced(lambda error: self._synced(waiting, error))
+        else:
+            self._wait(done, is_synced=True)
+
+    def when_synced_at_last(self, done: Done) -> None:
+        waiting = self._wait(done, is_synced=False)
+        self._syncer.when_synced_at_last(lambda error: self._synced(waiting, error))
+
+    async def synced(self) -> None:
+        future: asyncio.Future[None] = self._loop.create_future()
+
+        def done(error: OSError | None) -> None:
+            if not future.done():
+                future.set_result(None) if error is None else future.set_exception(error)
+
+        self.when_synced_at_last(done)
+        await future
+
+    def check(self, interval_s: Seconds) -> None:
+        self._syncer.check(interval_s)
+
+    def _wait(self, done: Done, *, is_synced: bool) -> _Waiting:
+        group = self._leader.group + 1 if self._recorder.is_dirty else self._leader.group
+        waiting = _Waiting(group, done, is_synced=is_synced)
+        self._waiting.append(waiting)
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            self._loop.call_soon(self.flush)
+        return waiting
+
+    def _synced(self, waiting: _Waiting, error: OSError | None) -> None:
+        waiting.is_synced, waiting.error = True, error
+        self.settle()
+
+    # -- the mirror's side ----------------------------------------------------------------------------------------
+
+    def flush(self, *, sweep: bool = False) -> None:
+        """Pass the changes since the last call to the leader. At the end of a turn of the event loop with a publish."""
+        self._is_flush_due = False
+        try:
+            if sweep or self._recorder.has_changes:
+                entries = self._recorder.take_group(sweep=sweep)
+                if entries:
+                    self._leader.group_changed(entries)
+        except OSError as error:
+            self._failed(error)
+            return
+        self._changed()
+        self.settle()
+
+    def settle(self) -> None:
+        """Answer those whose messages may be acknowledged, in order. Nobody is answered after the lease has expired."""
+        if self._leader.accepts_publishes != self._accepts_publishes:
+            self._accepts_publishes = self._leader.accepts_publishes
+            self._storage.set_too_few_in_sync(None if self._accepts_publishes else self._refusal())
+        if not self._waiting or not self._may_answer():
+            return
+        if not self._accepts_publishes:
+            error = self._refusal()
+            for waiting in self._taken(lambda waiting: True):
+                waiting.done(error)
+            return
+        acknowledged = self._leader.acknowledged
+        for waiting in self._taken(lambda waiting: waiting.is_synced and waiting.group <= acknowledged):
+            waiting.done(waiting.error)
+
+    def _refusal(self) -> TooFewInSync:
+        return TooFewInSync(f"only {len(self._leader.record.in_sync)} member of the pair is in sync")
+
+    def _taken(self, is_ready: Callable[[_Waiting], bool]) -> list[_Waiting]:
+        taken = list[_Waiting]()
+        while self._waiting and is_ready(self._waiting[0]):
+            taken.append(self._waiting.popleft())
+        return taken

@@ -1,0 +1,346 @@
+"""A mirrored pair of brokers as processes, and clients that know both addresses and what was acknowledged."""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import trustme
+
+from tests.harness.daemon import Broker
+from tests.harness.etcd import EtcdServer
+from tests.harness.link import Link
+from tests.harness.waiting import DEADLINE_S, wait_until
+
+LEADS = "MIRROR: leads term"
+MAY_NOT_LEAD = "MIRROR: cannot lead: it is not in sync"
+STARTS_AGAIN = "the process starts again"
+TCP, HTTP, MIRROR = 21150, 21151, 21155
+"""The ports of each member, on its own address. They are not nsqd's: other tests listen on those at all addresses."""
+CLIENT_TIMEOUT_S = 5.0
+"""After it, a client tries the other member. Nothing is asserted about the time."""
+
+
+def own_address() -> str:
+    """A loopback address that nothing else uses, so that all its ports are free."""
+    return ".".join(["127", *(str(random.randrange(1, 255)) for _ in range(3))])
+
+
+def mirror_tls(authority: trustme.CA, directory: Path, host: str) -> list[str]:
+    """The flags of a member that the other one reaches at ``host``."""
+    directory.mkdir()
+    certificate = authority.issue_cert(host)
+    certificate.cert_chain_pems[0].write_to_path(directory / "crt")
+    certificate.private_key_pem.write_to_path(directory / "key")
+    authority.cert_pem.write_to_path(directory / "ca")
+    flags = {"cert": "crt", "key": "key", "root-ca-file": "ca"}
+    return ["--mirror-tls", "--https-address=", *(f"--tls-{flag}={directory / file}" for flag, file in flags.items())]
+
+
+class Member(Broker):
+    """One broker of a pair."""
+
+    def __init__(self, name: str, host: str, peer: str, data_path: Path, *flags: str) -> None:
+        self.name, self.host = name, host
+        addresses = (
+            f"--tcp-address={host}:{TCP}",
+            f"--http-address={host}:{HTTP}",
+            f"--mirror-address={host}:{MIRROR}",
+        )
+        super().__init__(data_path, *addresses, f"--mirror-peer={peer}:{MIRROR}", *flags)
+        self.tcp_address, self.http_address = f"{host}:{TCP}", f"{host}:{HTTP}"
+
+    def let_disk_fail(self) -> None:
+        """Start, from now on, a broker whose disk fails as :meth:`fail` says."""
+        self._faults = self.data_path.with_name(f"faults-{self.name}")
+        self.fail()
+        self.command[2:3] = ["tests.failures.faulty_broker", f"--faults={self._faults}"]
+
+    def fail(self, **kinds: int | str) -> None:
+        """Let system calls fail from now on, as :class:`tests.failures.disk.FaultyDisk` does; without any, none."""
+        aside = self._faults.with_suffix(".new")
+        aside.write_text(json.dumps(kinds))
+        aside.replace(self._faults)
+
+    @property
+    def leads(self) -> bool:
+        """True if the process runs and has won the lead, by its log."""
+        told = [line for line in self.log if LEADS in line or STARTS_AGAIN in line]
+        return self.is_running and bool(told) and LEADS in told[-1]
+
+
+class Pair:
+    """Two members, ``a`` and ``b``, and their arbiter. All connections between them can be cut."""
+
+    def __init__(
+        self,
+        directory: Path,
+        etcd: EtcdServer,
+        *flags: str,
+        lease: str = "3s",
+        disks_fail: bool = False,
+        authority: trustme.CA | None = None,
+    ) -> None:
+        """With an ``authority``, the stream between the members is encrypted."""
+        hosts = own_address(), own_address()
+        self.members: list[Member] = []
+        self._to_peers: list[Link] = []
+        self._to_arbiter: dict[str, Link] = {}
+        for name, host, peer in (("a", *hosts), ("b", *reversed(hosts))):
+            path = directory / name
+            path.mkdir()
+            to_peer = Link(own_address(), peer, (TCP, HTTP, MIRROR))
+            to_arbiter = Link(own_address(), etcd.host, (etcd.PORT,))
+            self._to_peers.append(to_peer)
+            self._to_arbiter[name] = to_arbiter
+            arbiter = f"--arbiter={etcd.scheme}://{to_arbiter.host}:{etcd.PORT}/{directory.name}"
+            given = (arbiter, f"--mirror-lease={lease}", *flags)
+            self.members.append(Member(name, host, to_peer.host, path, *given))
+            if disks_fail:
+                self.members[-1].let_disk_fail()
+        if authority is not None:
+            for member, to_peer in zip(self.members, reversed(self._to_peers), strict=True):
+                member.command += mirror_tls(authority, directory / f"{member.name}.tls", to_peer.host)
+
+    def links(self, *, members: bool = False, arbiter_of: tuple[Member, ...] = ()) -> list[Link]:
+        """The links between the members, and those of some of them to the arbiter."""
+        return [*(self._to_peers if members else ()), *(self._to_arbiter[member.name] for member in arbiter_of)]
+
+    def start(self) -> None:
+        """Start both, and wait until both are in sync. The first founds the pair."""
+        first, second = self.members
+        (first.data_path / "topics").mkdir()  # it has data, so it does not wait for the other one to found the pair
+        first.start()
+        wait_until(lambda: first.leads, "the first member leads")
+        second.start()
+        self.wait_until_in_sync()
+
+    @property
+    def primary(self) -> Member | None:
+        """The member that leads; None while nobody does."""
+        leading = [member for member in self.members if member.leads]
+        return leading[0] if len(leading) == 1 else None
+
+    def wait_for_primary(self) -> Member:
+        """Wait until a member leads and answers."""
+
+        def answering() -> Member | None:
+            primary = self.primary
+            return primary if primary is not None and self._figures(primary) else None
+
+        return wait_until(answering, "a member leads")
+
+    def wait_for_takeover(self, lost: Member, *, since: int | None = None) -> bool:
+        """Wait until the other member leads. False if it may not, because it was not in sync when ``lost`` was lost.
+
+        On a busy machine a follower may be dropped at any moment; the lost member then has to come back. ``since`` is
+        the length of the other member's log before ``lost`` was lost, if the lead may have ended before this call.
+        """
+        other = self.other(lost)
+        began = len(other.log) if since is None else since
+
+        def ended() -> bool | None:
+            if other.leads:
+                return True
+            return False if any(MAY_NOT_LEAD in line for line in other.log[began:]) else None
+
+        return wait_until(lambda: () if (found := ended()) is None else (found,), "the other member leads")[0]
+
+    def other(self, member: Member) -> Member:
+        """The other member."""
+        first, second = self.members
+        return second if member is first else first
+
+    def wait_until_in_sync(self) -> dict[str, Any]:
+        """Wait until both are in sync. Returns the primary's figures."""
+
+        def both() -> dict[str, Any] | None:
+            figures = None if self.primary is None else self._figures(self.primary)
+            return figures if figures is not None and len(figures["in_sync"]) == 2 else None
+
+        return wait_until(both, "both members are in sync")
+
+    @staticmethod
+    def _figures(member: Member) -> dict[str, Any] | None:
+        try:
+            return member.stats(include_histograms="true").get("mirror")
+        except (OSError, AssertionError, ValueError):
+            return None
+
+    def close(self) -> None:
+        """Kill both."""
+        for link in self.links(members=True, arbiter_of=tuple(self.members)):
+            link.close()
+        for member in self.members:
+            if hasattr(member, "process"):
+                member.close()
+
+
+class Load:
+    """Publishers and consumers of one topic, which change to the other member when they lose one."""
+
+    def __init__(
+        self,
+        pair: Pair,
+        *,
+        publishers: int = 2,
+        consumers: int = 1,
+        topic: str = "orders",
+        timeout_s: float = CLIENT_TIMEOUT_S,
+    ) -> None:
+        """Clients change to the other member if one does not answer within ``timeout_s``."""
+        self.attempted: set[bytes] = set()
+        self.acknowledged: set[bytes] = set()
+        self.received: set[bytes] = set()
+        self.errors: list[str] = []
+        """What publishers were answered, and how they lost a connection."""
+        self._pair, self._topic, self._timeout_s = pair, topic, timeout_s
+        self._lock = threading.Lock()
+        self._open: set[Connection] = set()
+        self._ends, self._consumers_end = threading.Event(), threading.Event()
+        self._threads = [threading.Thread(target=self._publish, args=(number,)) for number in range(publishers)]
+        self._consumers = [threading.Thread(target=self._consume, args=(number,)) for number in range(consumers)]
+
+    def __enter__(self) -> Load:
+        for thread in (*self._threads, *self._consumers):
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ends.set()
+        self._consumers_end.set()
+        with self._lock:
+            for connection in self._open:
+                connection.end()
+        for thread in (*self._threads, *self._consumers):
+            thread.join()
+
+    def wait_for(self, more: int) -> None:
+        """Wait until so many more messages are acknowledged."""
+        target = len(self.acknowledged) + more
+        wait_until(lambda: len(self.acknowledged) >= target, f"{more} more messages are acknowledged")
+
+    def finish(self) -> None:
+        """End the publishers, and wait until the consumers have received all that was acknowledged."""
+        self._ends.set()
+        for thread in self._threads:
+            thread.join()
+        if self._consumers:
+            wait_until(lambda: not self.lost, "all acknowledged messages are received")
+
+    @property
+    def lost(self) -> set[bytes]:
+        """What was acknowledged and not received."""
+        return self.acknowledged - self.received
+
+    @property
+    def unexpected(self) -> set[bytes]:
+        """What was received and never published."""
+        return self.received - self.attempted
+
+    def _publish(self, number: int) -> None:
+        serial, chance = 0, random.Random(number)
+
+        def conversation(connection: Connection) -> None:
+            nonlocal serial
+            while not self._ends.is_set():
+                bodies = [b"%d-%d" % (number, serial + each) for each in range(chance.randrange(1, 10))]
+                serial += len(bodies)
+                with self._lock:
+                    self.attempted.update(bodies)
+                connection.send(mpub(self._topic, bodies))
+                answer = connection.answer()
+                if answer != b"OK":
+                    with self._lock:
+                        self.errors.append(answer.decode(errors="replace"))
+                    return
+                with self._lock:
+                    self.acknowledged.update(bodies)
+
+        self._converse(number, self._ends, conversation)
+
+    def _consume(self, number: int) -> None:
+        def conversation(connection: Connection) -> None:
+            connection.send(b"SUB %s c\nRDY 100\n" % self._topic.encode())
+            while not self._consumers_end.is_set():
+                kind, data = connection.frame()
+                if kind == 2:
+                    with self._lock:
+                        self.received.add(data[26:])
+                    connection.send(b"FIN %s\n" % data[10:26])
+
+        self._converse(number, self._consumers_end, conversation)
+
+    def _converse(self, number: int, ends: threading.Event, conversation: Callable[[Connection], None]) -> None:
+        member = self._pair.members[number % 2]
+        while not ends.is_set():
+            connection = None
+            try:
+                connection = Connection(member.tcp, self._timeout_s)
+                with self._lock:
+                    self._open.add(connection)
+                conversation(connection)
+            except OSError as error:
+                if ends is self._ends and not ends.is_set():
+                    with self._lock:
+                        self.errors.append(repr(error))
+            finally:
+                if connection is not None:
+                    with self._lock:
+                        self._open.discard(connection)
+                    connection.close()
+            member = self._pair.other(member)
+            ends.wait(0.05)
+
+
+class Connection:
+    """A blocking V2 connection that answers heartbeats."""
+
+    def __init__(self, address: tuple[str, int], timeout_s: float = DEADLINE_S) -> None:
+        self._socket = socket.create_connection(address, timeout=timeout_s)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.send(b"  V2")
+
+    def send(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def frame(self) -> tuple[int, bytes]:
+        while True:
+            size, kind = struct.unpack(">ii", self._read(8))
+            data = self._read(size - 4)
+            if data != b"_heartbeat_":
+                return kind, data
+            self.send(b"NOP\n")
+
+    def answer(self) -> bytes:
+        return self.frame()[1]
+
+    def _read(self, nbytes: int) -> bytes:
+        data = b""
+        while len(data) < nbytes:
+            part = self._socket.recv(nbytes - len(data))
+            if not part:
+                raise ConnectionError("the connection was closed")
+            data += part
+        return data
+
+    def end(self) -> None:
+        """Wake up who reads, from another thread."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def mpub(topic: str, bodies: list[bytes]) -> bytes:
+    """An MPUB command."""
+    messages = b"".join(len(body).to_bytes(4) + body for body in bodies)
+    return b"MPUB %s\n" % topic.encode() + (4 + len(messages)).to_bytes(4) + len(bodies).to_bytes(4) + messages

@@ -1,0 +1,195 @@
+"""Rules of the mirror, each left out: stories must go wrong without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Final
+from unittest.mock import patch
+
+from brokerd.mirror.election import Election, Role
+from brokerd.mirror.leader import Leader, LinkState, TakeCut, WriteRecord
+from brokerd.mirror.pair import PairRecord
+from tests.mirror.world import LEASE, Arbiter
+
+Mutation = Callable[[], AbstractContextManager[None]]
+
+
+@contextmanager
+def ok_before_the_follower_applied() -> Iterator[None]:
+    """OK leaves as soon as the primary has the messages."""
+    with patch.object(Leader, "acknowledged", property(lambda self: self.group, lambda self, value: None), create=True):
+        yield
+
+
+@contextmanager
+def ok_before_the_arbiter_knows_that_the_follower_left() -> Iterator[None]:
+    """A follower whose link is closed is not waited for, although the arbiter may let it lead."""
+    settle = Leader._settle
+
+    def settle_at_once(self: Leader) -> None:
+        self._believed = {self.member} | {link.member for link in self._links.values() if link.is_caught_up}
+        settle(self)
+
+    with patch.object(Leader, "_settle", settle_at_once):
+        yield
+
+
+@contextmanager
+def a_new_follower_is_not_waited_for_before_the_answer() -> Iterator[None]:
+    """A follower is required only once the arbiter has answered that it is in sync."""
+    review = Leader._review
+
+    def review_late(self: Leader) -> None:
+        believed = set(self._believed)
+        for link in self._links.values():
+            link.is_awaited = False
+        review(self)
+        for link in self._links.values():
+            link.is_awaited = False
+        if any(isinstance(effect, WriteRecord) for effect in self.effects):
+            self._believed = believed
+
+    with patch.object(Leader, "_review", review_late):
+        yield
+
+
+@contextmanager
+def a_new_follower_lacks_what_was_acknowledged_without_it() -> Iterator[None]:
+    """A follower is in sync by the record as soon as nothing is held back for it, though it has not applied it."""
+    review = Leader._review
+
+    def review_early(self: Leader) -> None:
+        acknowledged, self.acknowledged = self.acknowledged, -1
+        review(self)
+        self.acknowledged = max(acknowledged, self.acknowledged)
+
+    with patch.object(Leader, "_review", review_early):
+        yield
+
+
+@contextmanager
+def files_change_before_the_arbiter_knows() -> Iterator[None]:
+    """A follower that is in sync by the record, and joins anew, changes its files at once."""
+    greeted = Leader._greeted
+
+    def greeted_at_once(self: Leader, link: object, hello: object, epoch: int) -> None:
+        greeted(self, link, hello, epoch)  # type: ignore[arg-type]
+        if link.state is LinkState.EVICTED:  # type: ignore[attr-defined]
+            link.state = LinkState.CONNECTED  # type: ignore[attr-defined]
+            self.effects.append(TakeCut(link.number))  # type: ignore[attr-defined]
+
+    with patch.object(Leader, "_greeted", greeted_at_once):
+        yield
+
+
+@contextmanager
+def a_lease_counts_from_the_answer() -> Iterator[None]:
+    """A renewed lease counts from when the arbiter's answer arrived."""
+    with patch.object(Election, "_end_of_lease", lambda self, sent_at: world_now(self) + LEASE):
+        yield
+
+
+def world_now(election: Election) -> float:
+    return election.clock()  # type: ignore[attr-defined, no-any-return]
+
+
+@contextmanager
+def a_paused_primary_answers() -> Iterator[None]:
+    """Whether the lease has expired is not checked when an OK leaves."""
+    with patch.object(Election, "may_answer", lambda self, now: self.role is Role.PRIMARY):
+        yield
+
+
+@contextmanager
+def whoever_wins_leads() -> Iterator[None]:
+    """A member leads although it is not in sync."""
+    with patch.object(PairRecord, "may_lead", lambda self, member, boot: True):
+        yield
+
+
+@contextmanager
+def a_machine_that_was_restarted_leads() -> Iterator[None]:
+    """A member leads although its machine was restarted since it was in sync."""
+    with patch.object(PairRecord, "may_lead", lambda self, member, boot: member in self.in_sync):
+        yield
+
+
+@contextmanager
+def records_are_written_whatever_the_revision() -> Iterator[None]:
+    """A record that arrives late replaces a later one."""
+
+    def write(self: Arbiter, now: float, lease: int, record: PairRecord, revision: int) -> int | None:
+        self.expire(now)
+        if self.holder is None or self.holder[1] != lease:
+            return None
+        self.record, self.revision = record, self.revision + 1
+        return self.revision
+
+    with patch.object(Arbiter, "write", write):
+        yield
+
+
+@contextmanager
+def records_are_written_by_whoever_led() -> Iterator[None]:
+    """A record is written although another member holds the election key."""
+
+    def write(self: Arbiter, now: float, lease: int, record: PairRecord, revision: int) -> int | None:
+        self.record, self.revision = record, self.revision + 1
+        return self.revision
+
+    with patch.object(Arbiter, "write", write):
+        yield
+
+
+@contextmanager
+def commits_are_not_checked() -> Iterator[None]:
+    """A follower acknowledges what its disk has altered."""
+    with patch("brokerd.mirror.follower.check_commits", lambda write, read: None):
+        yield
+
+
+@contextmanager
+def actions_are_sent_before_the_copy() -> Iterator[None]:
+    """What happened since the cut is sent while the copy is not."""
+    applied = Leader._applied
+
+    def applied_and_pumped(self: Leader, link: object, frame: object, now: float) -> None:
+        applied(self, link, frame, now)  # type: ignore[arg-type]
+        self._pump(link)  # type: ignore[arg-type]
+
+    with patch.object(Leader, "_applied", applied_and_pumped):
+        yield
+
+
+@contextmanager
+def a_lead_that_ended_during_the_recovery_is_given_up() -> Iterator[None]:
+    """A member that recovers for longer than its lease recovers again, and again."""
+
+    def recovered(self: Election, now: float) -> None:
+        self.is_recovering = False
+        if not self.may_answer(now):
+            self.end_term("the lease expired while the data path was recovered")
+
+    with patch.object(Election, "recovered", recovered):
+        yield
+
+
+MUTATIONS: Final[dict[Mutation, int]] = {
+    ok_before_the_follower_applied: 0,
+    ok_before_the_arbiter_knows_that_the_follower_left: 54,
+    a_new_follower_is_not_waited_for_before_the_answer: 254,
+    a_new_follower_lacks_what_was_acknowledged_without_it: 333,
+    files_change_before_the_arbiter_knows: 121,
+    a_lease_counts_from_the_answer: 1034,
+    a_paused_primary_answers: 85,
+    whoever_wins_leads: 11,
+    a_machine_that_was_restarted_leads: 11,
+    records_are_written_whatever_the_revision: 363,
+    records_are_written_by_whoever_led: 363,
+    commits_are_not_checked: 21,
+    actions_are_sent_before_the_copy: 430,
+    a_lead_that_ended_during_the_recovery_is_given_up: 12,
+}
+"""Each with the seed of a story that goes wrong. Two rules are not here, because in a pair another one comes first:
+that a follower refuses an earlier term, and that a candidate stops following. ``test_rules.py`` has the first."""

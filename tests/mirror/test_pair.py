@@ -1,0 +1,175 @@
+"""A pair of broker processes: what is acknowledged survives the loss of either."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.harness.daemon import Broker
+from tests.harness.pair import Load, Pair
+from tests.harness.waiting import DEADLINE_S, wait_until
+
+if TYPE_CHECKING:
+    from tests.mirror.conftest import StartPair
+
+LONG_LEASE = "60s"
+"""A lease that does not end within a test, however slow the machine is."""
+
+
+def contents(data_path: Path) -> dict[str, bytes]:
+    """The mirrored files without the zeros at their ends."""
+    found = [*data_path.glob("topics/*/*"), *data_path.glob("journal.*"), *data_path.glob("checkpoint*")]
+    return {str(path.relative_to(data_path)): path.read_bytes().rstrip(b"\0") for path in found if path.is_file()}
+
+
+def wait_until_equal(pair: Pair) -> None:
+    """Wait until the follower has the bytes of the primary, apart from a journal that is allocated ahead."""
+
+    def equal() -> bool:
+        ours, theirs = (contents(member.data_path) for member in pair.members)
+        return {path: data for path, data in ours.items() if data} == {
+            path: data for path, data in theirs.items() if data
+        }
+
+    wait_until(equal, "both members have the same bytes")
+
+
+def test_a_killed_follower_joins_again_with_the_same_bytes_and_no_publisher_notices(start_pair: StartPair) -> None:
+    pair = start_pair(lease=LONG_LEASE)
+    primary = pair.wait_for_primary()
+    follower = pair.other(primary)
+    with Load(pair, publishers=4, consumers=2, timeout_s=DEADLINE_S) as load:
+        load.wait_for(500)
+        published_to_primary = [error for error in load.errors if error]
+        assert published_to_primary == []
+        follower.end(signal.SIGKILL)
+        load.wait_for(500)
+        follower.start()
+        pair.wait_until_in_sync()
+        load.wait_for(500)
+        load.finish()
+        assert not load.lost
+        assert not load.unexpected
+    # Those who were connected by way of the follower lost it, and nobody was answered an error.
+    assert [error for error in load.errors if error.startswith("E_")] == []
+    wait_until_equal(pair)
+
+
+def test_a_primary_that_is_ended_hands_over(start_pair: StartPair) -> None:
+    """SIGTERM: the follower leads at once, long before the lease ends."""
+    pair = start_pair(lease=LONG_LEASE)
+    primary = pair.wait_for_primary()
+    for number in range(20):
+        primary.post("/pub", b"%d" % number, topic="t")
+    assert primary.end(signal.SIGTERM) == 0
+    other = pair.wait_for_primary()
+    assert other is not primary
+    assert other.topics()["t"]["depth"] == 20
+
+
+def test_what_channels_have_done_is_mirrored(start_pair: StartPair) -> None:
+    pair = start_pair(lease=LONG_LEASE)
+    primary = pair.wait_for_primary()
+    for name in ("paused", "deferred"):
+        primary.post("/topic/create", topic=name)
+        primary.post("/channel/create", topic=name, channel="c")
+    primary.post("/topic/create", topic="gone")
+    primary.post("/pub", b"x", topic="gone")
+    for number in range(10):
+        primary.post("/pub", b"%d" % number, topic="paused")
+    primary.post("/pub?topic=deferred&defer=3600000", b"later")
+    primary.post("/channel/pause", topic="paused", channel="c")
+    primary.post("/topic/delete", topic="gone")
+    primary.post("/pub?topic=paused", b"last")
+    wait_until_equal(pair)
+    primary.end(signal.SIGTERM)
+    topics = pair.wait_for_primary().topics()
+    assert set(topics) == {"paused", "deferred"}
+    [paused], [deferred] = (topics[name]["channels"] for name in ("paused", "deferred"))
+    assert (paused["paused"], paused["depth"]) == (True, 11)
+    assert deferred["deferred_count"] == 1
+
+
+def test_segments_that_were_consumed_are_removed_from_the_follower(start_pair: StartPair) -> None:
+    pair = start_pair(lease=LONG_LEASE)
+    primary = pair.wait_for_primary()
+    with Load(pair, consumers=1) as load:
+        load.wait_for(100)
+        for _ in range(6):
+            primary.post("/pub", bytes(300_000), topic="orders")
+        load.finish()
+    wait_until(lambda: len(list(primary.data_path.glob("topics/orders.*/*.log"))) == 1, "one segment is left")
+    wait_until_equal(pair)
+
+
+def test_headers_are_mirrored(start_pair: StartPair) -> None:
+    pair = start_pair(lease=LONG_LEASE)
+    primary = pair.wait_for_primary()
+    primary.post("/topic/create", topic="t")
+    primary.post("/channel/create", topic="t", channel="c")
+    for number in range(3):
+        primary.request("POST", "/pub?topic=t", b"%d" % number, {"X-NSQ-Header-Number": str(number)})
+    assert list(primary.data_path.glob("topics/t.*/*.hdr"))
+    wait_until_equal(pair)
+
+
+def test_a_degraded_pair_says_so(start_pair: StartPair) -> None:
+    pair = start_pair(lease=LONG_LEASE)
+    primary = pair.wait_for_primary()
+    follower = pair.other(primary)
+    assert primary.request("GET", "/ping").text == "OK"
+    assert "nsq_mirror_under_replicated 0.0" in primary.request("GET", "/metrics").text
+    figures = pair.wait_until_in_sync()
+    assert (figures["role"], figures["under_replicated"], figures["epoch"]) == ("primary", False, 1)
+    follower.end(signal.SIGKILL)
+    wait_until(lambda: primary.request("GET", "/ping").text == "OK - under_replicated", "it says so")
+    assert primary.request("GET", "/ping").status == 200
+    assert "nsq_mirror_under_replicated 1.0" in primary.request("GET", "/metrics").text
+    assert primary.post("/pub", b"alone", topic="t") == "OK"
+
+
+def test_with_min_in_sync_2_a_primary_alone_refuses_publishes(start_pair: StartPair) -> None:
+    pair = start_pair("--min-in-sync=2", lease=LONG_LEASE)
+    primary = pair.wait_for_primary()
+    follower = pair.other(primary)
+    assert primary.post("/pub", b"two", topic="t") == "OK"
+    follower.end(signal.SIGKILL)
+    wait_until(lambda: primary.request("POST", "/pub?topic=t", b"one").status == 503, "publishes are refused")
+    ping = primary.request("GET", "/ping")
+    assert (ping.status, ping.text) == (500, "NOK - only 1 member of the pair is in sync")
+    follower.start()
+    pair.wait_until_in_sync()
+    assert primary.post("/pub", b"two again", topic="t") == "OK"
+
+
+def test_a_data_path_with_messages_of_its_own_is_not_overwritten(start_pair: StartPair) -> None:
+    pair = start_pair(lease=LONG_LEASE)
+    primary = pair.wait_for_primary()
+    follower = pair.other(primary)
+    follower.end(signal.SIGKILL)
+    with Broker(follower.data_path) as alone:  # without a mirror it leaves the pair, and what it gets is its own
+        alone.wait_until_ready()
+        alone.post("/pub", b"its own", topic="t")
+    before = contents(follower.data_path)
+    follower.start()
+    follower.wait_for_log("its data path has messages and was never a mirror; empty it")
+    assert contents(follower.data_path) == before
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--mirror-peer=h:1"], "need --mirror-address"),
+        (["--mirror-address=h:1"], "--mirror-address needs --mirror-peer and --arbiter"),
+        (["--mirror-address=h:1", "--mirror-peer=h:1", "--arbiter=redis://h:1/x"], "--arbiter: 'redis://h:1/x' is not"),
+        (["--mirror-address=h:1", "--mirror-peer=h", "--arbiter=etcd://h:1/x"], "--mirror-peer: "),
+    ],
+)
+def test_wrong_flags_are_named(tmp_path: Path, flags: list[str], message: str) -> None:
+    broker = Broker(tmp_path, *flags).start()
+    assert broker.wait_for_exit() == 1
+    assert message in broker.output
+    broker.close()

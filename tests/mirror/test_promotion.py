@@ -1,0 +1,82 @@
+"""``nsq promote``: a member that may lack messages leads, if somebody accepts the loss."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from brokerd.promotion import main
+from tests.harness.pair import Member, Pair
+from tests.harness.waiting import wait_until
+
+if TYPE_CHECKING:
+    from tests.mirror.conftest import StartPair
+
+
+def promote(member: Member, arbiter: str, *flags: str) -> int:
+    return main([f"--data-path={member.data_path}", f"--arbiter={arbiter}", *flags])
+
+
+def arbiter_of(pair: Pair) -> str:
+    [flag] = [word for word in pair.members[0].command if word.startswith("--arbiter=")]
+    return flag.removeprefix("--arbiter=")
+
+
+def test_a_member_that_was_not_in_sync_leads_once_the_loss_is_accepted(
+    start_pair: StartPair, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pair = start_pair(lease="8s")
+    arbiter = arbiter_of(pair)
+    lost = pair.wait_for_primary()
+    kept = pair.other(lost)
+    lost.post("/pub", b"both have it", topic="t")
+    kept.end(signal.SIGKILL)
+    wait_until(lambda: lost.request("GET", "/ping").text == "OK - under_replicated", "the primary is alone")
+    lost.post("/pub", b"only one has it", topic="t")
+    assert promote(kept, arbiter, "--accept-loss") == 1
+    assert "leads" in capsys.readouterr().err
+    lost.end(signal.SIGKILL)
+    kept.start()
+    kept.wait_for_log("MIRROR: cannot lead: it is not in sync")
+    assert promote(kept, arbiter) == 1
+    assert "--accept-loss" in capsys.readouterr().err
+    assert promote(kept, arbiter, "--accept-loss") == 0
+    assert capsys.readouterr().out.endswith("may lead\n")
+    assert pair.wait_for_primary() is kept
+    assert kept.topics()["t"]["depth"] == 1
+    lost.start()
+    pair.wait_until_in_sync()
+    assert lost.topics()["t"]["depth"] == 1
+
+
+def test_a_member_in_sync_needs_no_promotion(start_pair: StartPair, capsys: pytest.CaptureFixture[str]) -> None:
+    pair = start_pair(lease="5s")
+    arbiter = arbiter_of(pair)
+    pair.wait_until_in_sync()
+    primary = pair.wait_for_primary()
+    for member in pair.members:
+        member.signal(signal.SIGSTOP)
+
+    def refused() -> str:
+        assert promote(primary, arbiter, "--accept-loss") == 1
+        return capsys.readouterr().err
+
+    wait_until(lambda: "is in sync and leads by itself" in refused(), "the lease has ended")
+    for member in pair.members:
+        member.signal(signal.SIGCONT)
+
+
+@pytest.mark.parametrize("arbiter", ["etcd://127.0.0.1:1", "consul://127.0.0.1:1/x"])
+def test_a_wrong_arbiter_is_a_usage_error(tmp_path: Path, arbiter: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main([f"--data-path={tmp_path}", f"--arbiter={arbiter}"])
+    assert end.value.code == 2
+    assert capsys.readouterr().err.startswith(f"nsq promote: --arbiter: '{arbiter}' is not etcd://")
+
+
+def test_a_data_path_of_no_pair_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([f"--data-path={tmp_path}", "--arbiter=etcd://127.0.0.1:1/x", "--accept-loss"]) == 1
+    assert "has never been in a pair" in capsys.readouterr().err

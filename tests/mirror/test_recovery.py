@@ -1,0 +1,88 @@
+"""A member whose lease ends while it recovers its data path leads nevertheless, if nobody else has led since."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+
+from brokerd.mirror.election import Role
+from brokerd.mirror.pair import PairRecord
+from brokerd.net.etcd import ArbiterFailed, Etcd
+from brokerd.net.mirror import Mirror, now
+from brokerd.settings import BrokerSettings
+from tests.harness.etcd import EtcdServer
+from tests.harness.pair import own_address
+from tests.harness.waiting import DEADLINE_S
+
+LEASE_S = 4
+
+
+def settings(address: str) -> BrokerSettings:
+    return BrokerSettings(
+        mirror_address=f"{own_address()}:0",
+        mirror_peer=f"{own_address()}:1",
+        arbiter=address,
+        mirror_lease=timedelta(seconds=LEASE_S),
+    )
+
+
+async def lead(mirror: Mirror) -> PairRecord:
+    """Win the lead, and wait until the lease, which nobody renews, has ended."""
+    record = await mirror.until_leading((None, None, None), asyncio.Event())
+    assert record is not None
+    while mirror.election.may_answer(now()):  # noqa: ASYNC110  (time alone changes it)
+        await asyncio.sleep(0.1)
+    return record
+
+
+async def answers(etcd: Etcd) -> bool:
+    try:
+        await etcd.read()
+    except ArbiterFailed:
+        return False
+    return True
+
+
+def test_a_lease_that_ended_during_the_recovery_is_taken_again(tmp_path: Path, etcd_server: EtcdServer) -> None:
+    (tmp_path / "topics").mkdir()  # with data, it founds the pair at once
+    address = f"etcd://{etcd_server.address}/recovery"
+
+    async def recover() -> None:
+        mirror, etcd = Mirror(settings(address), tmp_path, (0, 0)), Etcd(address, timeout_s=DEADLINE_S)
+        try:
+            record = await lead(mirror)
+            await etcd.resign(mirror._lease)
+            assert (await etcd.read()).leader is None
+            await mirror.recovered()
+            mirror.close()  # before its lease can end: then it would replace this process
+            found = await etcd.read()
+            assert (found.record, found.leader) == (record, mirror.election.member)
+            assert mirror.election.role is Role.PRIMARY
+        finally:
+            mirror.close()
+
+    asyncio.run(asyncio.wait_for(recover(), DEADLINE_S))
+
+
+def test_an_arbiter_that_is_away_after_the_recovery_is_asked_again(tmp_path: Path, etcd_server: EtcdServer) -> None:
+    (tmp_path / "topics").mkdir()
+    address = f"etcd://{etcd_server.address}/away"
+
+    async def recover() -> None:
+        mirror = Mirror(settings(address), tmp_path, (0, 0))
+        try:
+            await lead(mirror)
+            etcd_server.pause()
+            recovering = asyncio.ensure_future(mirror.recovered())
+            while await answers(Etcd(address, timeout_s=LEASE_S / 2)):
+                pass  # it is not paused yet
+            etcd_server.resume()
+            await recovering
+            mirror.close()
+            assert mirror.election.role is Role.PRIMARY
+        finally:
+            etcd_server.resume()
+            mirror.close()
+
+    asyncio.run(asyncio.wait_for(recover(), DEADLINE_S))
