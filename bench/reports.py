@@ -292,19 +292,18 @@ def measure(folder: Path, given: argparse.Namespace) -> list[dict[str, Any]]:
         table.add(question.name, "own process", Cost(own.seconds, own.processor_s, (own.peak_mb,)), cold)
         return again
 
-    floors = {hour.name: own_process(hour)}
-    if not given.no_samples:
-        own_process(samples)
-    measured(run_command("rollup", large, str(folder), until, period="24h"))
-    floors[day.name] = own_process(day)
+    floors = {}
     with session(folder / "session.log") as opened:
-        for question in (hour, day):
+        for question in (hour, day) if given.no_samples else (hour, samples, day):
+            if question is day:
+                measured(run_command("rollup", large, str(folder), until, period="24h"))
+            floor = floors[question.name] = own_process(question)
             for number in range(given.reports):
                 cost = opened.ask(question, output, until)
-                check_rows(question, cost, floors[question.name])
+                check_rows(question, cost, floor)
                 is_first = question is hour and number == 0
                 how = "session starts" if is_first else f"warm, report {number + 1}"
-                table.add(question.name, how, cost, None if is_first else floors[question.name])
+                table.add(question.name, how, cost, None if is_first else floor)
         time.sleep(given.rest)
         cost = opened.ask(hour, output, until)
         table.add(hour.name, f"warm, after {given.rest:g} s of rest", cost, floors[hour.name])

@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 from nsqanalytics import forecasting, past_weeks
 from nsqanalytics.forecasting import Forecast
 from nsqanalytics.results import ARROW_TYPES
+from nsqanalytics.span import HOURS_OF_DAY, HOURS_OF_WEEK
 from nsqanalytics.tables import ANOMALIES, CAPACITY_OUTLOOK, COVERED, FORECAST, Figure
 
 Values = NDArray[np.float64]
 
 HOUR_S = 3600
-WEEK = 168
+
 COLUMNS = ("depth", "depth_last", "in_rate", "out_rate", "requeue_rate", "timeout_rate", "consumers", "served")
 """What an hour has, as doubles that may be null: ``served`` is the messages that one consumer finished per second."""
 
@@ -143,7 +144,7 @@ def _forecast_rows(
     late = start - (first + len(history))
     key: dict[str, Any] = {"topic": hours.topic, "channel": hours.channel or None, "figure": name, "unit": unit}
     key["history_hours"] = int(np.isfinite(history).sum())
-    for at in range(max(first, start - WEEK), first + len(history)):
+    for at in range(max(first, start - HOURS_OF_WEEK), first + len(history)):
         yield key | {"window_start": at, "actual": history[at - first]}
     reason = forecasting.reason_against(history, late)
     if reason is not None:
@@ -154,7 +155,7 @@ def _forecast_rows(
     if (test := found.back_test) is not None:
         key |= {"mae": test.mae, "mase": test.mase, "tested_hours": test.hours}
         key |= {"within_80_percent": 100 * test.within_80, "within_95_percent": 100 * test.within_95}
-    recent = history[-WEEK:]
+    recent = history[-HOURS_OF_WEEK:]
     peak = float(np.nanmax(recent))
     for n in range(ahead):
         low_95, low_80, high_80, high_95 = found.bands[:, n]
@@ -235,16 +236,16 @@ def outlook(table: pa.Table, start: int, ahead: int, free_bytes: float | None) -
     arrivals, first = known_part(hours.values["in_rate"], hours.first)
     late = start - (first + len(arrivals))
     reason = forecasting.reason_against(arrivals, late)
-    if reason is None and ahead > WEEK:
+    if reason is None and ahead > HOURS_OF_WEEK:
         reason = "the horizon is longer than a week"
     if reason is None:
         found = forecast(arrivals, first, late + ahead, 0)
-        row |= {"method": "forecast", "forecast_in_rate": float(np.mean(found.values[-forecasting.DAY :]))}
+        row |= {"method": "forecast", "forecast_in_rate": float(np.mean(found.values[-HOURS_OF_DAY:]))}
         row["forecast_peak_rate"] = float(np.max(found.bands[2]))
         coming = found.values
     else:
         row |= {"method": "straight line", "reason": reason}
-        recent = arrivals[-forecasting.DAY :]
+        recent = arrivals[-HOURS_OF_DAY:]
         coming = np.full(max(late, 0) + ahead, np.nanmean(recent) if np.isfinite(recent).any() else 0.0)
     depths = hours.values["depth_last"]
     known = np.flatnonzero(np.isfinite(depths))
@@ -262,7 +263,7 @@ def _backlog(
     """
     if depth <= BACKLOG_S * max(float(coming[0]), 0.0):
         return {}
-    consumers = hours.values["consumers"][-forecasting.DAY :]
+    consumers = hours.values["consumers"][-HOURS_OF_DAY:]
     connected = float(np.nanmean(consumers)) if np.isfinite(consumers).any() else 0.0
     rest = depth
     found: dict[str, Any] = {}

@@ -1,45 +1,73 @@
-"""Computes ACTIVITY from samples by applying the transforms in order.
+"""Computes ACTIVITY from samples.
 
-Transforms are lazy. For a small archive, one transform computes everything in one task. For a large archive, three
-queries run first: when nodes were sampled, whether all readings can be counted, and which seconds of the archive
-contain the required histograms.
+On this machine, the tasks read the files of the archive themselves. On a cluster, whose workers may not reach them as
+this process does, Spark reads them, and the transforms are applied in order. For a small archive, one transform
+computes everything in one task. For a large archive, three queries run first: when nodes were sampled, whether all
+readings can be counted, and which seconds of the archive contain the required histograms.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime, timedelta
+from collections.abc import Mapping
+from datetime import datetime
+from itertools import pairwise
+from math import ceil
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from nsqanalytics.cache import persisted
 from nsqanalytics.counting.ends import Rules
+from nsqanalytics.counting.of_files import ROWS_OF_TASK, OfFiles, Share, Wanted
+from nsqanalytics.counting.sample_files import SampleFiles
 from nsqanalytics.counting.sampling import Contexts, Sampling
 from nsqanalytics.transforms import activity as transforms
 
+HOURS_OF_TASK = 12
+"""More hours are divided between tasks. Each task also reads the hours before its own."""
+ROWS_WORTH_A_TASK = 100_000
 
-def activity(
-    samples: DataFrame,
-    window: timedelta,
-    *,
-    topic: str = "",
-    channel: str = "",
-    cuts: Sequence[datetime] = (),
-    contexts: Contexts | None = None,
-    fits_one_task: bool = False,
+
+def activity_of_files(
+    spark: SparkSession, files: SampleFiles, rules: Rules, wanted: Wanted, row_counts: Mapping[datetime, int]
 ) -> DataFrame:
-    """SAMPLE rows -> ACTIVITY, restricted to ``topic`` (as for is_one_of) and ``channel`` if they are given.
+    """The files of an archive -> ACTIVITY of the readings that are wanted, restricted to the contexts of ``rules``.
 
-    ``cuts`` are the ends of a report's period: each divides the window that it lies in into two.
-    ``contexts`` has the hours that are computed, each with the hours that it is computed from. Without contexts, all
-    samples are computed together. ``fits_one_task`` says that one task has the time and the memory for all samples.
-
-    ``samples`` must contain all series of the nodes, because a node counts as sampled if any of its series was.
+    ``row_counts`` has the approximate number of rows of each hour. Without contexts, all samples are computed together.
     """
-    rules = Rules(window, tuple(cuts), contexts)
-    is_wanted = transforms.wanted(topic, channel)
+    tasks = shares(rules.contexts, row_counts, spark.sparkContext.defaultParallelism)
+    rows = transforms.of_files(spark, OfFiles(files, rules, wanted, tasks))
+    if len(tasks) > 1:
+        # So that it is computed once, and while the report says that it reads.
+        rows = persisted(rows)
+        rows.count()
+    return rows
+
+
+def shares(contexts: Contexts | None, row_counts: Mapping[datetime, int], cores: int) -> list[Share]:
+    """Divide a computation into tasks: by hours, and by series if those of an hour are many."""
+    total = sum(row_counts.values())
+    worth = max(1, min(cores, total // ROWS_WORTH_A_TASK))
+    if contexts is None:
+        parts = max(worth, ceil(total / ROWS_OF_TASK))
+        return [Share(None, part, parts) for part in range(parts)]
+    most = max((sum(row_counts[start] for start in hours) for _, hours in contexts), default=0)
+    parts = max(1, ceil(most / ROWS_OF_TASK))
+    count = max(1, min(len(contexts), max(ceil(worth / parts), ceil(len(contexts) / HOURS_OF_TASK))))
+    bounds = [len(contexts) * n // count for n in range(count + 1)]
+    return [Share(contexts[a:b], part, parts) for a, b in pairwise(bounds) for part in range(parts)]
+
+
+def activity(samples: DataFrame, rules: Rules, wanted: Wanted, *, fits_one_task: bool = False) -> DataFrame:
+    """SAMPLE rows -> ACTIVITY of the readings that are wanted.
+
+    ``fits_one_task`` says that one task has the time and the memory for all samples. They must contain all series of
+    the nodes, because a node counts as sampled if any of its series was.
+    """
+    if wanted.until is not None:
+        samples = transforms.before(samples, wanted.until)
+    is_wanted = transforms.wanted(wanted)
     if fits_one_task:
         return transforms.of_few(samples, is_wanted, rules)
     sampling = Sampling.of(samples.select("node", "taken_at").distinct().toArrow())

@@ -95,7 +95,10 @@ def explained(error: Exception) -> tuple[str, str]:
         return "archive", f"the archive has an invalid reading: {found[1]}, in {path}"
     if found := re.search(r"counting\.sums\.TooLarge: ([^\n]+)", text):
         return "archive", found[1]
-    if found := re.search(r"Encountered error while reading file (\S+?)\.? ", text + " "):
+    # Of an error in a Python process of Spark, the text contains the line that raised it: only a URI is a file.
+    if found := re.search(
+        r"(?:Encountered error while reading file|a file cannot be read:) ([a-z0-9]+:/\S+?)[.:]? ", text + " "
+    ):
         message = f"the archive is damaged: {Path(found[1]).name} cannot be read ({found[1].removeprefix('file://')})"
         return "archive", message
     if found := re.search(r"(?:Permission denied|AccessControlException)[^\n]*", text):

@@ -40,20 +40,26 @@ class File:
         return max(0, self.size - _FRAME_BYTES)
 
 
+def file_system(root: str) -> tuple[pafs.FileSystem, str]:
+    """Return Arrow's file system for a path or URI, and the path in it.
+
+    ``s3a://`` is Spark's name for what Arrow calls ``s3://``; credentials come from the environment, as with Spark.
+    """
+    if is_local(root):
+        return pafs.LocalFileSystem(), str(local_path(root))
+    system, path = pafs.FileSystem.from_uri(root.replace("s3a://", "s3://", 1))
+    return system, path
+
+
 class Folder:
     """A folder partitioned as ``date=YYYY-MM-DD/hour=HH/``, or, if ``daily``, as ``date=YYYY-MM-DD/``.
 
-    Methods raise OSError if the file system does. ``s3a://`` is Spark's name for what Arrow calls ``s3://``;
-    credentials come from the environment, as with Spark.
+    Methods raise OSError if the file system does.
     """
 
     def __init__(self, root: str, *, daily: bool = False) -> None:
         self._daily = daily
-        if is_local(root):
-            self.system: pafs.FileSystem = pafs.LocalFileSystem()
-            self.root = str(local_path(root))
-        else:
-            self.system, self.root = pafs.FileSystem.from_uri(root.replace("s3a://", "s3://", 1))
+        self.system, self.root = file_system(root)
 
     def partitions(self) -> dict[datetime, list[File]]:
         """Return start of hour (or day) -> its Parquet files, sorted by time and name; empty if there is no folder.

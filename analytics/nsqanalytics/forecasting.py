@@ -30,16 +30,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from nsqanalytics.span import HOURS_OF_DAY, HOURS_OF_WEEK
+
 Values = NDArray[np.float64]
 
-DAY, WEEK = 24, 168
-SHORTEST = 5 * DAY
+SHORTEST = 5 * HOURS_OF_DAY
 """Hours with readings that a forecast needs."""
 LEAST_KNOWN = 0.6
 """Share of the hours since the first reading that need to have one."""
-OLDEST_END = 2 * DAY
+OLDEST_END = 2 * HOURS_OF_DAY
 """A history whose last reading is older than this, in hours, is not continued."""
-WEEKLY_FROM = 2 * WEEK
+WEEKLY_FROM = 2 * HOURS_OF_WEEK
 """Hours of history from which the season is that of a week. A back-test has less history than its forecast."""
 QUANTILES = (0.025, 0.1, 0.9, 0.975)
 """Of the bands: low 95, low 80, high 80 and high 95 %."""
@@ -107,9 +108,9 @@ def forecast(values: Values, first_hour: int, ahead: int, late: int = 0) -> Fore
     of the first value, in hours since the epoch. Values are not negative, so bands end at 0. The history is one for
     which ``reason_against`` returns None.
     """
-    tested = min(WEEK, len(values) // 4)
+    tested = min(HOURS_OF_WEEK, len(values) // 4)
     is_weekly = len(values) - tested >= WEEKLY_FROM
-    fitted = _Fitted(values, first_hour, WEEK if is_weekly else DAY)
+    fitted = _Fitted(values, first_hour, HOURS_OF_WEEK if is_weekly else HOURS_OF_DAY)
     point, bands = fitted.ahead(late + 1, late + ahead)
     back_test = _back_test(values, first_hour, fitted.cycle, tested)
     return Forecast(point, bands, fitted.model, "week" if is_weekly else "day", back_test)
@@ -255,14 +256,14 @@ class _Season:
         return np.asarray(self._profile[(hours - self._first) % self._cycle])
 
     def size(self, hours: NDArray[np.int64]) -> Values:
-        return np.asarray(self._size[hours % DAY])
+        return np.asarray(self._size[hours % HOURS_OF_DAY])
 
     def _shrunk(self, profile: Values, apart: Values) -> Values:
         """Return a profile of the week that is as close to that of the day as the noise of its means suggests."""
-        if self._cycle == DAY:
+        if self._cycle == HOURS_OF_DAY:
             return profile
-        days = profile.reshape(7, DAY)
-        by_day = np.tile(days.mean(axis=0), 7) + np.repeat(days.mean(axis=1) - days.mean(), DAY)
+        days = profile.reshape(7, HOURS_OF_DAY)
+        by_day = np.tile(days.mean(axis=0), 7) + np.repeat(days.mean(axis=1) - days.mean(), HOURS_OF_DAY)
         noise = float(np.nanmean((apart - profile) ** 2)) / max(1, len(apart) - 1)
         signal = max(0.0, float(np.mean((profile - by_day) ** 2)) - noise)
         return np.asarray(by_day + (profile - by_day) * (signal / (signal + noise) if signal > 0 else 0.0))
@@ -275,10 +276,12 @@ class _Season:
 
     def _sizes(self, deviations: Values) -> Values:
         """Return the size of deviations by hour of the day (UTC), as a mean with the neighbouring hours."""
-        of_hour = (self._first + np.arange(len(deviations))) % DAY
+        of_hour = (self._first + np.arange(len(deviations))) % HOURS_OF_DAY
         overall = _spread(deviations)
         squares = np.minimum(deviations**2, (_CLIPPED_AT * overall) ** 2) if overall else deviations**2
-        by_hour = np.array([np.nanmean(np.append(squares[of_hour == hour], overall**2)) for hour in range(DAY)])
+        by_hour = np.array(
+            [np.nanmean(np.append(squares[of_hour == hour], overall**2)) for hour in range(HOURS_OF_DAY)]
+        )
         smoothed = (np.roll(by_hour, 1) + 2 * by_hour + np.roll(by_hour, -1)) / 4
         return np.asarray(np.sqrt(np.maximum(smoothed, max(0.1 * float(smoothed.mean()), 1e-18))))
 
@@ -321,7 +324,7 @@ Predicted = Callable[[int], Values]
 def _level(deviations: Values) -> Predicted:
     from statsmodels.tsa.exponential_smoothing.ets import ETSModel
 
-    start = float(np.mean(deviations[:DAY]))
+    start = float(np.mean(deviations[:HOURS_OF_DAY]))
     found = ETSModel(deviations, initialization_method="known", initial_level=start).fit(disp=False)
     level: Values = np.asarray(found.states)[:, 0]
     return lambda lead: level
@@ -373,7 +376,7 @@ def _errors(predicted: Predicted, deviations: Values, known: NDArray[np.bool_]) 
         if lead < len(deviations):
             of = deviations[lead:] - predicted(int(lead))[:-lead]
             errors[row, :-lead] = np.where(known[lead:], of, np.nan)
-    return errors[:, max(2 * DAY, len(deviations) // 3) :]
+    return errors[:, max(2 * HOURS_OF_DAY, len(deviations) // 3) :]
 
 
 def _independent(errors: Values) -> float:

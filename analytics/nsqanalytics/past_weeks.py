@@ -23,9 +23,10 @@ from math import isfinite
 import numpy as np
 from numpy.typing import NDArray
 
+from nsqanalytics.span import HOURS_OF_DAY, HOURS_OF_WEEK
+
 Values = NDArray[np.float64]
 
-DAY, WEEK = 24, 168
 LEAST_WEEKS = 3
 """Past weeks that need to have the hour."""
 _SCALE_OF_MEDIAN = 1.4826
@@ -78,37 +79,37 @@ def judged(values: Values, first_hour: int, since: int, *, weeks: int, least: fl
     count = len(values) - since
     past = np.full((weeks, count), np.nan)
     for row in range(weeks):
-        start = since - (row + 1) * WEEK
+        start = since - (row + 1) * HOURS_OF_WEEK
         begin = max(0, start)
         if (known := apart[begin : max(start + count, 0)]).size:
             past[row, begin - start : begin - start + known.size] = known
     found = np.isfinite(past).sum(axis=0)
     expected = np.where(found >= LEAST_WEEKS, np.maximum(0.0, levels[since:] + _median(past)), np.nan)
-    hours = (first_hour + since + np.arange(count)) % DAY
+    hours = (first_hour + since + np.arange(count)) % HOURS_OF_DAY
     scale = _by_hour(_errors(past), hours)[hours]
     scale = np.maximum(scale, np.maximum(least, _LEAST_SHARE * np.abs(expected)))
     return Judged(expected, scale, found)
 
 
 def _levels(values: Values) -> Values:
-    """Return the level of each hour: the median of the WEEK hours before it, and their trend from their middle on.
+    """Return the level of each hour: the median of the week before it, plus the trend since the middle of that week.
 
     It is NaN if fewer than half of these hours are known, and never negative.
     """
     medians = np.full(len(values), np.nan)
-    for at, before in enumerate(_before(values, WEEK)):
-        if (known := len(before)) >= WEEK // 2:
+    for at, before in enumerate(_before(values, HOURS_OF_WEEK)):
+        if (known := len(before)) >= HOURS_OF_WEEK // 2:
             medians[at] = (before[(known - 1) // 2] + before[known // 2]) / 2
-    return np.maximum(0.0, medians + _trends(values) * (WEEK + 1) / 2)
+    return np.maximum(0.0, medians + _trends(values) * (HOURS_OF_WEEK + 1) / 2)
 
 
 def _trends(values: Values) -> Values:
-    """Return the change per hour in the WEEK hours before each hour; 0 if it is not the same on most days."""
+    """Return the change per hour in the week before each hour; 0 if it is not the same on most days."""
     changes = np.full(len(values), np.nan)
-    changes[DAY:] = (values[DAY:] - values[:-DAY]) / DAY
+    changes[HOURS_OF_DAY:] = (values[HOURS_OF_DAY:] - values[:-HOURS_OF_DAY]) / HOURS_OF_DAY
     trends = np.zeros(len(values))
-    for at, before in enumerate(_before(changes, WEEK - DAY)):
-        if (known := len(before)) >= (WEEK - DAY) // 2:
+    for at, before in enumerate(_before(changes, HOURS_OF_WEEK - HOURS_OF_DAY)):
+        if (known := len(before)) >= (HOURS_OF_WEEK - HOURS_OF_DAY) // 2:
             place = round((1 - _TREND_SHARE) * (known - 1))
             trends[at] = max(0.0, before[place]) + min(0.0, before[-1 - place])
     return trends
@@ -134,9 +135,9 @@ def _errors(past: Values) -> Values:
 def _by_hour(errors: Values, hours: NDArray[np.int64]) -> Values:
     """Return the scale of errors for each hour of the day; that of all hours where an hour has no error."""
     every = _spread(errors)
-    scales = np.full(DAY, every)
-    for hour in range(DAY):
-        near = np.isin(hours, [(hour - 1) % DAY, hour, (hour + 1) % DAY])
+    scales = np.full(HOURS_OF_DAY, every)
+    for hour in range(HOURS_OF_DAY):
+        near = np.isin(hours, [(hour - 1) % HOURS_OF_DAY, hour, (hour + 1) % HOURS_OF_DAY])
         if np.isfinite(errors[:, near]).sum() >= 2 * LEAST_WEEKS:
             scales[hour] = _spread(errors[:, near])
     return scales

@@ -21,8 +21,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import reduce
-from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,21 +30,23 @@ from pyarrow.fs import FileSelector
 
 from nsqanalytics.archive import samples_path
 from nsqanalytics.content import current, digest_of
+from nsqanalytics.counting.ends import Rules
 from nsqanalytics.files import FEW_BYTES, FEW_ROWS, SHORTEST, File, Folder, fingerprint
-from nsqanalytics.hourly_files import FILE, MANY_FILES, gathered
 from nsqanalytics.locations import archive_missing, is_local, spark_uri
 from nsqanalytics.schema import SCHEMA_VERSION, spark_schema
-from nsqanalytics.session import SCRATCH, is_connect
+from nsqanalytics.session import is_on_this_machine
 from nsqanalytics.span import DAY, HOUR, Span
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from nsqanalytics.counting.of_files import Wanted
+
 ROLLUP_VERSION = f"6.{SCHEMA_VERSION}"
 HOURS_BEFORE = 2
 """The number of earlier hours with samples that an hour is computed from, in addition to its own."""
-MOST_BYTES_OF_A_POLL = 4_000
-"""Content of a file with some hundred readings, of one poll. Compacted files, with those of an hour, are larger."""
+FILES_COUNTED = 8
+"""The number of footers that are read to estimate the rows of an hour."""
 _UNSEEN = "0" * 16
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
 UNFINISHED = "_writing-"
@@ -252,15 +254,32 @@ class Rollups:
 
         An hour that contains one of ``cuts`` has rows for both of its parts.
         """
-        from nsqanalytics.computation import activity
+        from nsqanalytics.counting.of_files import Wanted
 
         contexts = [(hour.start, (hour.start, *hour.before)) for hour in hours]
-        files = self.files_of(hours)
-        samples = self._read_samples(spark, files)
-        return activity(samples, HOUR, cuts=cuts, contexts=contexts, fits_one_task=self._are_few(files))
+        return self._activity(spark, self.files_of(hours), Rules(HOUR, tuple(cuts), contexts), Wanted())
+
+    def activity(self, spark: SparkSession, span: Span, rules: Rules, wanted: Wanted) -> DataFrame:
+        """Return ACTIVITY of the samples of the hours that the span lies in, all of them together."""
+        from nsqanalytics.transforms.activity import ACTIVITY
+
+        hours = self._sampled_between(span.since, span.until)
+        return self._activity(spark, hours, rules, wanted) if hours else spark.createDataFrame([], ACTIVITY)
+
+    def _activity(
+        self, spark: SparkSession, hours: list[tuple[datetime, list[File]]], rules: Rules, wanted: Wanted
+    ) -> DataFrame:
+        from nsqanalytics.computation import activity, activity_of_files
+        from nsqanalytics.counting.sample_files import SampleFiles
+
+        if is_on_this_machine(spark):
+            files = {start: [(file.path, self._uri_of(file)) for file in of_hour] for start, of_hour in hours}
+            row_counts = {start: self._rows(of_hour) for start, of_hour in hours}
+            return activity_of_files(spark, SampleFiles(samples_path(self._root), files), rules, wanted, row_counts)
+        return activity(self._read_samples(spark, hours), rules, wanted, fits_one_task=self._are_few(hours))
 
     def read_samples(self, spark: SparkSession, since: datetime, until: datetime) -> DataFrame:
-        """Return the SAMPLE rows of the hours that [since, until) lies in, possibly with the column ``file``."""
+        """Return the SAMPLE rows of the hours that [since, until) lies in."""
         hours = self._sampled_between(since, until)
         return self._read_samples(spark, hours) if hours else spark.createDataFrame([], spark_schema())
 
@@ -268,17 +287,19 @@ class Rollups:
         """Return the approximate bytes of content of the samples of the hours that [since, until) lies in."""
         return _content_bytes(self._sampled_between(since, until))
 
-    def has_few_samples(self, since: datetime, until: datetime) -> bool:
-        """Whether the samples of the hours that [since, until) lies in are read in one task."""
-        return self._are_few(self._sampled_between(since, until))
-
     def _are_few(self, hours: list[tuple[datetime, list[File]]]) -> bool:
         """Whether one task has the time and the memory for all samples of these files."""
         if _content_bytes(hours) > FEW_BYTES:
             return False
-        # The file of a poll has a row for each topic and channel. Opening hundreds of them would take longer.
-        compacted = [file for _, files in hours for file in files if file.content_bytes > MOST_BYTES_OF_A_POLL]
-        return sum(self._row_count(file) for file in compacted) <= FEW_ROWS
+        return sum(self._rows(files) for _, files in hours) <= FEW_ROWS
+
+    def _rows(self, files: list[File]) -> int:
+        """Return the number of rows of an hour's files: of many files, the largest are counted, and others estimated
+        by their bytes. Opening hundreds of files of polls would take longer than reading an hour."""
+        by_size = sorted(files, key=lambda file: (file.size, file.name), reverse=True)
+        counted = {file: self._row_count(file) for file in by_size[:FILES_COUNTED]}
+        densest = max((rows / file.size for file, rows in counted.items()), default=0.0)
+        return sum(counted.values()) + int(densest * sum(file.size for file in by_size[FILES_COUNTED:]))
 
     def _row_count(self, file: File) -> int:
         """Return the number of rows in a file's footer; 0 for a damaged file, which Spark names when it reads it."""
@@ -294,25 +315,13 @@ class Rollups:
         return [(at, files) for at, files in self._current.items() if since - HOUR < at < until]
 
     def _read_samples(self, spark: SparkSession, hours: list[tuple[datetime, list[File]]]) -> DataFrame:
-        from pyspark.sql.types import StringType, StructField, StructType
-
         are_few = self._are_few(hours)
-        if are_few and (folder := self._gathered(spark, hours)) is not None:
-            schema = StructType([*spark_schema(), StructField(FILE, StringType())])
-            return spark.read.schema(schema).parquet(str(folder)).coalesce(1)
         # Only the listed hours: Spark fails for an archive with files elsewhere. Opening a file takes longer than
         # reading it: of a compacted hour, only the compacted file is opened.
         paths = [path for start, files in hours for path in self._paths(start, files)]
         reader = spark.read.schema(spark_schema()).option("basePath", samples_path(self._root))
         rows = reader.option("pathGlobFilter", "*.parquet").parquet(*paths)
         return rows.coalesce(1) if are_few else rows
-
-    def _gathered(self, spark: SparkSession, hours: list[tuple[datetime, list[File]]]) -> Path | None:
-        """Return a folder with all samples of these hours in few files; None if they are few, or not to be gathered."""
-        scratch = None if is_connect(spark) or not is_local(self._root) else spark.conf.get(SCRATCH, None)
-        if scratch is None or sum(len(files) for _, files in hours) < MANY_FILES:
-            return None
-        return gathered(hours, Path(scratch))
 
     def _paths(self, start: datetime, files: list[File]) -> list[str]:
         """Return the paths for Spark to read these files of an hour: the folder if it has no others, else each file."""
@@ -352,6 +361,10 @@ class Rollups:
         nothing = pa.table({"window_start": pa.array([], pa.timestamp("us", tz="UTC"))})
         pq.write_table(nothing, path, filesystem=staged.system)
         return File(path, path.rpartition("/")[2], 0, None)
+
+    def _uri_of(self, file: File) -> str:
+        """Return the URI of a file in errors, as Spark has it."""
+        return f"file://{quote(file.path)}" if is_local(self._root) else self._uri(file.path)
 
     def _uri(self, path: str) -> str:
         return spark_uri(self._root, path)

@@ -28,16 +28,13 @@ _CONNECT_TIMEOUT_S = 5
 _CONNECT_PORT = 15002
 """The default port of a Spark Connect server (Spark's documentation)."""
 _PARTITIONS, _PARTITIONS_OF_A_REPORT = "spark.sql.shuffle.partitions", "32"
-_SOME_BYTES, _MANY_BYTES = 8_000_000, 64_000_000
-"""Sizes of the samples of 150 channels: of some hours, and of a day."""
+_SOME_BYTES, _MANY_BYTES = 8_000_000, 256_000_000
+"""Sizes of the samples of 150 channels of some hours, and of 1,000 channels of a day with a reading every minute."""
 ROWS_PER_BATCH = 1000
 """The number of rows that Spark passes to Python at once."""
 _MEMORY, MEMORY_VARIABLE = "spark.driver.memory", "SPARK_DRIVER_MEMORY"
 """The setting, and Spark's own environment variable for it."""
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-SCRATCH = "spark.nsq.scratch"
-"""The setting that names a local folder for files of a run; only sessions on this machine have it. The folder is
-removed when the session is stopped."""
 _LOCAL_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -49,9 +46,9 @@ _LOCAL_SETTINGS = {
     # Otherwise Spark runs a task for each file to list it.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
 }
-# For a report on a small archive, Java's optimising compiler costs more time than it saves. For a day of a thousand
-# channels, it halves the time. Without that compiler, Java reserves 48 MiB for compiled code, not 240; a session of
-# several reports fills them, and Java then removes and compiles code over and over.
+# Java's optimising compiler costs more time than it saves, unless it merges many rows of ACTIVITY. Without that
+# compiler, Java reserves 48 MiB for compiled code, not 240; a session of several reports fills them, and Java then
+# removes and compiles code over and over.
 # Spark allocates and zeroes at least one page per joined table, by default 32 MB. A row may be larger than a page.
 _QUICK_TO_START = {
     _JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m",
@@ -63,7 +60,7 @@ _IN_FEW_TASKS = _QUICK_TO_START | {
     _PARTITIONS: "2",
 }
 # For few rows, generating, compiling and loading some hundred classes takes longer than interpreting the expressions.
-# The rows are in one partition (nsqanalytics/rollups.py), and so are those of each shuffle.
+# The rows are in one partition (nsqanalytics/computation.py, rollups.py), and so are those of each shuffle.
 _IN_ONE_TASK = _IN_FEW_TASKS | {
     _PARTITIONS: "1",
     "spark.sql.codegen.wholeStage": "false",
@@ -71,7 +68,7 @@ _IN_ONE_TASK = _IN_FEW_TASKS | {
 }
 _QUICK_TO_RUN = {
     _JAVA_OPTIONS: "-XX:+UseParallelGC",
-    # So that the tasks of a day of a thousand channels fit into the memory above.
+    # So that the tasks that read many rollups fit into the memory above.
     "spark.sql.files.maxPartitionBytes": "32m",
     _PARTITIONS: "32",
 }
@@ -168,7 +165,7 @@ def spark_session(
         if not submitted:
             builder = builder.master(master)
             if master.startswith("local"):
-                settings |= _LOCAL_SETTINGS | _settings_for(size) | {SCRATCH: f"{folder}/scratch"}
+                settings |= _LOCAL_SETTINGS | _settings_for(size)
                 if class_options is None and (classes := class_archive(java, environ)) is not None:
                     class_options = classes.options()
                 settings[_JAVA_OPTIONS] += f" {class_options or ''}"
@@ -224,7 +221,7 @@ def _settings_for(size: int | None) -> dict[str, str]:
 
 def is_small(size: int) -> bool:
     """Whether a job that reads ``size`` bytes is quick in a session whose Java was started for small ones."""
-    return size <= _SOME_BYTES
+    return size <= _MANY_BYTES
 
 
 def set_for_size(session: SparkSession, size: int) -> None:
@@ -244,6 +241,11 @@ def set_for_size(session: SparkSession, size: int) -> None:
 def is_connect(session: SparkSession) -> bool:
     """Whether the session is a client of a Spark Connect server, so that this process has no JVM."""
     return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+def is_on_this_machine(session: SparkSession) -> bool:
+    """Whether the tasks of the session run on this machine, so that they can read what this process can."""
+    return not is_connect(session) and str(session.sparkContext.master).startswith("local")
 
 
 def _at_server(remote: str, name: str) -> SparkSession:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 HOUR, DAY, WEEK = timedelta(hours=1), timedelta(days=1), timedelta(weeks=1)
+HOURS_OF_DAY, HOURS_OF_WEEK = 24, 168
 
 
 @dataclass(frozen=True)

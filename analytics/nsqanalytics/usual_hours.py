@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 from nsqanalytics import past_weeks
 from nsqanalytics.channel_hours import ANOMALY_FIGURES, HOUR_S
 from nsqanalytics.files import File
-from nsqanalytics.past_weeks import WEEK, Values
+from nsqanalytics.past_weeks import Values
 from nsqanalytics.rollups import Rollups
+from nsqanalytics.span import HOURS_OF_WEEK
 
-PERIOD = WEEK
+PERIOD = HOURS_OF_WEEK
 """Hours that are judged together, as in the report: the usual size of deviations is that of all of them."""
 WEEKS = 4
 """Past weeks that an hour is compared with."""
@@ -67,7 +68,7 @@ def usual_hours(root: str, first: int, last: int, wanted: Wanted) -> dict[tuple[
     damaged file.
     """
     count = last - first + 1
-    begin = last + 1 - PERIOD - (WEEKS + 1) * WEEK
+    begin = last + 1 - PERIOD - (WEEKS + 1) * HOURS_OF_WEEK
     table = _Table(last + 1 - begin)
     rollups = Rollups(root)
     for hour in rollups.between(_moment(begin), _moment(last + 1)):

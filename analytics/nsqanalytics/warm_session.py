@@ -20,7 +20,6 @@ from __future__ import annotations
 import json
 import os
 import queue
-import shutil
 import sys
 import threading
 import time
@@ -40,7 +39,7 @@ from nsqanalytics.locations import Locations
 from nsqanalytics.parameters import BadParameter
 from nsqanalytics.progress import Progress
 from nsqanalytics.run import Declined, own_output, run
-from nsqanalytics.session import SCRATCH, is_small, java_watched, own_java, set_for_size, spark_session
+from nsqanalytics.session import is_small, java_watched, own_java, set_for_size, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -194,12 +193,11 @@ class WarmSession:
                 self._running[1].cancelled.set()
 
     def _tidy(self) -> None:
-        """Remove what a job left: stored rows and files. Its temporary views have gone with its own session."""
+        """Remove the stored rows that a job left. Its temporary views have gone with its own session."""
         if self._spark is None or self._java_has_ended():
             return
         try:
             self._spark.catalog.clearCache()
-            shutil.rmtree(self._spark.conf.get(SCRATCH) or "", ignore_errors=True)
             # Spark removes broadcast and shuffled data when Java finds that nothing refers to it.
             jvm: Any = self._spark.sparkContext._jvm
             getattr(jvm, "java.lang.System").gc()

@@ -18,9 +18,13 @@ import pytest
 
 from nsqanalytics.archive import ArchiveWriter
 from nsqanalytics.class_archive import class_archive
+from nsqanalytics.counting.ends import Rules
+from nsqanalytics.counting.of_files import Wanted
 from nsqanalytics.java import find_java
+from nsqanalytics.rollups import Rollups
 from nsqanalytics.schema import Sample
 from nsqanalytics.session import spark_session
+from nsqanalytics.span import Span
 from nsqwire.histogram import Histogram
 
 if TYPE_CHECKING:
@@ -164,13 +168,12 @@ def lognormal() -> Callable[[random.Random, float], int]:
 @pytest.fixture
 def latency_rows(spark: SparkSession, archive: Path) -> Callable[..., list[dict[str, object]]]:
     """Rows of the latency report over the whole archive, in order, with aware times."""
-    from nsqanalytics.computation import activity
-    from nsqanalytics.reports.reading import read_samples
     from nsqanalytics.transforms.latency import latency
 
     def rows(window: timedelta, minimum_count: int = 1000, began: datetime = MIDNIGHT) -> list[dict[str, object]]:
-        samples = read_samples(spark, str(archive), began - timedelta(days=1), began + timedelta(days=3))
-        found = [row.asDict() for row in latency(activity(samples, window), minimum_count).collect()]
+        span = Span(began - timedelta(days=1), began + timedelta(days=3))
+        activity = Rollups(str(archive)).activity(spark, span, Rules(window), Wanted())
+        found = [row.asDict() for row in latency(activity, minimum_count).collect()]
         for row in found:
             row["window_start"] = row["window_start"].astimezone(UTC)
         return sorted(found, key=lambda row: (row["window_start"], row["topic"], row["channel"]))

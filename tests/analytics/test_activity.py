@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from nsqanalytics.counting.ends import Rules
+from nsqanalytics.counting.of_files import Wanted
+from nsqanalytics.rollups import Rollups
 from nsqanalytics.schema import Sample, as_table, spark_schema
+from nsqanalytics.span import Span
 from tests.analytics.hostile import hostile_archive
 from tests.analytics.walker import COUNTERS, ZERO, Row, RowKey, walk
 
@@ -24,12 +28,23 @@ APART = timedelta(days=3)
 SUMS = ("sample_count", "left_out_count", "carried_count", "unplaced_count", "uncertain_count", *COUNTERS)
 
 
-def by_spark(spark: Any, folder: Path, window: timedelta, *, fits_one_task: bool) -> dict[RowKey, dict[str, Any]]:
+READERS = ("tasks", "Spark, distributed", "Spark, in one task")
+
+
+def read_by(reader: str, spark: Any, archive: Path, window: timedelta, wanted: Wanted) -> Any:
+    """ACTIVITY of an archive, by one of READERS."""
     from nsqanalytics.computation import activity
 
+    if reader == "tasks":
+        always = Span(datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC))
+        return Rollups(str(archive)).activity(spark, always, Rules(window), wanted)
+    samples = spark.read.schema(spark_schema()).parquet(str(archive / "samples"))
+    return activity(samples, Rules(window), wanted, fits_one_task=reader == "Spark, in one task")
+
+
+def rows_read_by(reader: str, spark: Any, archive: Path, window: timedelta) -> dict[RowKey, dict[str, Any]]:
     found = {}
-    samples = spark.read.schema(spark_schema()).parquet(str(folder))
-    for row in activity(samples, window, fits_one_task=fits_one_task).collect():
+    for row in read_by(reader, spark, archive, window, Wanted()).collect():
         fields = row.asDict(recursive=True)
         start = fields.pop("window_start").astimezone(UTC)
         histogram = fields.pop("histogram")
@@ -66,28 +81,29 @@ def test_activity_equals_an_independent_computation_on_500_random_archives(spark
     rows = 0
     for first in range(0, ARCHIVES, AT_ONCE):
         made = {seed: hostile_archive(seed, midnight + seed * APART) for seed in range(first, first + AT_ONCE)}
-        folder = tmp_path / f"from-{first}"
-        folder.mkdir()
-        for part in range(FILES):  # Spark finds each series' readings in several files, unordered
-            samples = [sample for of_one in made.values() for sample in of_one[part::FILES]]
-            pq.write_table(with_folders(as_table(samples)), folder / f"{part}.parquet")
+        archive = tmp_path / f"from-{first}"
+        for part in range(FILES):  # the readings of a series are in several files, unordered
+            write(archive, as_table([sample for of_one in made.values() for sample in of_one[part::FILES]]), part)
         for window in WINDOWS[first // AT_ONCE % len(WINDOWS)]:
             expected: dict[RowKey, dict[str, Any]] = {}
             for of_one in made.values():
                 expected |= by_hand(of_one, window)
-            for fits_one_task in (False, True):  # distributed, and in one task
-                found = by_spark(spark, folder, window, fits_one_task=fits_one_task)
+            for reader in READERS:
+                found = rows_read_by(reader, spark, archive, window)
                 wrong = {key[1].partition(".")[0] for key in found | expected if differs(found, expected, key)}
-                assert not wrong, explained(sorted(wrong), found, expected)
+                assert not wrong, f"read by {reader}: {explained(sorted(wrong), found, expected)}"
             rows += len(found)
         spark.catalog.clearCache()
     assert rows > ARCHIVES * 10
 
 
-def with_folders(table: pa.Table) -> pa.Table:
-    """The rows with the columns that are folders in an archive."""
-    at = table["taken_at"]
-    return table.append_column("date", at.cast(pa.date32())).append_column("hour", pc.hour(at).cast(pa.int32()))
+def write(archive: Path, table: pa.Table, part: int) -> None:
+    """Write a file into the folder of each hour."""
+    hours = pc.floor_temporal(table["taken_at"], unit="hour")
+    for start in pc.unique(hours).to_pylist():
+        folder = archive / f"samples/date={start:%Y-%m-%d}/hour={start:%H}"
+        folder.mkdir(parents=True, exist_ok=True)
+        pq.write_table(table.filter(pc.equal(hours, pa.scalar(start, hours.type))), folder / f"{part}.parquet")
 
 
 def differs(found: dict[RowKey, dict[str, Any]], expected: dict[RowKey, dict[str, Any]], key: RowKey) -> bool:

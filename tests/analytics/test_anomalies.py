@@ -7,7 +7,8 @@ import pyarrow as pa
 import pytest
 
 from nsqanalytics.channel_hours import COLUMNS, anomalies
-from nsqanalytics.past_weeks import WEEK, judged
+from nsqanalytics.past_weeks import judged
+from nsqanalytics.span import HOURS_OF_WEEK as WEEK
 from tests.analytics.hourly_archive import with_known_truth
 
 THRESHOLD = 4.0

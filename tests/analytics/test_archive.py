@@ -131,13 +131,13 @@ def test_a_writer_killed_at_any_moment_leaves_only_whole_files(archive: Path):
 @pytest.mark.spark
 def test_spark_reads_complete_files_only(spark, archive: Path):
     """An incomplete file in the writers' folder is no part of the archive."""
-    from nsqanalytics.reports.reading import read_samples
+    from nsqanalytics.notebook import load
 
     ArchiveWriter(str(archive)).write([a_sample(), a_sample(channel="c", hist_counts=[1], hist_offset=400)])
     (archive / "samples/_writing/half.parquet").write_bytes(b"PAR1")
 
     day = timedelta(days=1)
-    rows = read_samples(spark, str(archive), AT - day, AT + day).collect()
+    rows = load(str(archive), "samples", period=2 * day, until=AT + day, spark=spark).collect()
 
     assert sorted((row.topic, row.channel or "", row.hour) for row in rows) == [("t", "", 23), ("t", "c", 23)]
-    assert read_samples(spark, str(archive), AT - day, AT).count() == 0
+    assert load(str(archive), "samples", period=day, until=AT, spark=spark).count() == 0

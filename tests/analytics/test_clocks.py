@@ -9,10 +9,11 @@ from datetime import datetime, timedelta
 import pyarrow.parquet as pq
 import pytest
 
-from nsqanalytics.computation import activity
+from nsqanalytics.counting.names import Names
+from nsqanalytics.counting.of_files import Wanted
 from nsqanalytics.schema import Sample, as_table, spark_schema
 from nsqanalytics.transforms.activity import evidence
-from tests.analytics.test_activity import with_folders
+from tests.analytics.test_activity import READERS, read_by
 from tests.analytics.test_counting import UNCHECKED, beside_readings_of_another_topic, of_go
 
 pytestmark = pytest.mark.spark
@@ -105,13 +106,13 @@ def test_falls_are_explained_by_utc_hours_in_any_zone_of_the_session(spark, tmp_
     assert found["is_set_back"].to_pylist() == [True, True]
 
 
-@pytest.mark.parametrize("fits_one_task", [True, False])
+@pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("others", [*UNCHECKED.values(), [{"topic": None}, {"taken_at": None}]], ids=str)
-def test_unchecked_readings_of_other_topics_explain_no_fall(spark, tmp_path, others, fits_one_task):
-    """Distributed and in one task."""
-    pq.write_table(with_folders(beside_readings_of_another_topic(others)), tmp_path / "samples.parquet")
-    samples = spark.read.schema(spark_schema()).parquet(str(tmp_path))
+def test_unchecked_readings_of_other_topics_explain_no_fall(spark, archive, midnight, others, reader):
+    folder = archive / f"samples/date={midnight:%Y-%m-%d}/hour=00"
+    folder.mkdir(parents=True)
+    pq.write_table(beside_readings_of_another_topic(others), folder / "0.parquet")
 
-    [row] = activity(samples, 5 * MINUTE, topic="t", fits_one_task=fits_one_task).collect()
+    [row] = read_by(reader, spark, archive, 5 * MINUTE, Wanted(Names("t"))).collect()
 
     assert (row["in_count"], row["uncertain_count"]) == (20, 1)

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from nsqanalytics.channel_hours import COLUMNS, Hours, outlook
-from nsqanalytics.forecasting import DAY, WEEK, forecast, reason_against
+from nsqanalytics.forecasting import forecast, reason_against
+from nsqanalytics.span import HOURS_OF_DAY as DAY
+from nsqanalytics.span import HOURS_OF_WEEK as WEEK
 from tests.analytics.hourly_archive import with_known_truth
 
 HISTORY = 28 * DAY

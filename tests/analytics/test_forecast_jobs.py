@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from nsqanalytics.channel_hours import ANOMALY_FIGURES, has_anomalies
-from nsqanalytics.forecasting import DAY, WEEK
 from nsqanalytics.job_list import JOBS
 from nsqanalytics.locations import Locations
 from nsqanalytics.progress import Progress
 from nsqanalytics.results import Result
+from nsqanalytics.span import HOURS_OF_DAY as DAY
+from nsqanalytics.span import HOURS_OF_WEEK as WEEK
 from nsqanalytics.usual_hours import usual_hours
 from tests.analytics.hourly_archive import BEGAN, HOUR, SAMPLED, write_archive
 

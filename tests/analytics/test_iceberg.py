@@ -128,7 +128,7 @@ def by_spark(spark, archive: Path, table: ArchiveTable, until: datetime) -> list
     """The rows that reports read from the files of the hours or days that have ended."""
     if table is STATS:
         rows = Rollups(str(archive)).read_samples(spark, datetime(2026, 1, 1, tzinfo=UTC), until)
-        rows = rows.drop("file", "date", "hour")
+        rows = rows.drop("date", "hour")
     else:
         rows = spark.read.option("basePath", table.folder(str(archive)).root).parquet(
             *(file.path for files in table.folder(str(archive)).partitions().values() for file in files)

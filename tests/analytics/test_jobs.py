@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nsqanalytics.reports.reading import read_samples
+from nsqanalytics.counting.ends import Rules
+from nsqanalytics.counting.of_files import Wanted
+from nsqanalytics.rollups import Rollups
 from nsqanalytics.schema import Sample
 from nsqanalytics.span import Span
 
@@ -25,10 +27,10 @@ HOURS = timedelta(hours=1)
 @pytest.fixture
 def activity_rows(spark, archive, midnight) -> Callable[[timedelta], DataFrame]:
     """ACTIVITY of the whole archive, by window."""
-    from nsqanalytics.computation import activity
+    month = Span(midnight, midnight + timedelta(days=30))
 
     def rows(window: timedelta) -> DataFrame:
-        return activity(read_samples(spark, str(archive), midnight, midnight + timedelta(days=30)), window)
+        return Rollups(str(archive)).activity(spark, month, Rules(window), Wanted())
 
     return rows
 

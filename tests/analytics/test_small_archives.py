@@ -1,4 +1,4 @@
-"""A small archive is computed in one task from gathered files: figures and errors are those of a large archive."""
+"""Figures and errors are the same whether tasks read the files themselves or Spark does, and for few rows and many."""
 
 from __future__ import annotations
 
@@ -14,13 +14,10 @@ import pytest
 
 from nsqanalytics import rollups
 from nsqanalytics.failures import explained
-from nsqanalytics.files import FEW_BYTES, FEW_ROWS
-from nsqanalytics.hourly_files import MANY_FILES
 from nsqanalytics.job_list import JOBS
 from nsqanalytics.locations import Locations
 from nsqanalytics.progress import Progress
 from nsqanalytics.results import Result
-from nsqanalytics.session import SCRATCH
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -48,9 +45,15 @@ def run(spark, tmp_path, midnight):
 
 
 @pytest.fixture
+def read_by_spark(monkeypatch):
+    """Lets Spark read the files, as on a cluster."""
+    return lambda: monkeypatch.setattr(rollups, "is_on_this_machine", lambda session: False)
+
+
+@pytest.fixture
 def as_for_many_rows(spark, monkeypatch):
-    """Makes the session and the archive's reader those of a large archive; without gathering, and compiled."""
-    before = {name: spark.conf.get(name) for name in (SCRATCH, *AS_FOR_MANY_ROWS)}
+    """Makes the session and the archive's reader those of a large archive, with compiled code."""
+    before = {name: spark.conf.get(name) for name in AS_FOR_MANY_ROWS}
 
     def switch() -> None:
         monkeypatch.setattr(rollups, "FEW_BYTES", -1)
@@ -84,25 +87,30 @@ def three_hours(make_broker, midnight, archive, write, lognormal) -> Path:
     return archive
 
 
-def test_figures_are_those_of_the_same_readings_read_as_a_large_archive(run, three_hours, as_for_many_rows):
-    """In windows of five minutes and of an hour, compiled or interpreted, from few files or many."""
+def test_figures_do_not_depend_on_who_reads_the_files(run, three_hours, read_by_spark, as_for_many_rows):
+    """In windows of five minutes and of an hour: read by the tasks, by Spark for one task, and for many."""
     asked = [("latency", {"window": "1h"}), ("throughput", {"window": "5m"})]
-    assert len(list(three_hours.rglob("*.parquet"))) > MANY_FILES
 
-    small = [run(three_hours, name, **parameters) for name, parameters in asked]
-    as_for_many_rows()
-    large = [run(three_hours, name, **parameters) for name, parameters in asked]
+    found = [[run(three_hours, name, **parameters) for name, parameters in asked]]
+    for change in (read_by_spark, as_for_many_rows):
+        change()
+        found.append([run(three_hours, name, **parameters) for name, parameters in asked])
 
-    for here, there in zip(small, large, strict=True):
-        assert len(here) == len(there) >= 3
-        for one, other in zip(here, there, strict=True):
-            for figure, same in zip(one, other, strict=True):
-                # The order of additions is not defined.
-                assert figure == (pytest.approx(same, rel=1e-12) if isinstance(same, float) else same)
+    for first, *others in zip(*found, strict=True):
+        assert len(first) >= 3
+        for other in others:
+            assert len(other) == len(first)
+            for row, same_row in zip(first, other, strict=True):
+                for figure, same in zip(row, same_row, strict=True):
+                    # The order of additions is not defined.
+                    assert figure == (pytest.approx(same, rel=1e-12) if isinstance(same, float) else same)
 
 
-def test_an_invalid_reading_is_named_with_its_own_file(run, three_hours):
-    """Not with that of the hourly file, although the name has a space and a percent sign."""
+@pytest.mark.parametrize("by_spark", [False, True], ids=["read by tasks", "read by Spark"])
+def test_an_invalid_reading_is_named_with_its_file(run, three_hours, read_by_spark, by_spark):
+    """Although the name has a space and a percent sign."""
+    if by_spark:
+        read_by_spark()
     [file, *_] = sorted(three_hours.rglob("*.parquet"))
     table = pq.ParquetFile(file).read()
     at = table.schema.get_field_index("message_count")
@@ -118,8 +126,11 @@ def test_an_invalid_reading_is_named_with_its_own_file(run, three_hours):
     assert message.endswith(strange.name)
 
 
-def test_a_file_with_a_column_of_another_type_is_named(run, three_hours):
+@pytest.mark.parametrize("by_spark", [False, True], ids=["read by tasks", "read by Spark"])
+def test_a_file_with_a_column_of_another_type_is_named(run, three_hours, read_by_spark, by_spark):
     """Texts in place of numbers are not converted."""
+    if by_spark:
+        read_by_spark()
     file = sorted(three_hours.rglob("*.parquet"))[3]
     table = pq.ParquetFile(file).read()
     at = table.schema.get_field_index("depth")
@@ -131,17 +142,3 @@ def test_a_file_with_a_column_of_another_type_is_named(run, three_hours):
     kind, message = explained(raised.value)
     assert kind == "archive"
     assert file.name in message
-
-
-def test_a_small_file_with_very_many_readings_is_not_read_in_one_task(make_broker, midnight, archive, write):
-    """Readings of idle channels are compressed to less than a byte each, and need as much memory as others."""
-    broker = make_broker("10.0.0.1:4151")
-    broker.finish("t", "c", 10**6, midnight + MINUTES)
-    write(broker.sample(midnight + MINUTES))
-    [file] = archive.rglob("*.parquet")
-    table = pq.read_table(file)
-    for rows, are_few in ((FEW_ROWS, True), (FEW_ROWS + 1, False)):
-        pq.write_table(table.take([0] * rows), file)
-        read = rollups.Rollups(str(archive))
-        assert rollups.MOST_BYTES_OF_A_POLL < read.size_of_samples(midnight, midnight + 60 * MINUTES) <= FEW_BYTES
-        assert read.has_few_samples(midnight, midnight + 60 * MINUTES) == are_few

@@ -29,7 +29,7 @@ PATIENCE_S = 300.0
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 SMALL = 1000
-LARGE = 100_000_000
+LARGE = 300_000_000
 PARAMETERS = {"until": "2026-03-14T01:00Z", "window": "5m", "period": "1h"}
 
 

@@ -110,6 +110,17 @@ def in_hours(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             lasts = _lasts(compared if lasts is None else pa.concat_tables([lasts, compared]))
 
 
+def of_hours(hours: Iterable[tuple[int, pa.Table]]) -> pa.Table:
+    """Return EVIDENCE about consecutive hours, each with its start in microseconds and its columns COMPARED."""
+    found = []
+    lasts: pa.Table | None = None
+    for since, compared in hours:
+        both = compared if lasts is None else pa.concat_tables([lasts, compared])
+        found.append(evidence(both, since))
+        lasts = _lasts(both)
+    return pa.concat_tables(found)
+
+
 def _hours_of(table: pa.Table) -> Iterator[pa.Table]:
     runs = Runs(codes(table, SERIES[:2]), integers(table["hour"]))
     for start, end in zip(runs.starts, runs.ends, strict=True):

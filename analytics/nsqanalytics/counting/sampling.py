@@ -38,6 +38,16 @@ class Sampling:
         times = {node: np.unique(at[index == n]) for n, node in enumerate(nodes.dictionary.to_pylist())}
         return cls(times, np.unique(hour_of(at)))
 
+    @classmethod
+    def of_all(cls, several: Sequence[Sampling]) -> Sampling:
+        """Return that of several parts of an archive together."""
+        times: dict[str, list[Integers]] = {}
+        for each in several:
+            for node, at in each.times.items():
+                times.setdefault(node, []).append(at)
+        joined = {node: np.unique(np.concatenate(parts)) for node, parts in times.items()}
+        return cls(joined, np.unique(np.concatenate([each.hours for each in several])))
+
     def in_contexts(self, contexts: Contexts | None) -> Iterator[tuple[int, Sampling]]:
         """Yield for each context its own hour, and the sampling in its hours; without contexts, NULL and all of it."""
         if contexts is None:

@@ -50,7 +50,9 @@ def activity_of(
     """
     from pyspark.sql import functions as F
 
-    from nsqanalytics.computation import activity
+    from nsqanalytics.counting.ends import Rules
+    from nsqanalytics.counting.names import Names
+    from nsqanalytics.counting.of_files import Wanted
     from nsqanalytics.transforms.activity import rolled_up, without_histograms
     from nsqanalytics.transforms.names import is_one_of
     from nsqanalytics.transforms.windows import cuts, window_start
@@ -61,15 +63,8 @@ def activity_of(
     ):
         if window < HOUR:
             seen_since = _seen_since(rollups, span)
-            samples = samples_within(rollups.read_samples(spark, seen_since, span.until), None, span.until)
-            rows = activity(
-                samples,
-                window,
-                topic=scope.topic,
-                channel=scope.channel,
-                cuts=divided,
-                fits_one_task=rollups.has_few_samples(seen_since, span.until),
-            )
+            wanted = Wanted(Names(scope.topic), scope.channel, span.until)
+            rows = rollups.activity(spark, Span(seen_since, span.until), Rules(window, divided), wanted)
             rows = rows.where(F.col("window_start") >= F.lit(span.since))
             if scope.node:
                 rows = rows.where(F.col("node") == scope.node)
@@ -102,21 +97,3 @@ def bytes_read(place: Locations, scope: Scope, now: datetime) -> int:
     if scope.step < HOUR:
         return sum(rollups.size_of_samples(_seen_since(rollups, each), each.until) for each in scope.read(now))
     return sum(rollups.size_between(each.since, each.until) for each in scope.read(now))
-
-
-def read_samples(spark: SparkSession, archive: str, since: datetime, until: datetime) -> DataFrame:
-    """Return the SAMPLE rows taken in [since, until). Raises ArchiveMissing."""
-    return samples_within(existing_rollups(archive).read_samples(spark, since, until), since, until)
-
-
-def samples_within(samples: DataFrame, since: datetime | None, until: datetime) -> DataFrame:
-    """Return the rows taken in [since, until), and those without a time or in another hour's folder, which are
-    invalid (nsqanalytics/counting/validation.py)."""
-    from pyspark.sql import functions as F
-
-    from nsqanalytics.transforms.activity import IS_IN_OWN_HOUR
-
-    is_within = F.col("taken_at") < F.lit(until)
-    if since is not None:
-        is_within &= F.col("taken_at") >= F.lit(since)
-    return samples.where(is_within | ~F.expr(IS_IN_OWN_HOUR))

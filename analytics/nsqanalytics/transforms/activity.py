@@ -13,15 +13,15 @@ from datetime import UTC, datetime, timedelta
 from functools import reduce
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from nsqanalytics.counting import activity, computing, falls
 from nsqanalytics.counting.activity import KEY, OF_ALL_NODES
 from nsqanalytics.counting.ends import ENDS, Rules
+from nsqanalytics.counting.of_files import OfFiles, Wanted
 from nsqanalytics.counting.readings import COUNTERS, HIGHEST_COUNT, PACKED, SERIES, SUMMED
 from nsqanalytics.counting.sampling import Sampling
-from nsqanalytics.hourly_files import FILE
 from nsqanalytics.schema import spark_fields
 from nsqanalytics.span import HOUR
 from nsqanalytics.transforms.names import is_one_of
@@ -40,6 +40,12 @@ _FIGURES = (
     *("in_flight_count", "deferred_count", "oldest_unfinished_age_ns", "dead_count"),
     *(name for name in COUNTERS if name != "done_count"),
 )
+
+
+def of_files(spark: SparkSession, step: OfFiles) -> DataFrame:
+    """The files of an archive -> ACTIVITY, with a task for each share."""
+    count = len(step.shares)
+    return _in_arrow(spark.range(0, count, 1, count), step, activity.ACTIVITY)
 
 
 def of_few(samples: DataFrame, is_wanted: Column, rules: Rules) -> DataFrame:
@@ -102,7 +108,7 @@ def with_histograms(ends: DataFrame, samples: DataFrame, within: Column) -> Data
     """ENDS -> ACTIVITY, with histograms of the SAMPLE rows for which ``within`` is true."""
     needed = _needed(ends).select(_hash(F.col("at")).alias("hashed")).distinct()
     read = (
-        samples.select("*", F.expr(_file_of(samples)).alias("read_from"))
+        samples.select("*", F.input_file_name().alias("read_from"))
         .where(within)
         .where("hist_offset is not null and channel is not null")
         # With a broadcast hash, the scan drops readings that are not needed. A few extra readings are harmless.
@@ -174,13 +180,8 @@ def _checkable(samples: DataFrame, *columns: str | Column) -> DataFrame:
         *columns,
         F.coalesce("channel", F.lit("")).alias("channel"),
         F.expr(IS_IN_OWN_HOUR if has_folders else "true").alias("is_in_own_hour"),
-        F.expr(_file_of(samples)).alias("file"),
+        F.input_file_name().alias("file"),
     )
-
-
-def _file_of(samples: DataFrame) -> str:
-    """Return SQL for the URI of the file of the archive that a row is from."""
-    return FILE if FILE in samples.columns else "input_file_name()"
 
 
 def _needed(ends: DataFrame) -> DataFrame:
@@ -208,7 +209,13 @@ def _any_of(conditions: list[Column]) -> Column:
     return conditions[0]
 
 
-def wanted(topic: str, channel: str) -> Column:
-    """Return whether a row is of ``topic`` (as for is_one_of) and of ``channel``; an empty text is any."""
-    is_wanted = is_one_of("topic", topic) if topic else F.lit(True)
-    return is_wanted & (F.col("channel") == channel) if channel else is_wanted
+def before(samples: DataFrame, until: datetime) -> DataFrame:
+    """Return the rows taken before ``until``, and those without a time or in another hour's folder, which are
+    invalid (nsqanalytics/counting/validation.py)."""
+    return samples.where((F.col("taken_at") < F.lit(until)) | ~F.expr(IS_IN_OWN_HOUR))
+
+
+def wanted(readings: Wanted) -> Column:
+    """Return whether a row is of one of the topics and of the channel that are wanted."""
+    is_wanted = F.lit(True) if readings.topics.is_any else is_one_of("topic", readings.topics.text)
+    return is_wanted & (F.col("channel") == readings.channel) if readings.channel else is_wanted

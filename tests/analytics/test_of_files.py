@@ -1,0 +1,154 @@
+"""ACTIVITY of the files of an archive, in the tasks of Spark's that read them. Without Spark."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from nsqanalytics.computation import shares
+from nsqanalytics.counting.activity import ACTIVITY
+from nsqanalytics.counting.computing import AllAtOnce
+from nsqanalytics.counting.ends import Rules
+from nsqanalytics.counting.names import Names
+from nsqanalytics.counting.of_files import ROWS_OF_TASK, OfFiles, Share, Wanted
+from nsqanalytics.counting.sample_files import SampleFiles, UnreadableFile
+from nsqanalytics.counting.sampling import Contexts
+from nsqanalytics.schema import as_table
+from tests.analytics.conftest import MIDNIGHT
+from tests.analytics.hostile import hostile_archive
+
+HOUR = timedelta(hours=1)
+ROWS_OF_GROUP = 7
+
+
+@pytest.fixture(scope="module")
+def samples() -> pa.Table:
+    """Eight archives' samples, shuffled."""
+    made = [sample for seed in range(8) for sample in hostile_archive(seed, MIDNIGHT + seed * timedelta(days=3))]
+    random.Random(3).shuffle(made)
+    return as_table(made)
+
+
+@pytest.fixture(scope="module")
+def files(samples: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> SampleFiles:
+    """Some files per hour, of several row groups. Every third lacks the total of its histograms, as in old archives."""
+    root = tmp_path_factory.mktemp("archive")
+    hours = defaultdict(list)
+    hour_of = pc.floor_temporal(samples["taken_at"], unit="hour")
+    for start in sorted(pc.unique(hour_of).to_pylist()):
+        rows = samples.filter(pc.equal(hour_of, pa.scalar(start, hour_of.type)))
+        for first in range(0, rows.num_rows, 30):
+            path = root / f"{start:%d-%H}-{first}.parquet"
+            table = rows.slice(first, 30)
+            if first % 90 == 60:
+                table = table.drop_columns(["finish_count"])
+            pq.write_table(table, path, row_group_size=ROWS_OF_GROUP)
+            hours[start].append((str(path), path.as_uri()))
+    return SampleFiles(str(root), dict(hours))
+
+
+def contexts_of(files: SampleFiles) -> Contexts:
+    starts = sorted(files.hours)
+    return [(start, starts[max(0, at - 2) : at + 1]) for at, start in enumerate(starts)]
+
+
+def computed(files: SampleFiles, rules: Rules, parts: list[Share], wanted: Wanted | None = None, at_once: int = 10**6):
+    """ACTIVITY, sorted by its keys."""
+    numbers = pa.record_batch({"id": pa.array(range(len(parts)))})
+    found = list(OfFiles(files, rules, wanted or Wanted(), parts, at_once)([numbers]))
+    return sorted_by_key(pa.Table.from_batches(found, ACTIVITY))
+
+
+def all_at_once(samples: pa.Table, rules: Rules, topic: str = "") -> pa.Table:
+    """ACTIVITY of rows that Spark has read."""
+    channel = pc.fill_null(samples["channel"], "")
+    rows = samples.set_column(samples.schema.get_field_index("channel"), "channel", channel)
+    rows = rows.append_column("is_wanted", pc.equal(rows["topic"], topic) if topic else [[True] * len(rows)])
+    rows = rows.append_column("is_in_own_hour", [[True] * len(rows)]).append_column("file", [["f"] * len(rows)])
+    return sorted_by_key(pa.Table.from_batches(list(AllAtOnce(rules)(rows.to_batches()))))
+
+
+def sorted_by_key(table: pa.Table) -> pa.Table:
+    keys = [(name, "ascending") for name in ("window_start", "node", "topic", "channel")]
+    return table.sort_by(keys).combine_chunks()
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_figures_do_not_depend_on_how_hours_and_series_are_divided_into_tasks(samples, files, parts):
+    """All hours in one task, an hour in each, many hours at once or one by one, and a third of the series each."""
+    contexts = contexts_of(files)
+    rules = Rules(HOUR, (), contexts)
+    expected = all_at_once(samples, rules)
+    whole = [Share(contexts, part, parts) for part in range(parts)]
+    by_hour = [Share([context], part, parts) for context in contexts for part in range(parts)]
+
+    assert expected.num_rows > 150
+    for divided, at_once in ((whole, 10**6), (whole, 1), (by_hour, 10**6)):
+        assert computed(files, rules, divided, at_once=at_once) == expected
+
+
+@pytest.mark.parametrize(("topic", "parts"), [("", 1), ("", 7), ("u", 3)])
+def test_windows_of_minutes_are_computed_from_all_hours_together(samples, files, parts, topic):
+    rules = Rules(timedelta(minutes=5))
+    divided = [Share(None, part, parts) for part in range(parts)]
+
+    found = computed(files, rules, divided, Wanted(Names(topic)))
+
+    assert found.num_rows > 150
+    assert found == all_at_once(samples, rules, topic)
+
+
+def test_topics_are_chosen_by_names_and_patterns(files):
+    rules, everything = Rules(HOUR), [Share()]
+
+    def topics(names: str) -> set[str]:
+        return set(computed(files, rules, everything, Wanted(Names(names)))["topic"].to_pylist())
+
+    assert topics("t") == topics(" t , T") == topics("t*") == {"t"}
+    assert topics("t, u*") == topics("*") == topics("") == {"t", "u"}
+    assert topics("T") == topics(",") == set()
+
+
+def test_readings_from_the_end_of_the_period_on_are_left_out(samples, files):
+    rules, until = Rules(HOUR), MIDNIGHT + timedelta(days=9, minutes=70)
+
+    found = computed(files, rules, [Share()], Wanted(until=until))
+
+    assert found == all_at_once(samples.filter(pc.less(samples["taken_at"], pa.scalar(until))), rules)
+
+
+def test_a_file_that_cannot_be_read_is_named(files, tmp_path):
+    """Cut off, and without a column that every file has."""
+    [start, *_] = sorted(files.hours)
+    whole = Path(files.hours[start][0][0]).read_bytes()
+    cut = tmp_path / "a cut.parquet"
+    cut.write_bytes(whole[: len(whole) // 2])
+
+    with pytest.raises(UnreadableFile, match=f"a file cannot be read: {cut.as_uri()}: "):
+        computed(SampleFiles(str(tmp_path), {start: [(str(cut), cut.as_uri())]}), Rules(HOUR), [Share()])
+
+
+def test_a_computation_is_divided_by_its_rows():
+    """Few rows are one task. Hours with more rows than a task holds in memory are divided by series."""
+    hours = [MIDNIGHT + n * HOUR for n in range(24)]
+    contexts: Contexts = [(start, hours[max(0, at - 2) : at + 1]) for at, start in enumerate(hours)]
+
+    def count(given: Contexts | None, rows: int, cores: int = 2) -> int:
+        return len(shares(given, dict.fromkeys(hours, rows), cores))
+
+    assert (count(None, 1000), count(contexts[:12], 1000)) == (1, 1)
+    assert (count(None, 60_000), count(contexts, 60_000)) == (2, 2)
+    assert count(contexts, 60_000, cores=8) == 8
+    assert count(None, ROWS_OF_TASK) == 24
+    crowded = shares(contexts, dict.fromkeys(hours, ROWS_OF_TASK), 2)
+    assert {share.parts for share in crowded} == {3}
+    done = sorted((start, share.part) for share in crowded for start, _ in share.contexts or ())
+    assert done == [(start, part) for start in hours for part in range(3)]
+    assert shares([], {}, 2) == [Share([])]
