@@ -16,6 +16,7 @@ from nsqanalytics.locations import Locations
 from nsqanalytics.progress import Progress
 from nsqanalytics.results import replace_table
 from nsqanalytics.rollups import Rollups, stale_days, stale_hours
+from nsqanalytics.session import is_on_this_machine
 from nsqanalytics.span import DAY
 
 if TYPE_CHECKING:
@@ -49,8 +50,9 @@ def run_rollup(spark: SparkSession, place: Locations, args: RollupParameters, no
         for at in range(0, len(hours), ROLLED_AT_ONCE):
             some = hours[at : at + ROLLED_AT_ONCE]
             start, end = (0.15 + 0.65 * share / len(hours) for share in (at, at + len(some)))
+            stages = 4 if is_on_this_machine(spark) else 12
             with progress.following(
-                spark, f"rolling up {_counted(len(some), 'hour')}", expected_stages=12, start=start, end=end
+                spark, f"rolling up {_counted(len(some), 'hour')}", expected_stages=stages, start=start, end=end
             ):
                 rollups.make_hours(spark, some)
             done.extend((hour.start, "rolled up", len(rollups.samples[hour.start]), 1, 0, 0) for hour in some)

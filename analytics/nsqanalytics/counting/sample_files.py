@@ -32,6 +32,7 @@ FIGURES = pa.schema(
     ]
 )
 """What is read of each SAMPLE row. ``channel`` is empty for a topic's own row."""
+_WITH_FILE = FIGURES.append(pa.field("file", TEXT))
 _COUNTS = pa.list_(pa.int64())
 
 
@@ -56,7 +57,7 @@ class SampleFiles:
                 there = [name for name in FIGURES.names if name in file.schema_arrow.names]
                 tables.append(_in_schema(file.read(columns=there, use_threads=False), uri))
             first_rows.append(first_rows[-1] + tables[-1].num_rows)
-        rows = pa.concat_tables(tables).unify_dictionaries()
+        rows = pa.concat_tables(tables).unify_dictionaries() if tables else _WITH_FILE.empty_table()
         is_in_own_hour = hour_of(integers(rows["taken_at"])) == int(start.timestamp()) * 1_000_000
         rows = rows.append_column("is_in_own_hour", pa.array(is_in_own_hour))
         rows = rows.append_column("row", pa.array(np.arange(rows.num_rows)))
@@ -66,7 +67,11 @@ class SampleFiles:
     def opened(self, path: str, uri: str) -> Iterator[pq.ParquetFile]:
         """Open a file. Raises UnreadableFile, also if the body cannot read it."""
         try:
-            with pq.ParquetFile(path, filesystem=self._system, read_dictionary=list(SERIES)) as file:
+            # Each column of a row group would be a request to an object store.
+            gathers = not isinstance(self._system, pafs.LocalFileSystem)
+            with pq.ParquetFile(
+                path, filesystem=self._system, read_dictionary=list(SERIES), pre_buffer=gathers
+            ) as file:
                 yield file
         except pa.ArrowMemoryError:
             raise
@@ -136,7 +141,7 @@ def _in_schema(table: pa.Table, uri: str) -> pa.Table:
         columns.append(column.dictionary_encode() if pa.types.is_string(column.type) else column.cast(field.type))
     zeros = pa.array(np.zeros(table.num_rows, np.int32))
     file = pa.DictionaryArray.from_arrays(zeros, pa.array([uri]))
-    return pa.Table.from_arrays([*columns, file], schema=FIGURES.append(pa.field("file", TEXT)))
+    return pa.Table.from_arrays([*columns, file], schema=_WITH_FILE)
 
 
 def _is_alike(found: pa.DataType, declared: pa.DataType) -> bool:

@@ -10,6 +10,7 @@ from nsqanalytics.locations import ArchiveMissing, Locations
 from nsqanalytics.parameters import spelt_out, written
 from nsqanalytics.progress import Progress
 from nsqanalytics.rollups import HOURS_BEFORE, Rollups, existing_rollups
+from nsqanalytics.session import is_on_this_machine
 from nsqanalytics.span import DAY, HOUR, Span
 
 if TYPE_CHECKING:
@@ -58,8 +59,9 @@ def activity_of(
     from nsqanalytics.transforms.windows import cuts, window_start
 
     divided = cuts(span, window)
+    stages = 2 if is_on_this_machine(spark) else 6
     with progress.following(
-        spark, f"reading {spelt_out(span.until - span.since)}", expected_stages=6, start=0.2, end=0.5
+        spark, f"reading {spelt_out(span.until - span.since)}", expected_stages=stages, start=0.2, end=0.5
     ):
         if window < HOUR:
             seen_since = _seen_since(rollups, span)
