@@ -91,7 +91,8 @@ def _write_hour(
     folder.mkdir(parents=True, exist_ok=True)
     metadata = {b"nsq.sample.version": b"2"}
     table = pa.table(columns).replace_schema_metadata(metadata)
-    layout = {"compression": "zstd", "row_group_size": 1 << 14, "write_page_index": True}  # compaction's own
+    # Compaction's own.
+    layout = {"compression": "zstd", "row_group_size": 1 << 14, "write_page_index": True, "write_page_checksum": True}
     pq.write_table(table, folder / "compact-0000000000000000.parquet", **layout)
     return total
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,6 +28,7 @@ from nsqwire.units import Seconds
 WRITING = "_writing"
 LEFTOVER_AGE_S = 15 * 60
 """Seconds. No write takes this long, so an older file in ``_writing`` was left by a killed writer."""
+_LAYOUT: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
 
 
 def samples_path(root: str) -> str:
@@ -66,7 +68,7 @@ class HourlyWriter:
             aside = self._writing / name
             try:
                 with open(aside, "xb") as file:
-                    pq.write_table(table, file, compression="zstd")
+                    pq.write_table(table, file, **_LAYOUT)
                     file.flush()
                     os.fsync(file.fileno())
                 folder = self._folder / f"date={hour:%Y-%m-%d}" / f"hour={hour:%H}"
@@ -82,7 +84,7 @@ class HourlyWriter:
         place = f"{remote.root}/date={hour:%Y-%m-%d}/hour={hour:%H}/{name}"
         aside = place if remote.system.type_name == "s3" else f"{remote.root}/{WRITING}/{name}"
         remote.system.create_dir(aside.rpartition("/")[0], recursive=True)
-        pq.write_table(table, aside, filesystem=remote.system, compression="zstd")
+        pq.write_table(table, aside, filesystem=remote.system, **_LAYOUT)
         if aside != place:
             remote.move(aside, place)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -50,7 +50,12 @@ class _Kind(NamedTuple):
 
 _SAMPLES = _Kind(ARROW_SCHEMA, ("taken_at", "node", "topic", "channel", "boot_id"), "compacted")
 _LIVES = _Kind(EVENT_SCHEMA, ("topic", "message_id", "at", "node", "number"), "lives compacted")
-LAYOUT = {"compression": "zstd", "row_group_size": 1 << 14, "write_page_index": True}
+LAYOUT: dict[str, Any] = {
+    "compression": "zstd",
+    "row_group_size": 1 << 14,
+    "write_page_index": True,
+    "write_page_checksum": True,
+}
 """Of the histograms, which are most of a file, a report reads the row groups at the ends of its windows. Groups of this
 size add 3 % to the bytes of an hour of 1,000 channels."""
 Done = tuple[datetime, str, int, int, int, int]
@@ -166,7 +171,8 @@ def _compacted(folder: Folder, kind: _Kind, hour: datetime, files: list[File]) -
 
 
 def _rewrite(folder: Folder, kind: _Kind, files: list[File]) -> tuple[int, int]:
-    read = (pq.read_table(file.path, filesystem=folder.system, partitioning=None) for file in files)
+    checked: dict[str, Any] = {"partitioning": None, "page_checksum_verification": True}
+    read = (pq.read_table(file.path, filesystem=folder.system, **checked) for file in files)
     tables = [_converted(each, kind.schema) for each in read]
     table = pa.concat_tables(tables).sort_by([(name, "ascending") for name in kind.sorted_by])
     # The names of all files whose rows it contains, also through another compacted file, which may be removed earlier.

@@ -94,7 +94,8 @@ def reason(folder: Folder, file: File, *, thorough: bool, columns: Sequence[str]
     with folder.system.open_input_stream(file.path) as stream:
         content = stream.read()
     try:
-        return _lacking(pq.ParquetFile(pa.BufferReader(content)).read().schema.names, columns)
+        whole = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True).read()
+        return _lacking(whole.schema.names, columns)
     except (pa.ArrowException, OSError) as error:
         return str(error).splitlines()[0][:200]
 

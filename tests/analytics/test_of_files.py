@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from nsqanalytics.archive import ArchiveWriter, samples_path
 from nsqanalytics.computation import shares
 from nsqanalytics.counting.activity import ACTIVITY
 from nsqanalytics.counting.computing import AllAtOnce
@@ -20,6 +21,8 @@ from nsqanalytics.counting.names import Names
 from nsqanalytics.counting.of_files import ROWS_OF_TASK, OfFiles, Share, Wanted
 from nsqanalytics.counting.sample_files import SampleFiles, UnreadableFile
 from nsqanalytics.counting.sampling import Contexts
+from nsqanalytics.counting.validation import InvalidReading
+from nsqanalytics.files import Folder
 from nsqanalytics.schema import as_table
 from tests.analytics.conftest import MIDNIGHT
 from tests.analytics.hostile import hostile_archive
@@ -152,3 +155,65 @@ def test_a_computation_is_divided_by_its_rows():
     done = sorted((start, share.part) for share in crowded for start, _ in share.contexts or ())
     assert done == [(start, part) for start in hours for part in range(3)]
     assert shares([], {}, 2) == [Share([])]
+
+
+def test_a_damaged_page_is_found(samples, tmp_path):
+    """A flipped bit anywhere before the footer: the file is named, or the bit is in a column that is not read."""
+    writer = ArchiveWriter(str(tmp_path))
+    writer.write_table(samples.slice(0, 200))
+    expected = sorted_by_key(computed_of(tmp_path))
+    [file, *_] = sorted(tmp_path.rglob("*.parquet"), key=lambda path: -path.stat().st_size)
+    whole = file.read_bytes()
+    footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    rng = random.Random(5)
+    found = Counter[str]()
+    for _ in range(100):
+        damaged = bytearray(whole)
+        damaged[rng.randrange(footer)] ^= 1 << rng.randrange(8)
+        file.write_bytes(damaged)
+        try:
+            found["the same figures" if sorted_by_key(computed_of(tmp_path)) == expected else "others"] += 1
+        except UnreadableFile as error:
+            found["named" if file.as_uri() in str(error) else "not named"] += 1
+
+    assert found["named"] > 50
+    assert set(found) <= {"named", "the same figures"}
+
+
+def computed_of(archive: Path) -> pa.Table:
+    hours = Folder(samples_path(str(archive))).partitions()
+    files = {start: [(file.path, Path(file.path).as_uri()) for file in files] for start, files in hours.items()}
+    return computed(SampleFiles(samples_path(str(archive)), files), Rules(HOUR), [Share()])
+
+
+@pytest.mark.parametrize("name", ["node", "topic", "taken_at", "depth", "message_count", "requeue_count"])
+def test_a_file_without_a_column_that_every_file_has_is_named(samples, tmp_path, name):
+    at = samples["taken_at"][0].as_py()
+    start = at.replace(minute=0, second=0, microsecond=0)
+    path = tmp_path / "a.parquet"
+    pq.write_table(samples.slice(0, 1).drop_columns([name]), path)
+
+    with pytest.raises(InvalidReading, match=f"a reading is invalid: {name} is missing: {path.as_uri()}"):
+        computed(SampleFiles(str(tmp_path), {start: [(str(path), path.as_uri())]}), Rules(HOUR), [Share()])
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("topic", pa.large_string()), ("topic", pa.dictionary(pa.int32(), pa.string())), ("depth", pa.uint64())]
+    + [("taken_at", pa.timestamp("ns")), ("hist_offset", pa.int64()), ("hist_counts", pa.large_list(pa.int64()))],
+    ids=str,
+)
+def test_other_types_for_the_same_values_change_no_figure(samples, tmp_path, name, kind):
+    """As other programs write them."""
+    hour = pc.floor_temporal(samples["taken_at"], unit="hour")
+    rows = samples.filter(pc.equal(hour, hour[0]))
+    at = rows.schema.get_field_index(name)
+    results = []
+    for table in (rows, rows.set_column(at, name, rows[name].cast(kind))):
+        path = tmp_path / "a.parquet"
+        pq.write_table(table, path)
+        files = SampleFiles(str(tmp_path), {hour[0].as_py(): [(str(path), path.as_uri())]})
+        results.append(computed(files, Rules(HOUR), [Share()]))
+
+    assert results[0].num_rows > 1
+    assert results[1] == results[0]

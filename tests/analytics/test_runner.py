@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pyarrow.parquet as pq
 import pytest
 
 from nsqanalytics.failures import explained
@@ -332,17 +333,23 @@ def test_a_run_without_any_java_installed_and_a_rerun_that_replaces_it(analytics
 
 
 @pytest.mark.spark
-def test_a_report_is_made_without_a_damaged_archive_file_and_names_it(analytics, an_hour, archive: Path):
-    """In its log; the file is set aside."""
+def test_a_report_is_made_without_damaged_archive_files_and_names_them(analytics, an_hour, archive: Path):
+    """In its log; the files are set aside: one without content, and one with a flipped bit in a page."""
     an_hour()
-    damaged = sorted((archive / "samples").glob("date=*/hour=*/*"))[3]
+    damaged, flipped = sorted((archive / "samples").glob("date=*/hour=*/*"))[3:5]
     damaged.write_bytes(b"PAR1" + b"\0" * 200 + b"PAR1")
+    group = pq.read_metadata(flipped).row_group(0)
+    [counts] = [group.column(n) for n in range(group.num_columns) if group.column(n).path_in_schema == "message_count"]
+    content = bytearray(flipped.read_bytes())
+    content[counts.data_page_offset + counts.total_compressed_size - 1] ^= 1
+    flipped.write_bytes(content)
 
     status, events, log = analytics(UNTIL)
 
     assert (status, events[-1]["event"]) == (0, "done")
-    assert f"analytics: damaged, set aside: {damaged.name} of " in log
-    assert [path.name for path in (archive / "samples" / "_damaged").rglob("*.parquet")] == [damaged.name]
+    aside = {path.name for path in (archive / "samples" / "_damaged").rglob("*.parquet")}
+    assert aside == {damaged.name, flipped.name}
+    assert all(f"analytics: damaged, set aside: {name} of " in log for name in aside)
 
 
 @pytest.mark.spark

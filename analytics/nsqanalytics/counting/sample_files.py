@@ -67,16 +67,29 @@ class SampleFiles:
     def opened(self, path: str, uri: str) -> Iterator[pq.ParquetFile]:
         """Open a file. Raises UnreadableFile, also if the body cannot read it."""
         try:
-            # Each column of a row group would be a request to an object store.
-            gathers = not isinstance(self._system, pafs.LocalFileSystem)
-            with pq.ParquetFile(
-                path, filesystem=self._system, read_dictionary=list(SERIES), pre_buffer=gathers
-            ) as file:
+            with self._file(path) as file:
                 yield file
         except pa.ArrowMemoryError:
             raise
         except (pa.ArrowException, OSError) as error:
             raise UnreadableFile(f"a file cannot be read: {uri}: {' '.join(str(error).split())}") from None
+
+    def _file(self, path: str) -> pq.ParquetFile:
+        try:
+            return self._with_texts(path, SERIES)
+        except KeyError:  # a column that the file lacks
+            there = pq.read_schema(path, filesystem=self._system).names
+            return self._with_texts(path, [name for name in SERIES if name in there])
+
+    def _with_texts(self, path: str, names: Sequence[str]) -> pq.ParquetFile:
+        return pq.ParquetFile(
+            path,
+            filesystem=self._system,
+            read_dictionary=list(names),
+            page_checksum_verification=True,
+            # Each column of a row group would be a request to an object store.
+            pre_buffer=not isinstance(self._system, pafs.LocalFileSystem),
+        )
 
     @cached_property
     def _system(self) -> pafs.FileSystem:
