@@ -27,7 +27,7 @@ from nsqanalytics.rollups import Rollups
 from nsqanalytics.schema import Sample
 from nsqwire.histogram import midpoint
 from tests.analytics.hostile import hostile_archive
-from tests.analytics.walker import ZERO, Row, walk
+from tests.analytics.walker import ZERO, Row, walk_hours
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
@@ -117,7 +117,7 @@ def expected_rows(archives: Any) -> dict[Key, list[Row]]:
     """The rows of each node, by window, topic and channel."""
     found: dict[Key, list[Row]] = defaultdict(list)
     for samples in archives:
-        for (start, _, topic, channel), row in walk(samples, HOUR).items():
+        for (start, _, topic, channel), row in walk_hours(samples).items():
             found[start, topic, channel or None].append(row)
     return found
 

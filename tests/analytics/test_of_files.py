@@ -26,6 +26,7 @@ from nsqanalytics.files import Folder
 from nsqanalytics.schema import as_table
 from tests.analytics.conftest import MIDNIGHT
 from tests.analytics.hostile import hostile_archive
+from tests.analytics.walker import walk_hours
 
 HOUR = timedelta(hours=1)
 ROWS_OF_GROUP = 7
@@ -42,7 +43,10 @@ def samples() -> pa.Table:
 @pytest.fixture(scope="module")
 def files(samples: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> SampleFiles:
     """Some files per hour, of several row groups. Every third lacks the total of its histograms, as in old archives."""
-    root = tmp_path_factory.mktemp("archive")
+    return written(samples, tmp_path_factory.mktemp("archive"))
+
+
+def written(samples: pa.Table, root: Path) -> SampleFiles:
     hours = defaultdict(list)
     hour_of = pc.floor_temporal(samples["taken_at"], unit="hour")
     for start in sorted(pc.unique(hour_of).to_pylist()):
@@ -95,6 +99,21 @@ def test_figures_do_not_depend_on_how_hours_and_series_are_divided_into_tasks(sa
     assert expected.num_rows > 150
     for divided, at_once in ((whole, 10**6), (whole, 1), (by_hour, 10**6)):
         assert computed(files, rules, divided, at_once=at_once) == expected
+
+
+@pytest.mark.parametrize("seed", [*range(40), 370, 374, 496])
+def test_each_hour_alone_has_the_figures_of_plain_python(tmp_path, seed):
+    """Also of nodes without an uptime. In its own run, nothing but its own hours can ask for evidence about a fall."""
+    samples = hostile_archive(seed, MIDNIGHT + seed * timedelta(days=2) + 12 * HOUR)
+    files = written(as_table(samples), tmp_path)
+    contexts = contexts_of(files)
+
+    rows = computed(files, Rules(HOUR, (), contexts), [Share([context]) for context in contexts]).to_pylist()
+
+    keys = ("window_start", "node", "topic", "channel")
+    names = ("sample_count", "left_out_count", "carried_count", "unplaced_count", "uncertain_count", "in_count")
+    found = {tuple(row[key] for key in keys): [row[name] for name in names] for row in rows}
+    assert found == {key: [row.sums[name] for name in names] for key, row in walk_hours(samples).items()}
 
 
 @pytest.mark.parametrize(("topic", "parts"), [("", 1), ("", 7), ("u", 3)])

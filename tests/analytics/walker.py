@@ -321,3 +321,17 @@ def _spans(steps: Sequence[Step]) -> Iterable[tuple[Step, list[Step]]]:
 def walk(samples: Iterable[Sample], length: timedelta) -> dict[RowKey, Row]:
     """ACTIVITY of windows of that length."""
     return dict(Walker(samples, windows_of(length)).rows())
+
+
+def walk_hours(samples: Iterable[Sample]) -> dict[RowKey, Row]:
+    """The rows of each hour, from its own readings and those of the last two hours before it that have any, as a
+    rollup has them."""
+    of_hour: dict[datetime, list[Sample]] = defaultdict(list)
+    for sample in samples:
+        of_hour[hour_of(sample.taken_at)].append(sample)
+    starts = sorted(of_hour)
+    found: dict[RowKey, Row] = {}
+    for at, own in enumerate(starts):
+        near = [sample for start in starts[max(0, at - 2) : at + 1] for sample in of_hour[start]]
+        found |= {key: row for key, row in walk(near, HOUR).items() if key[0] == own}
+    return found

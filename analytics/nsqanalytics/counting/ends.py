@@ -93,8 +93,9 @@ def ends(readings: Readings, sampling: Sampling, rules: Rules, findings: Finding
         if part.count:
             found = _ends(_Kept.of(part, there, rules, findings), there)
             if own != NULL:
-                is_own = hour_of(found["window_start"]) == own
-                found = {name: values[is_own] for name, values in found.items()}
+                # Without evidence, all readings of a series in its own hour may be left out.
+                rows = (hour_of(found["window_start"]) == own) | found["is_undecided"]
+                found = {name: values[rows] for name, values in found.items()}
             parts.append(_table(found, part))
     return pa.concat_tables(parts) if parts else ENDS.empty_table()
 
