@@ -3,7 +3,8 @@
 On this machine, the tasks read the files of the archive themselves. On a cluster, whose workers may not reach them as
 this process does, Spark reads them, and the transforms are applied in order. For a small archive, one transform
 computes everything in one task. For a large archive, three queries run first: when nodes were sampled, whether all
-readings can be counted, and which seconds of the archive contain the required histograms.
+readings can be counted, and which seconds of the archive contain the required histograms. Spark also reads the files
+of an archive that is too large for tasks of this machine.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pyspark.sql import functions as F
 
 from nsqanalytics.cache import persisted
 from nsqanalytics.counting.ends import Rules
-from nsqanalytics.counting.of_files import ROWS_OF_TASK, OfFiles, Share, Wanted
+from nsqanalytics.counting.of_files import OfFiles, Share, Wanted
 from nsqanalytics.counting.sample_files import SampleFiles
 from nsqanalytics.counting.sampling import Contexts, Sampling
 from nsqanalytics.transforms import activity as transforms
@@ -27,6 +28,11 @@ from nsqanalytics.transforms import activity as transforms
 HOURS_OF_TASK = 12
 """More hours are divided between tasks. Each task also reads the hours before its own."""
 ROWS_WORTH_A_TASK = 100_000
+ROWS_OF_CONTEXT, ROWS_OF_SERIES = 1_000_000, 250_000
+"""If an hour with the hours before it has more readings, or if there are more that are computed all together, several
+tasks divide the series. Of readings that are computed together, most histograms may be needed."""
+MOST_PARTS = 20
+"""With more, reading all files for each part of the series would take too long."""
 
 
 def activity_of_files(
@@ -39,23 +45,34 @@ def activity_of_files(
     tasks = shares(rules.contexts, row_counts, spark.sparkContext.defaultParallelism)
     rows = transforms.of_files(spark, OfFiles(files, rules, wanted, tasks))
     if len(tasks) > 1:
-        # So that it is computed once, and while the report says that it reads.
+        # Compute it now, once, while the stage of the report is "reading".
         rows = persisted(rows)
         rows.count()
     return rows
 
 
-def shares(contexts: Contexts | None, row_counts: Mapping[datetime, int], cores: int) -> list[Share]:
-    """Divide a computation into tasks: by hours, and by series if those of an hour are many."""
-    total = sum(row_counts.values())
-    worth = max(1, min(cores, total // ROWS_WORTH_A_TASK))
+def fits_tasks(contexts: Contexts | None, row_counts: Mapping[datetime, int]) -> bool:
+    """Whether tasks that read the files themselves have the memory for these readings, and the time to read them."""
+    return _parts(contexts, row_counts) <= (MOST_PARTS if contexts is None else 3)
+
+
+def _parts(contexts: Contexts | None, row_counts: Mapping[datetime, int]) -> int:
+    """Return into how many parts the series are divided."""
     if contexts is None:
-        parts = max(worth, ceil(total / ROWS_OF_TASK))
-        return [Share(None, part, parts) for part in range(parts)]
+        return max(1, ceil(sum(row_counts.values()) / ROWS_OF_SERIES))
     most = max((sum(row_counts[start] for start in hours) for _, hours in contexts), default=0)
-    parts = max(1, ceil(most / ROWS_OF_TASK))
-    count = max(1, min(len(contexts), max(ceil(worth / parts), ceil(len(contexts) / HOURS_OF_TASK))))
-    bounds = [len(contexts) * n // count for n in range(count + 1)]
+    return max(1, ceil(most / ROWS_OF_CONTEXT))
+
+
+def shares(contexts: Contexts | None, row_counts: Mapping[datetime, int], cores: int) -> list[Share]:
+    """Divide a computation into tasks: by hours, and by series if the readings are many."""
+    parts = _parts(contexts, row_counts)
+    worth = max(1, min(cores, sum(row_counts.values()) // ROWS_WORTH_A_TASK))
+    if contexts is None:
+        parts = max(parts, worth)
+        return [Share(None, part, parts) for part in range(parts)]
+    count = min(len(contexts), max(ceil(worth / parts), ceil(len(contexts) / HOURS_OF_TASK)))
+    bounds = [len(contexts) * n // count for n in range(count + 1)] if count else []
     return [Share(contexts[a:b], part, parts) for a, b in pairwise(bounds) for part in range(parts)]
 
 

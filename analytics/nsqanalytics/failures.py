@@ -96,11 +96,10 @@ def explained(error: Exception) -> tuple[str, str]:
     if found := re.search(r"counting\.sums\.TooLarge: ([^\n]+)", text):
         return "archive", found[1]
     # Of an error in a Python process of Spark, the text contains the line that raised it: only a URI is a file.
-    if found := re.search(
-        r"(?:Encountered error while reading file|a file cannot be read:) ([a-z0-9]+:/\S+?)[.:]? ", text + " "
-    ):
-        message = f"the archive is damaged: {Path(found[1]).name} cannot be read ({found[1].removeprefix('file://')})"
-        return "archive", message
+    if found := re.search(r"a file cannot be read: ([a-z0-9]+:/\S+): ([^\n]+)", text):
+        return "archive", _unreadable(unquote(found[1]).removeprefix("file://"), found[2])
+    if found := re.search(r"Encountered error while reading file ([a-z0-9]+:/\S+?)\.? ", text + " "):
+        return "archive", _unreadable(unquote(found[1]).removeprefix("file://"), "")
     if found := re.search(r"(?:Permission denied|AccessControlException)[^\n]*", text):
         return "archive", found[0]
     if "Java heap space" in text or "GC overhead limit" in text:
@@ -119,6 +118,14 @@ def explained(error: Exception) -> tuple[str, str]:
     if found := re.search("No module named '(nsqanalytics|nsqwire|numpy|pyarrow)", text):
         return "master", f"the Python of Spark's workers has no {found[1]}: it needs nsq-analytics (PYSPARK_PYTHON)"
     return "other", _first_line(text) or type(error).__name__
+
+
+def _unreadable(path: str, reason: str) -> str:
+    """Return the message for a file that cannot be read, because it is damaged or because the system refuses it."""
+    name = f"{Path(path).name} cannot be read ({path})"
+    if refused := re.search(r"\[errno \d+\] ([^\[\]]+)$", reason, re.IGNORECASE):
+        return f"{name}: {refused[1]}"
+    return f"the archive is damaged: {name}"
 
 
 def _first_line(text: str) -> str:

@@ -269,12 +269,12 @@ class Rollups:
     def _activity(
         self, spark: SparkSession, hours: list[tuple[datetime, list[File]]], rules: Rules, wanted: Wanted
     ) -> DataFrame:
-        from nsqanalytics.computation import activity, activity_of_files
+        from nsqanalytics.computation import activity, activity_of_files, fits_tasks
         from nsqanalytics.counting.sample_files import SampleFiles
 
-        if is_on_this_machine(spark):
+        row_counts = {start: self._rows(of_hour) for start, of_hour in hours}
+        if is_on_this_machine(spark) and fits_tasks(rules.contexts, row_counts):
             files = {start: [(file.path, self._uri_of(file)) for file in of_hour] for start, of_hour in hours}
-            row_counts = {start: self._rows(of_hour) for start, of_hour in hours}
             return activity_of_files(spark, SampleFiles(samples_path(self._root), files), rules, wanted, row_counts)
         return activity(self._read_samples(spark, hours), rules, wanted, fits_one_task=self._are_few(hours))
 
@@ -298,7 +298,7 @@ class Rollups:
         by their bytes. Opening hundreds of files of polls would take longer than reading an hour."""
         by_size = sorted(files, key=lambda file: (file.size, file.name), reverse=True)
         counted = {file: self._row_count(file) for file in by_size[:FILES_COUNTED]}
-        densest = max((rows / file.size for file, rows in counted.items()), default=0.0)
+        densest = max((rows / file.size for file, rows in counted.items() if file.size), default=0.0)
         return sum(counted.values()) + int(densest * sum(file.size for file in by_size[FILES_COUNTED:]))
 
     def _row_count(self, file: File) -> int:
@@ -363,8 +363,9 @@ class Rollups:
         return File(path, path.rpartition("/")[2], 0, None)
 
     def _uri_of(self, file: File) -> str:
-        """Return the URI of a file in errors, as Spark has it."""
-        return f"file://{quote(file.path)}" if is_local(self._root) else self._uri(file.path)
+        """Return the URI of a file in errors."""
+        scheme = "file" if is_local(self._root) else self._root.partition("://")[0]
+        return f"{scheme}://{quote(file.path, safe='/=')}"
 
     def _uri(self, path: str) -> str:
         return spark_uri(self._root, path)

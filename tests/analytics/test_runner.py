@@ -334,9 +334,10 @@ def test_a_run_without_any_java_installed_and_a_rerun_that_replaces_it(analytics
 
 @pytest.mark.spark
 def test_a_report_is_made_without_damaged_archive_files_and_names_them(analytics, an_hour, archive: Path):
-    """In its log; the files are set aside: one without content, and one with a flipped bit in a page."""
+    """In its log; the files are set aside: an empty one, one without content, and one with a flipped bit in a page."""
     an_hour()
-    damaged, flipped = sorted((archive / "samples").glob("date=*/hour=*/*"))[3:5]
+    damaged, flipped, empty = sorted((archive / "samples").glob("date=*/hour=*/*"))[3:6]
+    empty.write_bytes(b"")
     damaged.write_bytes(b"PAR1" + b"\0" * 200 + b"PAR1")
     group = pq.read_metadata(flipped).row_group(0)
     [counts] = [group.column(n) for n in range(group.num_columns) if group.column(n).path_in_schema == "message_count"]
@@ -348,7 +349,7 @@ def test_a_report_is_made_without_damaged_archive_files_and_names_them(analytics
 
     assert (status, events[-1]["event"]) == (0, "done")
     aside = {path.name for path in (archive / "samples" / "_damaged").rglob("*.parquet")}
-    assert aside == {damaged.name, flipped.name}
+    assert aside == {damaged.name, flipped.name, empty.name}
     assert all(f"analytics: damaged, set aside: {name} of " in log for name in aside)
 
 

@@ -1,8 +1,8 @@
 """ACTIVITY computed from the files of the archive, which each task of Spark's reads itself.
 
-A task has some consecutive hours, or all of them, and all series or a part of them. It holds the figures of a few hours
-in memory, and of the histograms those that it needs. Reading the figures again for each part of the series is cheap:
-they are a small part of the files.
+A task has some consecutive hours, or all, and all series or a part of them. It holds the figures of a few hours, or of
+all, and the required histograms in memory. Reading the figures again for each part of the series is cheap if the
+parts are few: figures are a small part of the files.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ import pyarrow.compute as pc
 
 from nsqanalytics.counting import activity, falls
 from nsqanalytics.counting.activity import READ
-from nsqanalytics.counting.columns import NULL, Flags, Integers, as_column, integers
+from nsqanalytics.counting.columns import NULL, Flags, Integers, integers
 from nsqanalytics.counting.ends import Rules, ends
 from nsqanalytics.counting.falls import Findings
-from nsqanalytics.counting.histograms import Histograms
 from nsqanalytics.counting.names import ANY_NAME, Names
 from nsqanalytics.counting.readings import SERIES, Readings
 from nsqanalytics.counting.sample_files import HourOfSamples, SampleFiles
@@ -29,9 +28,7 @@ from nsqanalytics.counting.sampling import Contexts, Sampling
 from nsqanalytics.counting.validation import check
 
 ROWS_AT_ONCE = 500_000
-"""Readings that are computed together, but for those of one hour and the hours before it: some 500 MB."""
-ROWS_OF_TASK = 1_000_000
-"""With more readings to compute together, they are divided by series."""
+"""Most readings that are computed together, about 500 MB. One hour with the hours before it may have more."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Share:
-    """What one task computes: ``contexts`` as in Rules, and of the series the part with this number."""
+    """What one task computes: ``contexts`` as in Rules, and part ``part`` of ``parts`` of the series."""
 
     contexts: Contexts | None = None
     part: int = 0
@@ -54,7 +51,7 @@ class Share:
 
 @dataclass(frozen=True)
 class OfFiles:
-    """Batches with the numbers of some of ``shares`` -> their ACTIVITY."""
+    """Indexes into ``shares`` -> the ACTIVITY of these shares."""
 
     files: SampleFiles
     rules: Rules
@@ -70,7 +67,7 @@ class OfFiles:
 
     def _activity(self, share: Share) -> Iterator[pa.Table]:
         if share.contexts is None:
-            yield self._of_hours(self._read(sorted(self.files.hours), share), None)
+            yield self._of_hours(self._read(sorted(self.files.hours), share), None, finds_evidence=True)
             return
         read: dict[datetime, _Hour] = {}
         together: list[tuple[datetime, Sequence[datetime]]] = []
@@ -85,13 +82,17 @@ class OfFiles:
         yield self._of_contexts(read, together)
 
     def _of_contexts(self, read: dict[datetime, _Hour], contexts: Contexts) -> pa.Table:
-        hours = sorted({start for _, hours in contexts for start in hours})
-        return self._of_hours([read[start] for start in hours], contexts)
+        hours = [read[start] for start in sorted({start for _, hours in contexts for start in hours})]
+        try:
+            return self._of_hours(hours, contexts, finds_evidence=len(contexts) == 1)
+        except _Undecided:
+            # Only the hours of a context are evidence, so that its figures are the same in every run.
+            return pa.concat_tables([self._of_contexts(read, [context]) for context in contexts])
 
     def _read(self, starts: Iterable[datetime], share: Share) -> list[_Hour]:
         return [_Hour.of(self.files.read(start), self.wanted, share) for start in starts]
 
-    def _of_hours(self, hours: Sequence[_Hour], contexts: Contexts | None) -> pa.Table:
+    def _of_hours(self, hours: Sequence[_Hour], contexts: Contexts | None, *, finds_evidence: bool) -> pa.Table:
         rules = replace(self.rules, contexts=contexts)
         sampling = Sampling.of_all([hour.sampling for hour in hours])
         readings = Readings.of_samples(_together(hours))
@@ -100,6 +101,8 @@ class OfFiles:
             readings = Readings.of_samples(_together(hours))
         found = ends(readings, sampling, rules, None)
         if pc.any(found["is_undecided"]).as_py():
+            if not finds_evidence:
+                raise _Undecided
             found = ends(readings, sampling, rules, Findings(self._evidence(hours)))
         needed = _needed(found)
         read = pa.concat_tables([hour.histograms(needed) for hour in hours])
@@ -107,14 +110,18 @@ class OfFiles:
 
     def _evidence(self, hours: Sequence[_Hour]) -> pa.Table:
         """Return EVIDENCE about the readings of all series, also of those that are not wanted or in another part."""
-        every = (self.files.read(hour.start) for hour in hours)
+        every = (self.files.read(hour.start).with_finish_count() for hour in hours)
         compared = ((int(each.start.timestamp()) * 1_000_000, _comparable(each, self.wanted)) for each in every)
         return falls.of_hours(compared)
 
 
+class _Undecided(Exception):
+    """Whether counters began again needs evidence."""
+
+
 @dataclass(frozen=True)
 class _Hour:
-    """The readings of an hour that a task counts, and when any node was sampled in it."""
+    """The readings of an hour that a task counts, and the sampling of all its nodes."""
 
     counted: HourOfSamples
     sampling: Sampling
@@ -136,13 +143,7 @@ class _Hour:
         return cls(replace(read, rows=rows), Sampling.of(there))
 
     def with_finish_count(self) -> _Hour:
-        """Return the same with ``finish_count`` for each histogram, which older archives lack."""
-        finish_count, offset = integers(self.rows["finish_count"]).copy(), integers(self.rows["hist_offset"])
-        lacking = np.flatnonzero((finish_count == NULL) & (offset != NULL))
-        finish_count[lacking] = Histograms.of(*self.counted.histograms(lacking)).count()
-        at = self.rows.schema.get_field_index("finish_count")
-        rows = self.rows.set_column(at, "finish_count", as_column(finish_count, pa.int64()))
-        return replace(self, counted=replace(self.counted, rows=rows))
+        return replace(self, counted=self.counted.with_finish_count())
 
     def histograms(self, needed: Integers) -> pa.Table:
         """Return READ of the readings of channels that were taken at one of these times and have a histogram."""
@@ -159,7 +160,7 @@ def _together(hours: Sequence[_Hour]) -> pa.Table:
 
 
 def _before(rows: pa.Table, until: datetime | None) -> pa.Table:
-    """Return the rows taken before ``until``, and those in another hour's folder, which are invalid."""
+    """Return the rows taken before ``until``, and those in another hour's folder, so that ``check`` reports them."""
     if until is None:
         return rows
     is_before = pc.less(rows["taken_at"], pa.scalar(until, rows["taken_at"].type))

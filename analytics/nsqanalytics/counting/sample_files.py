@@ -1,11 +1,10 @@
-"""The files of some hours of the archive, read by Arrow: first the figures, and of few rows the histograms, which are
-most of a file."""
+"""Reads hours of the archive by Arrow: all figures, and the histograms of selected rows, which are most of a file."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 
@@ -15,7 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from nsqanalytics.counting.columns import TIME, Integers, integers
+from nsqanalytics.counting.columns import NULL, TIME, Integers, as_column, integers
+from nsqanalytics.counting.histograms import Histograms
 from nsqanalytics.counting.readings import COUNTERS, SERIES
 from nsqanalytics.counting.sampling import hour_of
 from nsqanalytics.files import file_system
@@ -42,8 +42,8 @@ class UnreadableFile(Exception):
 
 @dataclass(frozen=True)
 class SampleFiles:
-    """``hours`` has the start of each hour and its files, which are (path, URI): the path in Arrow's file system of the
-    folder ``root``, and the URI by which errors name the file."""
+    """``hours``: the start of each hour -> its files as (path, URI): the path in Arrow's file system of the folder
+    ``root``, and the URI by which errors name the file."""
 
     root: str
     hours: Mapping[datetime, Sequence[tuple[str, str]]]
@@ -65,7 +65,7 @@ class SampleFiles:
 
     @contextmanager
     def opened(self, path: str, uri: str) -> Iterator[pq.ParquetFile]:
-        """Open a file. Raises UnreadableFile, also if the body cannot read it."""
+        """Open a file. Raises UnreadableFile if opening it or the body fails."""
         try:
             with self._file(path) as file:
                 yield file
@@ -101,7 +101,7 @@ class HourOfSamples:
     """Readings of an hour. ``rows`` has FIGURES, ``is_in_own_hour``, ``file`` (a URI) and ``row``, which is the number
     of the reading within all files of the hour.
 
-    ``first_rows`` has the number of the first row of each file, and at last that of all rows.
+    ``first_rows``: the number of each file's first row, then the number of all rows.
     """
 
     files: SampleFiles
@@ -114,6 +114,20 @@ class HourOfSamples:
         ascending positions. Raises UnreadableFile."""
         some = self.rows.select(["hist_zero_count", "hist_offset", "row"]).take(pa.array(rows))
         return some["hist_zero_count"], some["hist_offset"], self._counts(integers(some["row"]))
+
+    def with_finish_count(self) -> HourOfSamples:
+        """Return the hour with ``finish_count`` computed where a reading has a histogram without it, as in old files.
+
+        Raises UnreadableFile.
+        """
+        finish_count, offset = integers(self.rows["finish_count"]).copy(), integers(self.rows["hist_offset"])
+        lacking = np.flatnonzero((finish_count == NULL) & (offset != NULL))
+        if not len(lacking):
+            return self
+        finish_count[lacking] = Histograms.of(*self.histograms(lacking)).count()
+        at = self.rows.schema.get_field_index("finish_count")
+        rows = self.rows.set_column(at, "finish_count", as_column(finish_count, pa.int64()))
+        return replace(self, rows=rows)
 
     def _counts(self, numbers: Integers) -> pa.ChunkedArray:
         found = []
