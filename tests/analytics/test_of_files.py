@@ -262,7 +262,12 @@ def test_a_file_without_a_column_that_every_file_has_is_named(samples, tmp_path,
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("topic", pa.large_string()), ("topic", pa.dictionary(pa.int32(), pa.string())), ("depth", pa.uint64())]
+    [
+        ("topic", pa.large_string()),
+        ("topic", pa.binary()),
+        ("topic", pa.dictionary(pa.int32(), pa.string())),
+        ("depth", pa.uint64()),
+    ]
     + [("taken_at", pa.timestamp("ns")), ("hist_offset", pa.int64()), ("hist_counts", pa.large_list(pa.int64()))],
     ids=str,
 )
@@ -280,3 +285,31 @@ def test_other_types_for_the_same_values_change_no_figure(samples, tmp_path, nam
 
     assert results[0].num_rows > 1
     assert results[1] == results[0]
+
+
+def test_a_column_of_nulls_may_have_no_type(samples, tmp_path):
+    """As a program writes it that guesses types. No reading of these nodes needs it."""
+    of_go = samples.filter(pc.is_null(samples["uptime_ns"]))
+    hour = pc.floor_temporal(of_go["taken_at"], unit="hour")
+    rows = of_go.filter(pc.equal(hour, hour[0]))
+    path = tmp_path / "a.parquet"
+    pq.write_table(rows.set_column(rows.schema.get_field_index("uptime_ns"), "uptime_ns", pa.nulls(len(rows))), path)
+    files = SampleFiles(str(tmp_path), {hour[0].as_py(): [(str(path), path.as_uri())]})
+
+    assert computed(files, Rules(HOUR), [Share()]) == all_at_once(rows, Rules(HOUR))
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [("depth", [1.5]), ("topic", [b"\xff\xfe"]), ("hist_counts", [[1.0]])],
+    ids=["a figure with a fraction", "bytes that are no text", "counts with fractions"],
+)
+def test_a_column_of_another_type_is_named_with_its_file(samples, tmp_path, name, values):
+    row = samples.filter(pc.is_valid(samples["hist_offset"])).slice(0, 1)
+    start = row["taken_at"][0].as_py().replace(minute=0, second=0, microsecond=0)
+    path = tmp_path / "a.parquet"
+    pq.write_table(row.set_column(row.schema.get_field_index(name), name, pa.array(values)), path)
+    files = SampleFiles(str(tmp_path), {start: [(str(path), path.as_uri())]})
+
+    with pytest.raises(UnreadableFile, match=re.escape(f"a file cannot be read: {path.as_uri()}: ")):
+        computed(files, Rules(HOUR), [Share()])

@@ -54,7 +54,8 @@ class SampleFiles:
         first_rows = [0]
         for path, uri in self.hours[start]:
             with self.opened(path, uri) as file:
-                there = [name for name in FIGURES.names if name in file.schema_arrow.names]
+                stored = {*file.schema_arrow.names}
+                there = [name for name in FIGURES.names if name in stored]
                 tables.append(_in_schema(file.read(columns=there, use_threads=False), uri))
             first_rows.append(first_rows[-1] + tables[-1].num_rows)
         rows = pa.concat_tables(tables).unify_dictionaries() if tables else _WITH_FILE.empty_table()
@@ -151,6 +152,8 @@ def _counts(file: pq.ParquetFile, rows: Integers) -> pa.ChunkedArray:
     found = []
     for group in np.unique(of_group).tolist():
         column = file.read_row_group(group, columns=["hist_counts"], use_threads=False)["hist_counts"]
+        if not (pa.types.is_null(column.type) or pa.types.is_integer(column.type.value_type)):
+            raise pa.ArrowInvalid(f"hist_counts is of the type {column.type}, not {_COUNTS}")
         found += column.take(pa.array(rows[of_group == group] - first_rows[group])).cast(_COUNTS).chunks
     return pa.chunked_array(found, _COUNTS)
 
@@ -163,6 +166,8 @@ def _in_schema(table: pa.Table, uri: str) -> pa.Table:
         column = table[field.name] if field.name in table.schema.names else pa.nulls(table.num_rows, field.type)
         if not _is_alike(column.type, field.type):
             raise pa.ArrowInvalid(f"{field.name} is of the type {column.type}, not {field.type}")
+        if field.type == TEXT and column.type != TEXT:
+            column = column.cast(pa.string())  # fails for bytes that are no text
         if field.name == "channel":
             column = pc.fill_null(column.cast(pa.string()), "")
         columns.append(column.dictionary_encode() if pa.types.is_string(column.type) else column.cast(field.type))
@@ -172,8 +177,11 @@ def _in_schema(table: pa.Table, uri: str) -> pa.Table:
 
 
 def _is_alike(found: pa.DataType, declared: pa.DataType) -> bool:
+    if pa.types.is_null(found):
+        return True
     if declared == TEXT:
-        return bool(found == TEXT or pa.types.is_string(found))
+        stored = found.value_type if pa.types.is_dictionary(found) else found
+        return bool(pa.types.is_string(stored) or pa.types.is_large_string(stored) or pa.types.is_binary(stored))
     if declared == TIME:
         return bool(pa.types.is_timestamp(found))
     return bool(pa.types.is_integer(found))
