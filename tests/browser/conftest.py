@@ -45,6 +45,17 @@ FLAGS = (
 
 expect.set_options(timeout=DEADLINE_S * 1000)
 
+WITHOUT = (
+    # Each new window loads two pages for suggestions below the address bar, which cost more than a page of ours.
+    *("WebUIOmniboxPopup", "WebUIOmniboxAimPopup"),
+    # Those that Playwright switches off: Chromium takes the last list only.
+    *("AvoidUnnecessaryBeforeUnloadCheckSync", "DestroyProfileOnBrowserClose", "HttpsUpgrades"),
+    *("HttpsFirstBalancedModeAutoEnable", "LensOverlay", "MediaRouter", "PaintHolding", "ThirdPartyStoragePartitioning"),
+    *("AvoidCorsURLLoaderRestartOnRedirect", "OptimizationHints", "NetworkTimeServiceQuerying", "AimEnabled"),
+    "PreconnectToSearch",
+)
+"""Features of Chromium that are switched off."""
+
 
 HERE = Path(__file__).parent
 _shared = contextlib.ExitStack()
@@ -230,7 +241,8 @@ def chromium() -> Browser:
         pytest.skip("no chromium on PATH: make chromium")
     playwright = _shared.enter_context(sync_playwright())
     # As root, as in containers, Chromium does not start with its sandbox.
-    browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+    switches = ["--no-sandbox", f"--disable-features={','.join(WITHOUT)}"]
+    browser = playwright.chromium.launch(executable_path=executable, args=switches)
     _shared.callback(browser.close)
     return browser
 
