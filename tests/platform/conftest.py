@@ -145,17 +145,8 @@ LIBRARIES = (
     *("nsqcommand.command", "nsqcluster", "nsqdaemon.http", "nsqkombu.transport"),
     *("django.core.management.commands.migrate", "django.core.handlers.asgi", "django.test.client", "channels.db"),
     *("channels.routing", "celery.app.trace", "celery.bin.worker", "celery.worker.worker", "whitenoise.middleware"),
-    *(
-        "aiohttp",
-        "httpx",
-        "jsonpath",
-        "numpy",
-        "prometheus_client",
-        "psycopg",
-        "pydantic",
-        "redis.asyncio",
-        "structlog",
-    ),
+    *("aiohttp", "httpx", "jsonpath", "numpy", "prometheus_client", "psycopg", "pydantic", "redis.asyncio"),
+    "structlog",
 )
 """What the platform's processes import before they read their settings; pyarrow would start a thread."""
 
@@ -180,9 +171,8 @@ class Web(Process):
 
 
 def platform_environment(**changes: str) -> dict[str, str]:
-    """The environment of a process of the platform."""
-    paths = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "platform")])}
-    return os.environ | {"DJANGO_SETTINGS_MODULE": "nsqplatform.console.settings"} | paths | changes
+    """The environment of a process of the platform. It imports what the tests import, so that it can be forked."""
+    return os.environ | {"DJANGO_SETTINGS_MODULE": "nsqplatform.console.settings"} | changes
 
 
 @pytest.fixture
