@@ -27,10 +27,12 @@ BRANCHES = {
     "platform/nsqplatform/cluster/collector/archiver.py": "the archive",
     "platform/nsqplatform/cluster/collector/listeners.py": "alerts",
     "platform/nsqplatform/cluster/collector/node_events.py": "events",
+    "platform/nsqplatform/cluster/collector/lives.py": "the lives of messages",
     "platform/nsqplatform/cluster/collector/samples.py": "the archive",
     "platform/nsqplatform/cluster/history/records.py": "the history",
     "platform/nsqplatform/cluster/snapshots/latency.py": "percentiles of latency",
     "platform/nsqplatform/cluster/store.py": "the snapshot for browsers that join later",
+    "platform/nsqplatform/objectives/": "counts of objectives",
 }
 """Files and folders that have the figure and do not lead to the delta, and what they lead to. On a busy machine, what
 is done every ten seconds is done before the delta has the depth."""
