@@ -221,7 +221,7 @@ def test_the_audit_page_is_filtered(live, stack):
     confirm(page, "Pause topic", "Topic needle was paused.")
     page.goto("/audit")
     entries = page.get_by_role("list", name="Audit trail").get_by_role("listitem")
-    page.get_by_label("Object").fill("needle")
+    page.get_by_label("Object", exact=True).fill("needle")
     page.get_by_label("Person").select_option("mara")
     page.get_by_label("Action").select_option("pause")
     expect(entries).to_have_count(1)

@@ -333,7 +333,7 @@ def test_who_paused_a_topic_is_one_click_away(task, stack):
     page.get_by_role("dialog").get_by_role("button", name="Pause topic").press("Enter")
     expect(page.get_by_text("Topic tasks.held was paused.")).to_be_visible()
     menu(page, "Audit")
-    page.get_by_label("Object").fill("tasks.held")
+    page.get_by_label("Object", exact=True).fill("tasks.held")
     entries = page.get_by_role("list", name="Audit trail").get_by_role("listitem")
     expect(entries).to_have_count(1)
     expect(entries).to_contain_text("mara")
