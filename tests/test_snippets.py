@@ -21,6 +21,7 @@ from nsqdaemon.default_ports import default_ports, ports_from
 from tests.harness import web
 from tests.harness.process import ROOT, Process
 from tests.harness.snippets import SNIPPET_S, InvalidSnippet, PageRun, is_notebook, matches, pages, snippets_of
+from tests.harness.spark_classes import spark_classes
 from tests.harness.waiting import wait_until
 
 PAGES = pages()
@@ -43,7 +44,7 @@ class Platform:
             "LANG": "C.UTF-8",
             "NSQ_HOME": str(folder / "var"),
             "PYTHONUNBUFFERED": "1",
-            "NSQ_SPARK_CLASSES": "",  # an archive of Spark's classes takes minutes to write
+            **spark_classes(),
         }
         # An HTTP error fails the command that got it.
         (folder / ".curlrc").write_text("fail-with-body\nsilent\nshow-error\n")

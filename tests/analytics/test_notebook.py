@@ -78,7 +78,7 @@ def test_the_notebook_runs_and_its_figures_are_those_of_archive_and_broker(
         done = subprocess.run(
             [sys.executable, "-c", RUN, str(page)],
             cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'analytics'}", "NSQ_SPARK_CLASSES": ""},
+            env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'analytics'}"},
             capture_output=True,
             text=True,
             check=False,

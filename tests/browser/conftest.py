@@ -25,6 +25,7 @@ from tests.harness import web
 from tests.harness.daemon import Broker
 from tests.harness.process import ROOT, Process
 from tests.harness.processes import descendants
+from tests.harness.spark_classes import spark_classes
 from tests.harness.waiting import DEADLINE_S, wait_until
 
 PASSWORD = "correct horse battery staple"
@@ -44,6 +45,23 @@ FLAGS = (
 )
 
 expect.set_options(timeout=DEADLINE_S * 1000)
+
+WITHOUT = (
+    # Each new window loads two pages for suggestions below the address bar, which cost more than a page of ours.
+    *("WebUIOmniboxPopup", "WebUIOmniboxAimPopup"),
+    # Those that Playwright switches off: Chromium takes the last list only.
+    *("AvoidUnnecessaryBeforeUnloadCheckSync", "DestroyProfileOnBrowserClose", "HttpsUpgrades"),
+    *(
+        "HttpsFirstBalancedModeAutoEnable",
+        "LensOverlay",
+        "MediaRouter",
+        "PaintHolding",
+        "ThirdPartyStoragePartitioning",
+    ),
+    *("AvoidCorsURLLoaderRestartOnRedirect", "OptimizationHints", "NetworkTimeServiceQuerying", "AimEnabled"),
+    "PreconnectToSearch",
+)
+"""Features of Chromium that are switched off."""
 
 
 HERE = Path(__file__).parent
@@ -118,7 +136,7 @@ class Stack:
         self._nsqd = httpx.Client(base_url=f"http://{self.addresses['--nsqd-http-address']}", timeout=DEADLINE_S)
         self._env = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", "NSQ_HOME": str(home / "var")}
         self._env["NSQADMIN_WEBHOOK_ALLOW"] = "127.0.0.1"
-        self._env |= environment
+        self._env |= spark_classes() | environment
         self.archive = home / "var" / "archive"
         self.history = home / "var" / "history"
         words = [word for flag, address in self.addresses.items() for word in (flag, address)]
@@ -230,7 +248,8 @@ def chromium() -> Browser:
         pytest.skip("no chromium on PATH: make chromium")
     playwright = _shared.enter_context(sync_playwright())
     # As root, as in containers, Chromium does not start with its sandbox.
-    browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+    switches = ["--no-sandbox", f"--disable-features={','.join(WITHOUT)}"]
+    browser = playwright.chromium.launch(executable_path=executable, args=switches)
     _shared.callback(browser.close)
     return browser
 

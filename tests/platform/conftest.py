@@ -141,6 +141,16 @@ def snapshot(redis: Redis) -> Callable[[], dict[str, Any] | None]:
     return read
 
 
+LIBRARIES = (
+    *("nsqcommand.command", "nsqcluster", "nsqdaemon.http", "nsqkombu.transport"),
+    *("django.core.management.commands.migrate", "django.core.handlers.asgi", "django.test.client", "channels.db"),
+    *("channels.routing", "celery.app.trace", "celery.bin.worker", "celery.worker.worker", "whitenoise.middleware"),
+    *("aiohttp", "httpx", "jsonpath", "numpy", "prometheus_client", "psycopg", "pydantic", "redis.asyncio"),
+    "structlog",
+)
+"""What the platform's processes import before they read their settings; pyarrow would start a thread."""
+
+
 class Web(Process):
     """The web process, Daphne, on a free port."""
 
@@ -148,7 +158,7 @@ class Web(Process):
         self.port = free_port()
         self.base = f"http://127.0.0.1:{self.port}"
         words = ["-m", "nsqplatform.console.nsq", "web", "--http-address", f"127.0.0.1:{self.port}"]
-        super().__init__([sys.executable, *words], env=environment, cwd=ROOT, merged=True)
+        super().__init__([sys.executable, *words], env=environment, cwd=ROOT, merged=True, imports=LIBRARIES)
         self.start()
         wait_until(self._is_answering, "the web process answers")
 
@@ -161,9 +171,8 @@ class Web(Process):
 
 
 def platform_environment(**changes: str) -> dict[str, str]:
-    """The environment of a process of the platform."""
-    paths = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "platform")])}
-    return os.environ | {"DJANGO_SETTINGS_MODULE": "nsqplatform.console.settings"} | paths | changes
+    """The environment of a process of the platform. It imports what the tests import, so that it can be forked."""
+    return os.environ | {"DJANGO_SETTINGS_MODULE": "nsqplatform.console.settings"} | changes
 
 
 @pytest.fixture
@@ -205,7 +214,7 @@ def start_collector(redis: Redis, tmp_path: Path) -> Iterator[Callable[..., None
     def start(**environment: str) -> None:
         command = [sys.executable, "-m", "nsqplatform.console.nsq", "collector"]
         environment = platform_environment(NSQ_ARCHIVE=str(tmp_path / "archive"), **environment)
-        started.append(Process(command, env=environment, merged=True).start())
+        started.append(Process(command, env=environment, merged=True, imports=LIBRARIES).start())
 
     yield start
     for process in started:
@@ -327,7 +336,7 @@ def dispatcher(redis: Redis, settings: Any, tmp_path: Path) -> Iterator[Callable
             NSQLOOKUPD_HTTP_ADDRESSES=",".join(settings.NSQLOOKUPD_HTTP_ADDRESSES),
         )
         command = [sys.executable, "-m", "nsqplatform.console.nsq", "dispatcher"]
-        started.append(Process(command, env=environment, cwd=ROOT, merged=True).start())
+        started.append(Process(command, env=environment, cwd=ROOT, merged=True, imports=LIBRARIES).start())
         wait_until(pid_file.exists, "the dispatcher takes tasks", within_s=STARTS_WITHIN_S)
         return started[-1]
 

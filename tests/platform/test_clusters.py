@@ -43,7 +43,7 @@ from tests.harness import web as http
 from tests.harness.process import Process
 from tests.harness.waiting import DEADLINE_S, wait_until
 from tests.platform.callers import ROLES, Caller
-from tests.platform.conftest import platform_environment
+from tests.platform.conftest import LIBRARIES, platform_environment
 from tests.platform.our_nsq import OurCluster
 from tests.platform.test_permissions import Endpoint, check_each_endpoint, everything
 
@@ -504,7 +504,7 @@ def start_cluster_collector(redis: Any, tmp_path: Path) -> Iterator[Callable[...
     def start(cluster: str, **environment: str) -> None:
         words = [sys.executable, "-m", "nsqplatform.console.nsq", "collector", "--cluster", cluster]
         changed = platform_environment(NSQ_ARCHIVE=str(tmp_path / "archive"), **environment)
-        started.append(Process(words, env=changed, merged=True).start())
+        started.append(Process(words, env=changed, merged=True, imports=LIBRARIES).start())
 
     yield start
     for process in started:
