@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from urllib.parse import urljoin, urlsplit
 
 import pytest
 from playwright.sync_api import expect
@@ -258,6 +259,20 @@ def test_clients_of_the_whole_cluster_are_found(live, stack):
         page.keyboard.press("Control+k")
         page.get_by_role("dialog", name="Command palette").get_by_role("combobox").fill("crew-7")
         expect(page.get_by_role("option").filter(has_text="client of harbour / pilots")).to_be_visible()
+
+
+def test_the_first_clients_are_requested_once_while_the_web_app_loads(live, stack):
+    """The page of clients takes the response that the HTML requested: a request of its own would be another one."""
+    stack.command("/topic/create", topic="harbour")
+    with stack.consumer("harbour", "pilots", "crew-7"):
+        page = live("/topics")
+        requests = []
+        page.on("request", lambda request: requests.append(urlsplit(request.url)))
+        page.goto(urljoin(page.url, "/clients"))
+        expect(page.get_by_role("table", name="Clients")).to_contain_text("harbour / pilots")
+        # The page repeats its query every few seconds, for more clients.
+        asked = [each.query for each in requests if each.path == "/api/v1/clients" and "limit=5000" not in each.query]
+        assert len(asked) == 1
 
 
 def columns(rows):

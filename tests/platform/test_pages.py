@@ -38,6 +38,16 @@ def viewer(account, redis) -> Client:
 
 
 @pytest.mark.parametrize(
+    ("address", "requested"),
+    [("/clients", ["me", "clients"]), ("/clients?q=a", ["me"]), ("/topics", ["me"])],
+)
+def test_the_app_requests_what_it_needs_first_while_it_loads(address, requested, built, viewer):
+    """A search of clients is the page's own request, because the HTML does not know its order."""
+    links = re.findall(r'<link rel="preload" as="fetch" crossorigin href="/api/v1/(\w+)', viewer.get(address).text)
+    assert links == requested
+
+
+@pytest.mark.parametrize(
     "path",
     [
         "/",

@@ -24,6 +24,10 @@ PAGES = re.compile(
 )
 """Paths of the web app's pages (frontend/src/navigation/routes.ts). Other paths show "not found", with a 404."""
 
+FIRST_CLIENTS = "/api/v1/clients?q=&order=topic&descending=false&limit=100"
+"""The first request of the page of clients (frontend/src/stores/clients.svelte.ts), without search and order. The
+browser makes it twice if the two differ."""
+
 
 @require_safe
 @never_cache
@@ -41,7 +45,7 @@ def page(request: HttpRequest) -> HttpResponse:
     except FileNotFoundError:
         return render(request, "console/not_built.html", status=503)
     return HttpResponse(
-        with_sign_in(with_session(below_base(shell, settings.NSQADMIN.base, current.path()), request.user)),
+        with_sign_in(with_first_requests(below_base(shell, settings.NSQADMIN.base, current.path()), request)),
         status=200 if known else 404,
     )
 
@@ -71,12 +75,16 @@ def below_base(shell: str, base: str, cluster: str) -> str:
     return shell.replace("<head>", f"<head>\n    {meta}", 1)
 
 
-def with_session(shell: str, user: object) -> str:
-    """Let the browser of a signed-in user request the session while it loads the web app, which needs it first."""
-    if not isinstance(user, User):
+def with_first_requests(shell: str, request: HttpRequest) -> str:
+    """Let the browser of a signed-in user request what the web app needs first while it loads the web app."""
+    if not isinstance(request.user, User):
         return shell
-    href = escape(f"{settings.NSQADMIN.base}{current.path()}/api/v1/me")
-    return shell.replace("</title>", f'</title>\n    <link rel="preload" as="fetch" crossorigin href="{href}" />', 1)
+    paths = ["/api/v1/me"]
+    if request.path_info.rstrip("/") == "/clients" and not request.GET:
+        paths.append(FIRST_CLIENTS)
+    addresses = [escape(settings.NSQADMIN.base + current.path() + path) for path in paths]
+    links = "".join(f'\n    <link rel="preload" as="fetch" crossorigin href="{each}" />' for each in addresses)
+    return shell.replace("</title>", f"</title>{links}", 1)
 
 
 def with_sign_in(shell: str) -> str:
