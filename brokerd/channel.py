@@ -261,7 +261,11 @@ class Channel:
         self.in_flight.clear()
         self.emptied_count += emptied
         self._offer_all()
-        self._journal.append(records.channel_emptied(self.number, end))
+        record = records.channel_emptied(self.number, end)
+        if self.dead and not self.ephemeral:  # replay would also remove those whose deaths are not in the journal
+            self.messages.journal_if_complete(record)
+        else:
+            self._journal.append(record)
         self.messages.release()
 
     def rewind(self, seq: int) -> int:

@@ -98,6 +98,11 @@ class Storage:
         elif self._recovery_records is not None:
             self._recovery_records.append(record)
 
+    def append_if_complete(self, record: bytes) -> None:
+        """Append a record that replay applies only to a state without gaps; if there is one, the record is dropped."""
+        assert self.journal is not None
+        self.journal.append_if_complete(record)
+
     def require_room(self, nbytes: int = CHANGE_BYTES, *, of_messages: bool = False) -> None:
         """Check, before a change, that the journal has room for the ``nbytes`` of its records. Raises OSError."""
         if self.journal is not None:

@@ -404,6 +404,11 @@ class TopicLog:
         if not self.ephemeral:
             self._storage.require_room(nbytes, of_messages=of_messages)
 
+    def journal_if_complete(self, record: bytes) -> None:
+        """Journal a change that replay applies only to a state without gaps; if there is one, it is not journalled."""
+        if not self.ephemeral:
+            self._storage.append_if_complete(record)
+
     @property
     def low_water(self) -> int:
         """The lowest message that any channel may still need, or that waits in the topic."""

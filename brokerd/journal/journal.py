@@ -209,6 +209,17 @@ class Journal:
             return
         self._put(record)
 
+    def append_if_complete(self, record: bytes) -> None:
+        """Append a record, or drop it too if an earlier one was dropped since the last checkpoint.
+
+        For changes that replay must not make to a state that lacks others: an emptied channel keeps its dead messages,
+        but those whose deaths were dropped would be removed as well.
+        """
+        if self._behind:
+            self._dropped = self._has_gap = True
+        else:
+            self.append(record)
+
     def require(self, nbytes: int, *, of_messages: bool = False) -> None:
         """Check that the next records, of ``nbytes`` with their heads, can be appended. May begin the next generation.
 

@@ -181,6 +181,44 @@ def test_changes_that_cannot_be_recorded_are_refused(node: Node, disk: Disk) -> 
     assert set(node.broker.topic("t").channels) == channels
 
 
+@pytest.mark.parametrize("is_checkpoint_taken", [False, True])
+@pytest.mark.parametrize("has_died", ["on a full disk", "before"])
+def test_a_channel_emptied_after_a_full_disk_keeps_its_dead_messages(
+    has_died: str, is_checkpoint_taken: bool, node: Node, disk: Disk
+) -> None:
+    """Their deaths were not journalled, and the kill comes before the next checkpoint is written."""
+    background = list[tuple[Callable[[], None], Callable[[BaseException | None], None]]]()
+    topic = node.broker.topic("t")
+    channel = topic.channel("c")
+    if has_died == "before":
+        topic.publish([b"dead"])
+        channel.bury([channel.messages.log.next_seq - 1])
+        node.broker.storage.checkpoint()
+    node.broker.storage.checkpoint_in_background(lambda work, done: background.append((work, done)))
+    fill_the_journal(node, disk)
+    if has_died != "before":
+        node.broker.set_policy("t", "*", {"max_depth": 1, "overflow": "dead"})
+        topic.publish([b"1", b"2", b"3", b"4"])
+        node.pass_until(node.now)
+    found = len(channel.dead)
+    assert found
+    disk.is_full = False
+    if is_checkpoint_taken:
+        node.pass_until(node.now + 2)
+        assert background
+    channel.empty()
+    assert (channel.depth, channel.in_flight_count, len(channel.dead)) == (0, 0, found)
+    node.kill()
+    node.open()
+    channel = node.broker.topic("t").channel("c")
+    assert len(channel.dead) + channel.depth >= found
+    node.broker.storage.checkpoint()
+    channel.empty()
+    node.kill()
+    node.open()
+    assert node.broker.topic("t").channel("c").depth == 0
+
+
 def leave_room(node: Node, disk: Disk, room: int) -> None:
     """Fill the disk, and the journal up to ``room`` bytes, with records that change nothing."""
     journal = node.broker.storage.journal

@@ -436,6 +436,29 @@ class BrokerMachine(Machine):
             model.messages = {body: each for body, each in model.messages.items() if each.status is Status.DEAD}
             self.topic.channels[name].empty()
 
+    @precondition(lambda self: self.model.channels and DISK.has_descriptors and not self.is_drained)
+    @rule(data=st.data(), count=st.sampled_from([1, 5]), is_freed=st.booleans())
+    def empty_after_dropped_records(self, data: st.DataObject, count: int, is_freed: bool) -> None:
+        """Messages die on a full disk, an operator empties their channel, and a kill follows."""
+        self.change_the_policy(
+            max_attempts=0,
+            retry_delay="",
+            msg_ttl="",
+            expired="drop",
+            max_depth=1,
+            overflow="dead",
+            dead_topic="",
+            is_deleted=False,
+            killed=False,
+        )
+        self.fill_the_disk(with_journal=True)
+        self.publish(count=count, padding=10)
+        if is_freed:
+            self.free_the_disk()
+        if self.model.channels:
+            self.empty_channel(data)
+        self.kill()
+
     @precondition(lambda self: self.model.channels and DISK.has_descriptors)
     @rule(
         data=st.data(),
