@@ -332,7 +332,7 @@ def _leave_pair(data_path: DataPath) -> None:
 
 def _mirror(settings: BrokerSettings, data_path: DataPath, listeners: Listeners) -> Mirror:
     """The member of a pair. Raises InvalidSettings, DataPathFailed and ListenFailed."""
-    from brokerd.net.etcd_access import InvalidAccess
+    from brokerd.net.arbiter_access import InvalidAccess
     from brokerd.net.mirror import Mirror
     from brokerd.net.mirror_tls import MirrorTLSFailed
 

@@ -15,9 +15,11 @@ from typing import Final
 
 from brokerd.arbiter_address import InvalidArbiter
 from brokerd.mirror.pair import InvalidRecord
-from brokerd.net.etcd import ArbiterFailed, Etcd
-from brokerd.net.etcd_access import EtcdAccess, InvalidAccess
+from brokerd.net.arbiter import Arbiter, ArbiterFailed
+from brokerd.net.arbiter_access import ArbiterAccess, InvalidAccess
+from brokerd.net.arbiters import arbiter_at
 from brokerd.replica import STATE, MirrorState
+from brokerd.settings import SERVICE_ACCOUNT
 from nsqdaemon.command_line import CommandParser
 
 DONE, REFUSED = 0, 1
@@ -50,9 +52,19 @@ def parser() -> CommandParser:
         examples=EXAMPLES,
     )
     parser.add_argument("--data-path", metavar="PATH", help="the member's data path")
-    parser.add_argument("--arbiter", metavar="URL", help="that of the members: etcd://HOST:PORT[,HOST:PORT]/NAME")
+    parser.add_argument(
+        "--arbiter",
+        metavar="URL",
+        help="that of the members: etcd://HOST:PORT[,HOST:PORT]/NAME or kubernetes://NAMESPACE/NAME",
+    )
     parser.add_argument("--arbiter-ca-file", metavar="FILE", default="", help="that of the members, for etcds://")
     parser.add_argument("--arbiter-user-file", metavar="FILE", default="", help="that of the members")
+    parser.add_argument(
+        "--arbiter-service-account",
+        metavar="DIRECTORY",
+        default=SERVICE_ACCOUNT,
+        help="that of the members, for kubernetes:// (default: %(default)s)",
+    )
     parser.add_argument(
         "--accept-loss", action="store_true", help="messages that only the other member has may be lost"
     )
@@ -66,8 +78,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.data_path is None or options.arbiter is None:
         command.error("--data-path and --arbiter are needed")
     try:
-        access = EtcdAccess.of_files(options.arbiter_ca_file, options.arbiter_user_file)
-        arbiter = Etcd(options.arbiter, timeout_s=TIMEOUT_S, access=access)
+        access = ArbiterAccess.of_files(
+            options.arbiter_ca_file, options.arbiter_user_file, options.arbiter_service_account
+        )
+        arbiter = arbiter_at(options.arbiter, timeout_s=TIMEOUT_S, access=access)
     except InvalidAccess as error:
         command.error(str(error))
     except InvalidArbiter as error:
@@ -80,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return DONE
 
 
-async def promote(data_path: Path, arbiter: Etcd, *, accepts_loss: bool) -> str:
+async def promote(data_path: Path, arbiter: Arbiter, *, accepts_loss: bool) -> str:
     """Let the member of a data path lead. Returns what was done.
 
     Raises NotPromoted, ArbiterFailed, InvalidRecord, OSError, and ValueError if the member's state cannot be read.
@@ -88,7 +102,7 @@ async def promote(data_path: Path, arbiter: Etcd, *, accepts_loss: bool) -> str:
     state = MirrorState.read(data_path)
     if not state.epoch:
         raise NotPromoted(f"{data_path} has never been in a pair: its {STATE} is missing or has no term")
-    found = await arbiter.read()
+    found = await arbiter.read_settled()
     if found.record is None or found.record.pair != state.pair:
         raise NotPromoted(
             "the arbiter has another pair of that name" if found.record else "the arbiter has no such pair"

@@ -37,6 +37,9 @@ def default_node_id() -> int:
     return zlib.crc32(hashlib.md5(socket.gethostname().encode(), usedforsecurity=False).digest()) % 1024
 
 
+SERVICE_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+"""Where Kubernetes mounts the service account of a pod."""
+
 MOST_ATTEMPTS: Final = 65_535
 """Failed deliveries are counted up to this number."""
 
@@ -157,11 +160,18 @@ class BrokerSettings(Settings, env="BROKERD_"):
         "", "Address for the other member of a pair, host:port; empty for a node without a mirror.", shown="none"
     )
     mirror_peer: str = setting("", "The other member's --mirror-address, as this machine reaches it: host:port.")
-    arbiter: str = setting("", "Where the pair records who leads: etcd://HOST:PORT[,HOST:PORT]/NAME of the pair.")
+    arbiter: str = setting(
+        "",
+        "Where the pair records who leads: etcd://HOST:PORT[,HOST:PORT]/NAME of the pair, or"
+        " kubernetes://NAMESPACE/NAME of a Lease.",
+    )
     arbiter_ca_file: str = setting(
         "", "PEM file of the authorities that verify etcd's certificate, with etcds://.", shown="the system's"
     )
     arbiter_user_file: str = setting("", "File with a line NAME:PASSWORD, the user of etcd.", shown="no user")
+    arbiter_service_account: str = setting(
+        SERVICE_ACCOUNT, "Directory of the pod's service account: token and ca.crt, with kubernetes://."
+    )
     mirror_tls: bool = setting(
         False, "Encrypt the stream between the members; both need --tls-cert, --tls-key and --tls-root-ca-file."
     )

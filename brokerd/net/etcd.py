@@ -12,48 +12,37 @@ import json
 import ssl
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from http import HTTPStatus
+from typing import Any
 
-import httptools
-
-from brokerd.arbiter_address import parse_arbiter
+from brokerd.arbiter_address import EtcdAddress
 from brokerd.mirror.election import Found
 from brokerd.mirror.pair import PairRecord
-from brokerd.net.etcd_access import EtcdAccess
+from brokerd.net.arbiter import ArbiterFailed, Leadership
+from brokerd.net.arbiter_access import ArbiterAccess
+from brokerd.net.arbiter_request import NotConnected, Server, ask
 from nsqwire.units import Seconds
-
-MAX_ANSWER_BYTES: Final = 1024 * 1024
-
-
-class ArbiterFailed(Exception):
-    """The arbiter did not answer, or not as expected; whether it did what was asked is not known."""
 
 
 class _Refused(ValueError):
     """etcd answered with another status than 200."""
 
 
-class Leadership(NamedTuple):
-    """A lead that was granted: the lease, and the revision of the record."""
-
-    lease: str
-    revision: int
-
-
 class Etcd:
-    """The four calls to an arbiter. ``timeout_s`` is that of each request, for all addresses together."""
+    """``timeout_s`` is that of each request, for all addresses together."""
 
-    def __init__(self, address: str, *, timeout_s: Seconds, access: EtcdAccess | None = None) -> None:
-        """``access`` is by default without a user, and with the system's authorities for TLS. Raises InvalidArbiter."""
-        self._servers, name, has_tls = parse_arbiter(address)
-        self._access = access or EtcdAccess()
-        self._tls = (self._access.tls or ssl.create_default_context()) if has_tls else None
+    def __init__(self, address: EtcdAddress, *, timeout_s: Seconds, access: ArbiterAccess | None = None) -> None:
+        """``access`` is by default without a user, and with the system's authorities for TLS."""
+        self._access = access or ArbiterAccess()
+        tls = (self._access.tls or ssl.create_default_context()) if address.has_tls else None
+        self._servers = [Server(host, port, tls) for host, port in address.servers]
         self._token = ""
         self._timeout_s = timeout_s
-        self._leader, self._record = _encoded(f"/nsq/{name}/leader"), _encoded(f"/nsq/{name}/record")
+        self._leader = _encoded(f"/nsq/{address.name}/leader")
+        self._record = _encoded(f"/nsq/{address.name}/record")
 
     async def read(self) -> Found:
-        """Read the election key and the record together. Raises ArbiterFailed and InvalidRecord."""
+        """As :class:`brokerd.net.arbiter.Arbiter` says."""
         ranges = [{"requestRange": {"key": key}} for key in (self._leader, self._record)]
         answer = await self._post("/v3/kv/txn", {"compare": [], "success": ranges, "failure": []})
         try:
@@ -66,11 +55,12 @@ class Etcd:
         except (KeyError, ValueError, TypeError) as error:
             raise ArbiterFailed(f"its answer cannot be read: {error!r}") from None
 
-    async def campaign(self, member: str, record: PairRecord, revision: int, lease_s: int) -> Leadership | None:
-        """Take the lead if nobody has it and the record has this revision, 0 for none; None if not.
+    async def read_settled(self) -> Found:
+        """``read``: etcd itself ends leases."""
+        return await self.read()
 
-        Raises ArbiterFailed. If it is not known who has won, the lease is ended, so that nobody waits for its end.
-        """
+    async def campaign(self, member: str, record: PairRecord, revision: int, lease_s: int) -> Leadership | None:
+        """As :class:`brokerd.net.arbiter.Arbiter` says."""
         granted = await self._post("/v3/lease/grant", {"TTL": lease_s})
         lease = str(granted.get("ID", ""))
         put = [
@@ -89,7 +79,7 @@ class Etcd:
         return Leadership(lease, won)
 
     async def renew(self, lease: str) -> bool:
-        """Renew the lease; False if it has ended. Raises ArbiterFailed."""
+        """As :class:`brokerd.net.arbiter.Arbiter` says."""
         answer = await self._post("/v3/lease/keepalive", {"ID": lease})
         try:
             return int(answer["result"].get("TTL", 0)) > 0
@@ -97,21 +87,18 @@ class Etcd:
             raise ArbiterFailed(f"its answer cannot be read: {error!r}") from None
 
     async def write(self, lease: str, record: PairRecord, revision: int) -> int | None:
-        """Write the record if the lease holds the election key and the record has this revision.
-
-        Returns the new revision; None if it was not written. Raises ArbiterFailed.
-        """
+        """As :class:`brokerd.net.arbiter.Arbiter` says."""
         held = {"target": "LEASE", "key": self._leader, "result": "EQUAL", "lease": lease}
         put = [{"requestPut": {"key": self._record, "value": _encoded(record.to_bytes())}}]
         return await self._transact([held, self._unchanged(revision)], put)
 
     async def write_without_lead(self, record: PairRecord, revision: int) -> int | None:
-        """Write the record if nobody leads and it has this revision. Returns as ``write``. Raises ArbiterFailed."""
+        """As :class:`brokerd.net.arbiter.Arbiter` says."""
         put = [{"requestPut": {"key": self._record, "value": _encoded(record.to_bytes())}}]
         return await self._transact([self._nobody_leads, self._unchanged(revision)], put)
 
     async def resign(self, lease: str) -> None:
-        """End a lease, and with it the lead. Raises ArbiterFailed."""
+        """As :class:`brokerd.net.arbiter.Arbiter` says."""
         await self._post("/v3/lease/revoke", {"ID": lease})
 
     @property
@@ -143,7 +130,7 @@ class Etcd:
                     return await self._post_to_first(target, body)
         except TimeoutError:
             raise ArbiterFailed(f"no answer within {self._timeout_s:g} s") from None
-        except (OSError, httptools.HttpParserError, ValueError) as error:
+        except (OSError, ValueError) as error:
             raise ArbiterFailed(str(error)) from error
 
     async def _authenticate(self) -> None:
@@ -157,24 +144,22 @@ class Etcd:
         The next request begins with another server than one that failed: the machine of that one may be lost.
         """
         failures = list[str]()
+        headers = {"Authorization": self._token} if self._token else {}
         for server in tuple(self._servers):
-            shown, is_answered = f"{server[0]}:{server[1]}", False
+            is_answered = False
             try:
-                try:
-                    reader, writer = await asyncio.open_connection(*server, ssl=self._tls)
-                except OSError as error:
-                    failures.append(f"{shown}: {error}")
-                    continue
-                try:
-                    answer = await _post(reader, writer, shown, target, body, self._token)
-                finally:
-                    writer.close()
-                is_answered = True
-                return answer
+                status, received = await ask(server, "POST", target, body, headers)
+                is_answered = status == HTTPStatus.OK
+            except NotConnected as error:
+                failures.append(str(error))
+                continue
             finally:
                 if not is_answered and server in self._servers:
                     self._servers.remove(server)
                     self._servers.append(server)
+            if not is_answered:
+                raise _Refused(f"status {status} {received[:200].decode('utf-8', 'replace').strip()}".strip())
+            return json.loads(received)
         raise ArbiterFailed("; ".join(failures))
 
 
@@ -184,39 +169,3 @@ def _encoded(text: str | bytes) -> str:
 
 def _decoded(text: str) -> bytes:
     return base64.b64decode(text)
-
-
-class _Answer:
-    """The callbacks of httptools for one response."""
-
-    def __init__(self) -> None:
-        self.body = bytearray()
-        self.complete = False
-
-    def on_body(self, body: bytes) -> None:
-        self.body += body
-
-    def on_message_complete(self) -> None:
-        self.complete = True
-
-
-async def _post(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, target: str, body: object, token: str
-) -> Any:
-    data = json.dumps(body).encode()
-    head = f"POST {target} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
-    head += f"Authorization: {token}\r\n" if token else ""
-    writer.write(f"{head}Content-Length: {len(data)}\r\nConnection: close\r\n\r\n".encode() + data)
-    answer = _Answer()
-    parser = httptools.HttpResponseParser(answer)
-    while not answer.complete and (received := await reader.read(65536)):
-        parser.feed_data(received)
-        if len(answer.body) > MAX_ANSWER_BYTES:
-            raise ValueError(f"an answer of more than {MAX_ANSWER_BYTES} bytes")
-    status = parser.get_status_code() if answer.complete or answer.body else 0
-    if status != 200:
-        text = bytes(answer.body[:200]).decode("utf-8", "replace").strip()
-        if not status:
-            raise ValueError("the connection was closed without an answer")
-        raise _Refused(f"status {status} {text}".strip())
-    return json.loads(bytes(answer.body))

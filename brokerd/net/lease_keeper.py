@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 
-from brokerd.net.etcd import ArbiterFailed, Etcd
+from brokerd.net.arbiter import Arbiter, ArbiterFailed
 from nsqwire.units import Seconds
 
 
@@ -18,7 +18,7 @@ class LeaseKeeper:
 
     def __init__(
         self,
-        arbiter: Etcd,
+        arbiter: Arbiter,
         lease: str,
         *,
         check_disk: Callable[[], None],

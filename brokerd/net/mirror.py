@@ -37,8 +37,9 @@ from brokerd.mirror.hello import Hello
 from brokerd.mirror.leader import Close, CompareFiles, Leader, Send, StepDown, TakeCut, WriteRecord
 from brokerd.mirror.manifest import BLOCK_BYTES, missing
 from brokerd.mirror.pair import DURABLE_BOOT, InvalidRecord, PairRecord
-from brokerd.net.etcd import ArbiterFailed, Etcd, Leadership
-from brokerd.net.etcd_access import EtcdAccess
+from brokerd.net.arbiter import ArbiterFailed, Leadership
+from brokerd.net.arbiter_access import ArbiterAccess
+from brokerd.net.arbiters import arbiter_at
 from brokerd.net.lease_keeper import LeaseKeeper
 from brokerd.net.mirror_tls import MirrorTLS
 from brokerd.net.splice import NO_PRIMARY, Splicer
@@ -91,7 +92,9 @@ class Mirror:
 
         Raises OSError, ValueError, ListenFailed, InvalidAccess and MirrorTLSFailed.
         """
-        access = EtcdAccess.of_files(settings.arbiter_ca_file, settings.arbiter_user_file)
+        access = ArbiterAccess.of_files(
+            settings.arbiter_ca_file, settings.arbiter_user_file, settings.arbiter_service_account
+        )
         self.tls = MirrorTLS.of(settings) if settings.mirror_tls else None
         self._settings = settings
         self._data_path = data_path
@@ -103,7 +106,7 @@ class Mirror:
         self._state = replace(MirrorState.read(data_path), boot=self._boot)
         self._state.write(data_path)
         timeout_s = self._lease_s / ARBITER_TIMEOUTS_IN_A_LEASE
-        self._arbiter = Etcd(settings.arbiter, timeout_s=timeout_s, access=access)
+        self._arbiter = arbiter_at(settings.arbiter, timeout_s=timeout_s, access=access)
         self.election = Election(
             self._state.member,
             self._boot,

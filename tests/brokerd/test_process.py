@@ -54,6 +54,7 @@ NSQD_FLAGS = frozenset(
 OUR_FLAGS = {
     "arbiter",
     "arbiter-ca-file",
+    "arbiter-service-account",
     "arbiter-user-file",
     "disk-reserve",
     "disk-timeout",

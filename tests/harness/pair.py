@@ -82,13 +82,14 @@ class Pair:
     def __init__(
         self,
         directory: Path,
-        etcd: EtcdServer,
+        etcd: EtcdServer | None,
         *flags: str,
         lease: str = "3s",
         disks_fail: bool = False,
         authority: trustme.CA | None = None,
     ) -> None:
-        """With an ``authority``, the stream between the members is encrypted."""
+        """With an ``authority``, the stream between the members is encrypted. Without ``etcd``, ``flags`` have the
+        arbiter."""
         hosts = own_address(), own_address()
         self.members: list[Member] = []
         self._to_peers: list[Link] = []
@@ -97,11 +98,11 @@ class Pair:
             path = directory / name
             path.mkdir()
             to_peer = Link(own_address(), peer, (TCP, HTTP, MIRROR))
-            to_arbiter = Link(own_address(), etcd.host, (etcd.PORT,))
             self._to_peers.append(to_peer)
-            self._to_arbiter[name] = to_arbiter
-            arbiter = f"--arbiter={etcd.scheme}://{to_arbiter.host}:{etcd.PORT}/{directory.name}"
-            given = (arbiter, f"--mirror-lease={lease}", *flags)
+            given = (f"--mirror-lease={lease}", *flags)
+            if etcd is not None:
+                self._to_arbiter[name] = to_arbiter = Link(own_address(), etcd.host, (etcd.PORT,))
+                given += (f"--arbiter={etcd.scheme}://{to_arbiter.host}:{etcd.PORT}/{directory.name}",)
             self.members.append(Member(name, host, to_peer.host, path, *given))
             if disks_fail:
                 self.members[-1].let_disk_fail()
@@ -176,7 +177,7 @@ class Pair:
 
     def close(self) -> None:
         """Kill both."""
-        for link in self.links(members=True, arbiter_of=tuple(self.members)):
+        for link in (*self._to_peers, *self._to_arbiter.values()):
             link.close()
         for member in self.members:
             if hasattr(member, "process"):

@@ -8,7 +8,8 @@ import threading
 import pytest
 
 from brokerd.mirror.pair import PairRecord
-from brokerd.net.etcd import Etcd
+from brokerd.net.arbiter import Arbiter
+from brokerd.net.arbiters import arbiter_at
 from brokerd.net.lease_keeper import LeaseKeeper
 from brokerd.net.mirror import now
 from tests.harness.etcd import EtcdServer
@@ -22,17 +23,17 @@ RECORD = PairRecord(pair="p", node_id=7, epoch=1, leader="a", in_sync={"a": "boo
 
 
 @pytest.fixture
-def etcd(etcd_server: EtcdServer, request: pytest.FixtureRequest) -> Etcd:
-    return Etcd(f"etcd://{etcd_server.address}/{request.node.name}", timeout_s=DEADLINE_S)
+def etcd(etcd_server: EtcdServer, request: pytest.FixtureRequest) -> Arbiter:
+    return arbiter_at(f"etcd://{etcd_server.address}/{request.node.name}", timeout_s=DEADLINE_S)
 
 
-def won(etcd: Etcd, lease_s: int = LEASE_S) -> str:
+def won(etcd: Arbiter, lease_s: int = LEASE_S) -> str:
     found = asyncio.run(etcd.campaign("a", RECORD, 0, lease_s))
     assert found is not None
     return found.lease
 
 
-def test_a_lease_is_kept_for_longer_than_it_lasts(etcd: Etcd) -> None:
+def test_a_lease_is_kept_for_longer_than_it_lasts(etcd: Arbiter) -> None:
     began = now()
     with LeaseKeeper(etcd, won(etcd), check_disk=lambda: None, interval_s=0.2, now=now) as keeper:
         wait_until(lambda: keeper.sent_at is not None and keeper.sent_at > began + LEASE_S, "it was kept for long")
@@ -40,7 +41,7 @@ def test_a_lease_is_kept_for_longer_than_it_lasts(etcd: Etcd) -> None:
     assert not keeper.is_lost
 
 
-def test_a_disk_that_hangs_stops_the_renewals(etcd: Etcd) -> None:
+def test_a_disk_that_hangs_stops_the_renewals(etcd: Arbiter) -> None:
     answers = threading.Event()
     lease = won(etcd, SHORT_LEASE_S)
     with LeaseKeeper(etcd, lease, check_disk=lambda: assert_set(answers), interval_s=0.1, now=now) as keeper:

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 import trustme
 
-from brokerd.net.etcd import ArbiterFailed, Etcd
-from brokerd.net.etcd_access import EtcdAccess
+from brokerd.net.arbiter import ArbiterFailed
+from brokerd.net.arbiter_access import ArbiterAccess
+from brokerd.net.arbiters import arbiter_at
+from brokerd.net.etcd import Etcd
 from brokerd.promotion import main
 from tests.harness.daemon import Broker
 from tests.harness.etcd import EtcdServer
@@ -45,20 +47,21 @@ def server(folder: Path, authority: trustme.CA) -> Iterator[EtcdServer]:
     server.stop()
 
 
-def access(folder: Path, *, user: str = "user") -> EtcdAccess:
-    return EtcdAccess.of_files(str(folder / "ca"), str(folder / user) if user else "")
+def access(folder: Path, *, user: str = "user") -> ArbiterAccess:
+    return ArbiterAccess.of_files(str(folder / "ca"), str(folder / user) if user else "", "")
 
 
-def failure(server: EtcdServer, given: EtcdAccess | None) -> str:
-    etcd = Etcd(f"etcds://{server.address}/x", timeout_s=DEADLINE_S, access=given)
+def failure(server: EtcdServer, given: ArbiterAccess | None) -> str:
+    etcd = arbiter_at(f"etcds://{server.address}/x", timeout_s=DEADLINE_S, access=given)
     with pytest.raises(ArbiterFailed) as error:
         asyncio.run(etcd.read())
     return str(error.value)
 
 
 def test_etcd_is_asked_with_tls_as_a_user(server: EtcdServer, folder: Path) -> None:
-    etcd = Etcd(f"etcds://{server.address}/asked", timeout_s=DEADLINE_S, access=access(folder))
+    etcd = arbiter_at(f"etcds://{server.address}/asked", timeout_s=DEADLINE_S, access=access(folder))
     assert asyncio.run(etcd.read()) == (None, 0, None)
+    assert isinstance(etcd, Etcd)
     etcd._token = "forgotten.1"  # as after a restart of etcd
     assert asyncio.run(etcd.read()) == (None, 0, None)
 

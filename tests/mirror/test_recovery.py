@@ -8,7 +8,8 @@ from pathlib import Path
 
 from brokerd.mirror.election import Role
 from brokerd.mirror.pair import PairRecord
-from brokerd.net.etcd import ArbiterFailed, Etcd
+from brokerd.net.arbiter import Arbiter, ArbiterFailed
+from brokerd.net.arbiters import arbiter_at
 from brokerd.net.mirror import Mirror, now
 from brokerd.settings import BrokerSettings
 from tests.harness.etcd import EtcdServer
@@ -36,7 +37,7 @@ async def lead(mirror: Mirror) -> PairRecord:
     return record
 
 
-async def answers(etcd: Etcd) -> bool:
+async def answers(etcd: Arbiter) -> bool:
     try:
         await etcd.read()
     except ArbiterFailed:
@@ -49,7 +50,7 @@ def test_a_lease_that_ended_during_the_recovery_is_taken_again(tmp_path: Path, e
     address = f"etcd://{etcd_server.address}/recovery"
 
     async def recover() -> None:
-        mirror, etcd = Mirror(settings(address), tmp_path, (0, 0)), Etcd(address, timeout_s=DEADLINE_S)
+        mirror, etcd = Mirror(settings(address), tmp_path, (0, 0)), arbiter_at(address, timeout_s=DEADLINE_S)
         try:
             record = await lead(mirror)
             await etcd.resign(mirror._lease)
@@ -75,7 +76,7 @@ def test_an_arbiter_that_is_away_after_the_recovery_is_asked_again(tmp_path: Pat
             await lead(mirror)
             etcd_server.pause()
             recovering = asyncio.ensure_future(mirror.recovered())
-            while await answers(Etcd(address, timeout_s=LEASE_S / 2)):
+            while await answers(arbiter_at(address, timeout_s=LEASE_S / 2)):
                 pass  # it is not paused yet
             etcd_server.resume()
             await recovering

@@ -1,4 +1,4 @@
-"""How etcd is accessed: the authorities that verify its certificate, and a user."""
+"""How an arbiter is accessed: the authorities that verify etcd's certificate, its user, and a service account."""
 
 from __future__ import annotations
 
@@ -7,22 +7,29 @@ import ssl
 from pathlib import Path
 from typing import NamedTuple
 
+from brokerd.settings import SERVICE_ACCOUNT
+
 
 class InvalidAccess(ValueError):
-    """A file of ``--arbiter-ca-file`` or ``--arbiter-user-file`` cannot be used; the text is for the user."""
+    """What is needed to reach the arbiter is missing or cannot be used; the text is for the user."""
 
 
-class EtcdAccess(NamedTuple):
-    """``tls`` is for ``etcds://``; None: the system's authorities. ``user`` is empty for none."""
+class ArbiterAccess(NamedTuple):
+    """``tls`` is for ``etcds://``; None: the system's authorities. ``user`` is empty for none.
+
+    ``service_account`` is the directory of a pod's ``token`` and ``ca.crt``, for ``kubernetes://``.
+    """
 
     tls: ssl.SSLContext | None = None
     user: str = ""
     password: str = ""
+    service_account: Path = Path(SERVICE_ACCOUNT)
 
     @classmethod
-    def of_files(cls, ca_file: str, user_file: str) -> EtcdAccess:
-        """Read both files; an empty name is for none. Raises InvalidAccess."""
-        return cls(_context(ca_file) if ca_file else None, *(_user(user_file) if user_file else ()))
+    def of_files(cls, ca_file: str, user_file: str, service_account: str) -> ArbiterAccess:
+        """Read the first two files; an empty name is for none. Raises InvalidAccess."""
+        user, password = _user(user_file) if user_file else ("", "")
+        return cls(_context(ca_file) if ca_file else None, user, password, Path(service_account))
 
 
 def _context(ca_file: str) -> ssl.SSLContext:

@@ -1,0 +1,50 @@
+"""What a member of a pair asks the arbiter, whichever it is."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from brokerd.mirror.election import Found
+from brokerd.mirror.pair import PairRecord
+
+
+class ArbiterFailed(Exception):
+    """The arbiter did not answer, or not as expected; whether it did what was asked is not known."""
+
+
+class Leadership(NamedTuple):
+    """A lead that was granted: the lease, and the revision of the record."""
+
+    lease: str
+    revision: int
+
+
+class Arbiter(Protocol):
+    """Keeps who leads, for as long as a lease is renewed, and the record of the pair. All calls raise ArbiterFailed."""
+
+    async def read(self) -> Found:
+        """Read who leads and the record together. Raises InvalidRecord too."""
+
+    async def read_settled(self) -> Found:
+        """Read as a process that has just started: wait, if need be, until it is known whether a lease has ended."""
+
+    async def campaign(self, member: str, record: PairRecord, revision: int, lease_s: int) -> Leadership | None:
+        """Take the lead if nobody has it and the record has this revision, 0 for none; None if not.
+
+        If it is not known who has won, the lease is ended, so that nobody waits for its end.
+        """
+
+    async def renew(self, lease: str) -> bool:
+        """Renew the lease; False if it has ended."""
+
+    async def write(self, lease: str, record: PairRecord, revision: int) -> int | None:
+        """Write the record if the lease holds the lead and the record has this revision.
+
+        Returns the new revision; None if it was not written.
+        """
+
+    async def write_without_lead(self, record: PairRecord, revision: int) -> int | None:
+        """Write the record if nobody leads and it has this revision. Returns as ``write``."""
+
+    async def resign(self, lease: str) -> None:
+        """End a lease, and with it the lead."""

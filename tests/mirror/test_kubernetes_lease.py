@@ -1,0 +1,188 @@
+"""What is particular to a Lease of Kubernetes as an arbiter: conflicts, lost answers, access; a pair that uses it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from brokerd.arbiter_address import InvalidArbiter, LeaseAddress, parse_arbiter
+from brokerd.mirror.pair import PairRecord
+from brokerd.net.arbiter import ArbiterFailed
+from brokerd.net.arbiter_access import ArbiterAccess, InvalidAccess
+from brokerd.net.kubernetes_lease import KubernetesLease
+from brokerd.promotion import main as promote
+from tests.harness.kubernetes import NAMESPACE, LeaseServer
+from tests.harness.pair import Load, Pair
+from tests.harness.waiting import DEADLINE_S
+
+T = TypeVar("T")
+RECORD = PairRecord(pair="p1", node_id=7, epoch=1, leader="a", in_sync={"a": "boot"})
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LeaseServer]:
+    server = LeaseServer(tmp_path)
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    yield server
+    server.close()
+
+
+def lease_of(server: LeaseServer, namespace: str = NAMESPACE, timeout_s: float = DEADLINE_S) -> KubernetesLease:
+    access = ArbiterAccess(service_account=server.service_account)
+    return KubernetesLease(LeaseAddress(namespace, "orders"), timeout_s=timeout_s, access=access)
+
+
+def run(call: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(call)
+
+
+def test_a_change_of_the_object_between_read_and_write_is_kept(server: LeaseServer) -> None:
+    """Another program adds a label; the change is tried again with it."""
+    lease = lease_of(server)
+
+    def label() -> None:
+        server.leases["orders"]["metadata"]["labels"] = {"team": "orders"}
+        server.leases["orders"]["metadata"]["resourceVersion"] = "changed"
+
+    won = run(lease.campaign("a", RECORD, 0, 600))
+    assert won is not None
+    server.before_write.append(label)
+    assert run(lease.renew(won.lease))
+    server.before_write.append(label)
+    assert run(lease.write(won.lease, RECORD.with_in_sync({"a": "1", "b": "2"}), won.revision)) == won.revision + 1
+    assert server.leases["orders"]["metadata"]["labels"] == {"team": "orders"}
+
+
+def test_of_two_members_that_campaign_at_once_one_wins(server: LeaseServer) -> None:
+    first, second = lease_of(server), lease_of(server)
+    server.before_write.append(lambda: campaign(first))
+    assert run(second.campaign("b", RECORD.led_by("b", "boot"), 0, 600)) is None
+    found = run(second.read())
+    assert (found.leader, found.record) == ("a", RECORD)
+
+
+def campaign(lease: KubernetesLease) -> None:
+    """Win as member a, in the thread that serves the other one."""
+    assert run(lease.campaign("a", RECORD, 0, 600)) is not None
+
+
+def test_a_campaign_whose_answer_is_lost_leaves_nobody_waiting(server: LeaseServer) -> None:
+    """The member does not know that it has won, and resigns."""
+    lease = lease_of(server)
+    server.losing = 1
+    with pytest.raises(ArbiterFailed, match="closed without an answer"):
+        run(lease.campaign("a", RECORD, 0, 600))
+    assert run(lease.read()) == (RECORD, 1, None)
+
+
+def test_a_process_that_has_just_started_waits_for_the_time_of_a_lease(server: LeaseServer) -> None:
+    """It cannot know since when the lease was not renewed."""
+    won = run(lease_of(server).campaign("a", RECORD, 0, 1))
+    assert won is not None
+    assert run(lease_of(server).read()).leader == "a"
+    assert run(lease_of(server).read_settled()) == (RECORD, won.revision, None)
+
+
+def test_a_renewal_meanwhile_says_that_the_holder_leads(server: LeaseServer) -> None:
+    holder, other = lease_of(server), lease_of(server)
+
+    async def settle() -> str | None:
+        won = await holder.campaign("a", RECORD, 0, 1)
+        assert won is not None
+        settled = asyncio.create_task(other.read_settled())
+        while not settled.done():
+            assert await holder.renew(won.lease)
+            await asyncio.sleep(0.01)
+        return (await settled).leader
+
+    assert run(settle()) == "a"
+
+
+def test_the_lease_says_who_leads_as_others_of_kubernetes(server: LeaseServer) -> None:
+    run(lease_of(server).campaign("a", RECORD, 0, 15))
+    spec = server.leases["orders"]["spec"]
+    assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("a", 15, 1)
+
+
+def test_a_token_that_is_replaced_is_read_again(server: LeaseServer) -> None:
+    lease = lease_of(server)
+    assert run(lease.read()) == (None, 0, None)
+    server.use_token("second")
+    assert run(lease.read()) == (None, 0, None)
+
+
+def test_what_the_role_does_not_permit_is_an_error_with_kubernetes_message(server: LeaseServer) -> None:
+    with pytest.raises(ArbiterFailed, match='status 403 cannot GET "leases"'):
+        run(lease_of(server, "kube-system").read())
+
+
+def test_an_object_that_is_no_lease_is_an_error(server: LeaseServer) -> None:
+    server.leases["orders"] = {"metadata": {"resourceVersion": "1", "annotations": {"nsq.io/pair-revision": "x"}}}
+    with pytest.raises(ArbiterFailed, match="Lease orders cannot be read"):
+        run(lease_of(server).read())
+
+
+def test_a_server_that_does_not_answer_is_an_error_in_time(
+    server: LeaseServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(silent.getsockname()[1]))
+        with pytest.raises(ArbiterFailed, match=r"no answer within 0\.5 s"):
+            run(lease_of(server, timeout_s=0.5).read())
+
+
+def test_outside_of_a_pod_the_missing_variable_is_named(server: LeaseServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST")
+    with pytest.raises(InvalidAccess, match="needs KUBERNETES_SERVICE_HOST"):
+        lease_of(server)
+
+
+def test_a_missing_service_account_is_named(server: LeaseServer) -> None:
+    (server.service_account / "ca.crt").unlink()
+    with pytest.raises(InvalidAccess, match=r"--arbiter-service-account: open .*ca\.crt: no such file or directory"):
+        lease_of(server)
+
+
+@pytest.mark.parametrize(
+    "text", ["kubernetes://queues", "kubernetes://Queues/orders", "kubernetes:///orders", "kubernetes://a/b/c"]
+)
+def test_a_wrong_address_is_named(text: str) -> None:
+    with pytest.raises(InvalidArbiter) as error:
+        parse_arbiter(text)
+    assert repr(text) in str(error.value)
+
+
+def test_a_pair_lives_on_a_lease(
+    tmp_path_factory: pytest.TempPathFactory, server: LeaseServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The primary is killed, its follower takes over, and then ends for good; ``nsq promote`` sees who leads."""
+    flags = [f"--arbiter=kubernetes://{NAMESPACE}/orders", f"--arbiter-service-account={server.service_account}"]
+    pair = Pair(tmp_path_factory.mktemp("pair"), None, *flags, lease="6s")
+    try:
+        pair.start()
+        with Load(pair) as load:
+            load.wait_for(500)
+            first = pair.wait_for_primary()
+            first.kill()
+            assert pair.wait_for_takeover(first)
+            load.wait_for(500)
+            first.start()
+            pair.wait_until_in_sync()
+            second = pair.wait_for_primary()
+            assert second.end(signal.SIGTERM) == 0
+            assert pair.wait_for_takeover(second)
+            load.wait_for(500)
+            load.finish()
+        assert not load.lost
+        assert not load.unexpected
+        assert promote([f"--data-path={first.data_path}", *flags, "--accept-loss"]) == 1
+        assert "leads" in capsys.readouterr().err
+    finally:
+        pair.close()
