@@ -163,7 +163,9 @@ def exchange(
     broker, registry = cluster(*layer.flags)
 
     def run(library: str, count: int) -> dict[str, Any]:
-        program = [str(request.getfixturevalue("go_program"))] if library == "go_nsq" else _interpreter(library)
+        program = (
+            [str(request.getfixturevalue("go_program"))] if library == "go_nsq" else interpreter(library, "exchange")
+        )
         command = [*program, broker.tcp_address, registry.http_address, str(count), layer.asked()]
         seen: set[str] = set()
         environment = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -199,13 +201,14 @@ def _dead(broker: Broker, channel: str) -> list[tuple[str, str, int]]:
     ]
 
 
-def _interpreter(library: str) -> list[str]:
+def interpreter(library: str, script: str) -> list[str]:
+    """The command that runs ``<script>_<library>``."""
     if library != "nsqjs":
-        return [sys.executable, str(HERE / f"exchange_{library}.py")]
+        return [sys.executable, str(HERE / f"{script}_{library}.py")]
     node = shutil.which("node", path=f"{os.environ['PATH']}{os.pathsep}{Path(sys.executable).parent}")
     if node is None or not (HERE / "node_modules" / "nsqjs").is_dir():
         pytest.skip("nsqjs is not installed: make tests/witnesses/node_modules/.installed")
-    return [node, str(HERE / "exchange_nsqjs.js")]
+    return [node, str(HERE / f"{script}_nsqjs.js")]
 
 
 def _clients(broker: Broker, keys: set[str]) -> set[str]:
