@@ -1,6 +1,6 @@
 """What the ``takeover_`` scripts have in common: numbered bodies, and a line for each thing that happens.
 
-A script prints ``acknowledged BODY``, ``received BODY`` and ``failed ERROR``. It ends when its standard input is closed.
+A script prints ``acknowledged BODY``, ``received BODY`` and ``failed ERROR``. It ends when standard input is closed.
 """
 
 import itertools
