@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 import socket
 import struct
 import threading
@@ -24,6 +25,7 @@ MAY_NOT_LEAD = "MIRROR: cannot lead: it is not in sync"
 STARTS_AGAIN = "the process starts again"
 TCP, HTTP, MIRROR = 21150, 21151, 21155
 """The ports of each member, on its own address. They are not nsqd's: other tests listen on those at all addresses."""
+TAKEOVER_TRIES = 5
 CLIENT_TIMEOUT_S = 5.0
 """After it, a client tries the other member. Nothing is asserted about the time."""
 
@@ -153,6 +155,25 @@ class Pair:
             return False if any(MAY_NOT_LEAD in line for line in other.log[began:]) else None
 
         return wait_until(lambda: () if (found := ended()) is None else (found,), "the other member leads")[0]
+
+    def lose_primary(self, how: signal.Signals, *, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """End the primary and wait until the other member leads; then start it, and wait until both are in sync.
+
+        ``meanwhile`` is called before it is started. On a busy machine the follower may not be in sync when the primary
+        ends; then this is tried again.
+        """
+        for _ in range(TAKEOVER_TRIES):
+            lost = self.wait_for_primary()
+            since = len(self.other(lost).log)  # the lead may end before the process does
+            lost.end(how)
+            is_replaced = self.wait_for_takeover(lost, since=since)
+            if is_replaced:
+                meanwhile()
+            lost.start()
+            self.wait_until_in_sync()
+            if is_replaced:
+                return
+        raise AssertionError(f"the follower was out of sync {TAKEOVER_TRIES} times")
 
     def other(self, member: Member) -> Member:
         """The other member."""

@@ -60,6 +60,12 @@ class Witness:
         assert self.process.wait_for_exit() == 0, self.process.output[-4000:]
 
 
+def wait_for_more(witnesses: list[Witness]) -> None:
+    """Wait until each has exchanged more messages."""
+    for witness in witnesses:
+        witness.wait_for_more()
+
+
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[Pair]:
     with ExitStack() as stack:
@@ -78,16 +84,9 @@ def test_each_library_goes_on_after_a_kill_and_after_a_hand_over(pair: Pair, tmp
         witnesses = [Witness(library, pair, tmp_path) for library in LIBRARIES]
         for witness in witnesses:
             stack.enter_context(witness.process)
-        for witness in witnesses:
-            witness.wait_for_more()
+        wait_for_more(witnesses)
         for how in (signal.SIGKILL, signal.SIGTERM):
-            primary = pair.wait_for_primary()
-            primary.end(how)
-            assert pair.wait_for_takeover(primary)
-            for witness in witnesses:
-                witness.wait_for_more()
-            primary.start()
-            pair.wait_until_in_sync()
+            pair.lose_primary(how, meanwhile=lambda: wait_for_more(witnesses))
         for witness in witnesses:
             wait_until(
                 lambda witness=witness: set(witness.lines("acknowledged")) <= set(witness.lines("received")),
