@@ -172,6 +172,7 @@ SHOTS = (
     Shot("person", "/people", press("Manage mara")),
     Shot("account", "/account"),
     Shot("definitions", "/definitions"),
+    Shot("policies", "/policies"),
     Shot("masks", "/masks"),
     Shot("mask", "/masks", press("New mask")),
     Shot("token", "/account", press("New token")),
