@@ -163,6 +163,8 @@ async def serve(settings: BrokerSettings) -> None:
             settings = replace(settings, node_id=record.node_id if record is not None else settings.node_id)
         if mirror is None or not stop.is_set():
             await _run(settings, data_path, policies, listeners, tls, auth, stop, mirror)
+        if mirror is not None and mirror.handing_over.is_set():
+            await mirror.follow_again()
     finally:
         if mirror is not None:
             mirror.close()
@@ -232,7 +234,8 @@ async def _run(
         broker.close()
         raise
     try:
-        await _serve_on(broker, listeners, tls, auth, stop)
+        handing_over = None if mirror is None else mirror.handing_over
+        await _serve_on(broker, listeners, tls, auth, stop, handing_over)
         if mirror is not None:
             await mirror.hand_over()
         write_last_stats(broker, broker.data_path)
@@ -371,10 +374,25 @@ def _listen(settings: BrokerSettings) -> Listeners:
     return Listeners(bound[0], http, https)
 
 
+async def _first_of(stop: asyncio.Event, handing_over: asyncio.Event | None) -> None:
+    """Wait until one of the events is set."""
+    waits = [asyncio.ensure_future(each.wait()) for each in (stop, handing_over) if each is not None]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waits:
+            each.cancel()
+
+
 async def _serve_on(
-    broker: Broker, listeners: Listeners, tls: NewTLS | None, auth: AuthServers | None, stop: asyncio.Event
+    broker: Broker,
+    listeners: Listeners,
+    tls: NewTLS | None,
+    auth: AuthServers | None,
+    stop: asyncio.Event,
+    handing_over: asyncio.Event | None,
 ) -> None:
-    """Serve clients and register with nsqlookupd until ``stop``, then close every connection."""
+    """Serve clients and register with nsqlookupd until ``stop`` or ``handing_over``, then close every connection."""
     settings, hostname = broker.settings, socket.gethostname()
     tcp, http, https = listeners
     ports = Ports(tcp=tcp.port, http=http.port if http else 0)
@@ -443,7 +461,7 @@ async def _serve_on(
         instance = f"{settings.broadcast_address}:{broadcast_http_port or tcp.port}"
         background.start(_otlp(settings, router.answer, instance).run())
 
-    await stop.wait()
+    await _first_of(stop, handing_over)
     broker.runtime.is_stopping = True
     for server in (tcp_server, *accepting):
         server.close()
