@@ -216,6 +216,7 @@ def broker_router(
     messages = MessageVerbs(broker)
     policies = PolicyVerbs(broker)
     drain = DrainVerbs(broker)
+    mirror = MirrorVerbs(broker)
     config = Config(broker.settings, peers, http_port=http_port)
 
     max_msg_size, max_body_size = broker.settings.max_msg_size, broker.settings.max_body_size
@@ -252,7 +253,8 @@ def broker_router(
     router.add("GET", "/drain", drain.get)
     router.add("POST", "/drain", drain.begin)
     router.add("POST", "/drain/cancel", drain.cancel)
-    router.add("POST", "/mirror/handover", MirrorVerbs(broker).hand_over)
+    router.add("GET", "/mirror", mirror.get)
+    router.add("POST", "/mirror/handover", mirror.hand_over)
     router.add("GET", "/config/:opt", config.get)
     router.add("PUT", "/config/:opt", config.put, too_big="INVALID_VALUE", max_body_size=max_msg_size)
     add_profiling(router, index="/debug/pprof/")

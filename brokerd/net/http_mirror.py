@@ -1,4 +1,4 @@
-"""The HTTP endpoint of a mirrored node."""
+"""The HTTP endpoints of a mirrored node."""
 
 from __future__ import annotations
 
@@ -14,10 +14,15 @@ if TYPE_CHECKING:
 
 
 class MirrorVerbs:
-    """The endpoint ``/mirror/handover``."""
+    """The endpoints ``/mirror`` and ``/mirror/handover``."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+
+    def get(self, request: Request) -> Response:
+        """The figures of ``/stats`` about the mirror; null for a node without one."""
+        figures = self._broker.mirror_figures
+        return _answer({"mirror": None if figures is None else figures()})
 
     def hand_over(self, request: Request) -> Response:
         """Let the follower lead. The answer, ``{"to": MEMBER, "epoch": TERM}``, leaves before this member stops."""
@@ -25,6 +30,10 @@ class MirrorVerbs:
         if begin is None:
             raise HTTPError(400, "NOT_MIRRORED")
         try:
-            return Response(200, encode(begin()), (JSON_HEADER, NSQ_HEADER))
+            return _answer(begin())
         except NoFollowerInSync:
             raise HTTPError(400, "NO_FOLLOWER_IN_SYNC") from None
+
+
+def _answer(content: dict[str, object]) -> Response:
+    return Response(200, encode(content), (JSON_HEADER, NSQ_HEADER))

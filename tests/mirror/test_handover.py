@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import signal
+from subprocess import CompletedProcess
 from typing import TYPE_CHECKING
 
+from tests.harness.command import nsq
 from tests.harness.daemon import Broker
 from tests.harness.pair import Load, Member
 from tests.harness.waiting import wait_until
@@ -83,6 +85,42 @@ def test_a_primary_that_is_to_end_while_it_hands_over_ends(start_pair: StartPair
     assert status == 200
     wait_until(lambda: epoch(primary) is None, "the primary does not serve any more")
     assert primary.end(signal.SIGTERM) == 0
+
+
+def test_a_pair_is_handed_over_by_the_command(start_pair: StartPair) -> None:
+    """It asks before, prints who leads afterwards, and fails with the reason if no follower is in sync."""
+    pair = start_pair(lease=LONG_LEASE)
+    primary = pair.wait_for_primary()
+    other, node = pair.other(primary), primary.http_address
+    (to,) = set(pair.wait_until_in_sync()["in_sync"]) - {member_of(primary)}
+
+    def nodes(*words: str) -> CompletedProcess[str]:
+        return nsq("nodes", *words, f"--nsqd-http-address={node}")
+
+    assert "OK; leads term 1, follower in sync" in nodes().stdout
+    refused = nodes("handover", node)
+    assert refused.returncode == 2
+    assert f"would hand over node {node} to its follower: its 0 consumers and its producers have to" in refused.stderr
+    assert epoch(primary) == 1
+    done = nodes("handover", node, "--yes")
+    assert (done.stderr, done.returncode) == ("", 0)
+    assert done.stdout == f"node {node}: handed over on {node} (member {to} leads term 2)\n"
+    assert pair.wait_for_primary() is other
+    pair.wait_until_in_sync()
+
+    primary.end(signal.SIGKILL)
+    node = other.http_address
+    wait_until(lambda: other.stats(include_histograms="true")["mirror"]["under_replicated"], "the primary is alone")
+    assert "OK; leads term 2, under-replicated: no follower is in sync" in nodes().stdout
+    failed = nodes("handover", node, "--yes")
+    reason = "no follower is in sync, so no other member may lead"
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert failed.stderr == f"nsq nodes: handover node {node}: failed on nsqd {node}: {reason}\n"
+
+
+def member_of(primary: Member) -> str:
+    """The name of a primary, as the arbiter has it."""
+    return str(primary.stats(include_histograms="true")["mirror"]["member"])
 
 
 def test_a_node_without_a_mirror_refuses(tmp_path: Path) -> None:
