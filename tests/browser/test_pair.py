@@ -74,7 +74,7 @@ def test_a_pair_is_handed_over_by_the_button(live: Any, pair: Pair, axe: Any) ->
     dialog = page.get_by_role("dialog", name=f"Hand over node {primary.http_address}")
     cost = dialog.get_by_role("group", name="What this does")
     expect(cost).to_contain_text(f"Member {to} will lead, and member {before['member']} will follow.")
-    expect(cost).to_contain_text("All clients lose their connections and have to connect again.")
+    expect(cost).to_contain_text("Producers lose their connections and have to connect again.")
     expect(cost).to_contain_text("Publishes without an answer have to be published again.")
     assert axe(page) == []
     dialog.get_by_role("button", name="Hand over", exact=True).click()

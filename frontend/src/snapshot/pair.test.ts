@@ -34,16 +34,16 @@ test('the follower is the other member in sync', () => {
 test('the confirmation of a hand-over counts consumers and messages in flight of the node', () => {
   const busy = snapshot([channel(share('a:1', 2, 15), share('b:1', 7, 9))]);
   expect(handOverCost(busy, 'a:1', mirror(), NOON).sentences).toEqual([
-    'Member b0 will lead, and member a0 will follow. Nobody is served meanwhile, for some seconds.',
-    '2 consumers are connected. All clients lose their connections and have to connect again.',
+    'Member b0 will lead, and member a0 will follow. Nobody is served for some seconds.',
+    '2 consumers and all producers lose their connections and have to connect again.',
     'The 15 messages in flight will be delivered again, and so may messages of the last FINs.',
     'Publishes without an answer have to be published again.',
   ]);
   const idle = handOverCost(snapshot([]), 'a:1', mirror({ in_sync: ['a0'] }), NOON);
   expect(idle.sentences.slice(0, 3)).toEqual([
     'No follower is in sync, so nothing will happen.',
-    'No consumer is connected. All clients lose their connections and have to connect again.',
-    'Messages in flight will be delivered again, and so may messages of the last FINs.',
+    'Producers lose their connections and have to connect again.',
+    'Messages of the last FINs may be delivered again.',
   ]);
   expect([idle.nodes, idle.lost]).toEqual([['a:1'], 0]);
 });

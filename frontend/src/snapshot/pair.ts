@@ -41,9 +41,9 @@ export function handOverCost(snapshot: ClusterSnapshot, node: string, mirror: Mi
   const follower = followerOf(mirror);
   return {
     sentences: [
-      follower === null ? 'No follower is in sync, so nothing will happen.' : `Member ${follower} will lead, and member ${mirror.member} will follow. Nobody is served meanwhile, for some seconds.`,
-      `${clients === 0 ? 'No consumer is' : `${plural(clients, 'consumer')} ${clients === 1 ? 'is' : 'are'}`} connected. All clients lose their connections and have to connect again.`,
-      `${inFlight === 0 ? 'Messages' : `The ${plural(inFlight, 'message')}`} in flight will be delivered again, and so may messages of the last FINs.`,
+      follower === null ? 'No follower is in sync, so nothing will happen.' : `Member ${follower} will lead, and member ${mirror.member} will follow. Nobody is served for some seconds.`,
+      `${clients === 0 ? 'Producers' : `${plural(clients, 'consumer')} and all producers`} lose their connections and have to connect again.`,
+      inFlight === 0 ? 'Messages of the last FINs may be delivered again.' : `The ${plural(inFlight, 'message')} in flight will be delivered again, and so may messages of the last FINs.`,
       'Publishes without an answer have to be published again.',
     ],
     silent: [],
