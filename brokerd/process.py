@@ -39,6 +39,7 @@ from brokerd.net.idle_topics import unmap_idle_topics
 from brokerd.net.latency_rotation import rotate_latencies
 from brokerd.net.peers import LookupPeers
 from brokerd.net.statsd import Statsd
+from brokerd.net.stop import Stop
 from brokerd.net.tcp import serve_tcp
 from brokerd.policies import Patterns, policies_in_file
 from brokerd.policy import InvalidPolicy, Values
@@ -133,9 +134,8 @@ async def serve(settings: BrokerSettings) -> None:
     """
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(partial(_end_without_memory, mmap.mmap(-1, MEMORY_TO_END)))
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)  # a second signal has no effect
+    stop = Stop()
+    stop.set_at(signal.SIGINT, signal.SIGTERM)
     loop.add_signal_handler(signal.SIGQUIT, _dump_and_exit)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the broker has started
 
@@ -183,7 +183,7 @@ async def _run(
     listeners: Listeners,
     tls: NewTLS | None,
     auth: AuthServers | None,
-    stop: asyncio.Event,
+    stop: Stop,
     mirror: Mirror | None,
 ) -> None:
     """Recover the state from the data path, serve until ``stop``, and write a checkpoint. Raises as ``serve``."""

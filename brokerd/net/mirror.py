@@ -53,6 +53,7 @@ from nsqwire.units import Seconds
 
 if TYPE_CHECKING:
     from brokerd.broker import Broker
+    from brokerd.net.stop import Stop
     from brokerd.settings import BrokerSettings
     from brokerd.syncer import Syncer
 
@@ -139,7 +140,7 @@ class Mirror:
         self._flushed_at: Seconds = 0.0
         self._server: asyncio.Server | None = None
         self._ticking: asyncio.Handle | None = None
-        self._stop: asyncio.Event | None = None
+        self._stop: Stop | None = None
         self.handing_over = asyncio.Event()
         """Set when this member is to give up the lead to the other one, which has everything."""
         self._is_acting = self._is_over = False
@@ -148,7 +149,7 @@ class Mirror:
 
     # -- the process's side ---------------------------------------------------------------------------------------
 
-    async def until_leading(self, listeners: tuple[Listener | None, ...], stop: asyncio.Event) -> PairRecord | None:
+    async def until_leading(self, listeners: tuple[Listener | None, ...], stop: Stop) -> PairRecord | None:
         """Follow until this member leads. Returns the record of its term; None if ``stop`` was set before."""
         self._stop = stop
         context = None if self.tls is None else self.tls.accepts
@@ -203,7 +204,7 @@ class Mirror:
         """
         self.election.recovered(now())
         while self.election.is_recovering:  # seldom, and the stop is to be noticed as well
-            if self._stop is not None and self._stop.is_set():
+            if self._is_to_end:
                 self._end_process("it is to end, and the lease expired while the data path was recovered")
             await asyncio.sleep(LEAST_TICK_S)
 
@@ -277,7 +278,7 @@ class Mirror:
         Without the wait this member might win the lead again. It returns if the process is to end.
         """
         deadline = now() + self._lease_s
-        while self._stop is not None and not self._stop.is_set():
+        while not self._is_to_end:
             with suppress(ArbiterFailed, InvalidRecord):
                 if now() >= deadline or (await self._arbiter.read()).leader is not None:
                     logger.info("MIRROR: does not lead any more: it handed over; the process starts again")
@@ -451,12 +452,16 @@ class Mirror:
         self.election.renewed(is_held, decision.sent_at)
         self._decide()
 
+    @property
+    def _is_to_end(self) -> bool:
+        return self._stop is not None and self._stop.is_asked
+
     def _end_process(self, reason: str) -> None:
         """Answer nobody from now on: the process is replaced by a new one, which follows. If it is to end, it ends."""
         if self._is_over:
             return
         self._is_over = True
-        is_ending = self._stop is not None and self._stop.is_set()
+        is_ending = self._is_to_end
         then = "ends" if is_ending else "starts again"
         logger.error("MIRROR: does not lead any more: %s; the process %s", reason, then)
         if is_ending:  # a new process would not know of the signal

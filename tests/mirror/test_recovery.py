@@ -10,6 +10,7 @@ from brokerd.mirror.election import Role
 from brokerd.mirror.pair import PairRecord
 from brokerd.net.etcd import ArbiterFailed, Etcd
 from brokerd.net.mirror import Mirror, now
+from brokerd.net.stop import Stop
 from brokerd.settings import BrokerSettings
 from tests.harness.etcd import EtcdServer
 from tests.harness.pair import own_address
@@ -29,7 +30,7 @@ def settings(address: str) -> BrokerSettings:
 
 async def lead(mirror: Mirror) -> PairRecord:
     """Win the lead, and wait until the lease, which nobody renews, has ended."""
-    record = await mirror.until_leading((None, None, None), asyncio.Event())
+    record = await mirror.until_leading((None, None, None), Stop())
     assert record is not None
     while mirror.election.may_answer(now()):  # noqa: ASYNC110  (time alone changes it)
         await asyncio.sleep(0.1)
