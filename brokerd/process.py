@@ -199,7 +199,11 @@ async def _run(
                 data_path=data_path,
                 left_out_numbers=0 if mirror is None else mirror.left_out_numbers,
             )
-    except OSError as error:
+    except (CorruptState, OSError) as error:
+        if mirror is not None:
+            await mirror.give_back(error)
+        if isinstance(error, CorruptState):
+            raise
         raise DataPathFailed(f"cannot use data-path: {error}") from error
     timeout_s, takes_publishes = settings.drain_timeout.total_seconds(), settings.drain_publishes
     begin_drain = partial(broker.drain.begin, timeout_s=timeout_s, takes_publishes=takes_publishes)

@@ -9,7 +9,7 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -133,6 +133,8 @@ class Mirror:
         self._link_count = 0
         self._lease = ""
         self._revision = 0
+        self._in_sync_before: Mapping[str, str] = {}
+        """The members in sync when this one asked for the lead, each with its boot id."""
         self._recorder: Recorder | None = None
         self._replication: Replication | None = None
         self._cuts: list[int] = []
@@ -196,6 +198,25 @@ class Mirror:
             yield
         if keeper.sent_at is not None:
             self.election.renewed(True, keeper.sent_at)
+
+    async def give_back(self, error: Exception) -> None:
+        """The data path cannot be recovered: let the others lead that were in sync before the term, and join anew.
+
+        This member has acknowledged nothing in its term, so they still have everything that was. Returns if there are
+        none, or if the arbiter does not take it.
+        """
+        others = {member: boot for member, boot in self._in_sync_before.items() if member != self._state.member}
+        if not others:
+            return
+        record = self._lead.result().with_in_sync(others)
+        try:
+            if await self._arbiter.write(self._lease, record, self._revision) is None:
+                return
+            await self._arbiter.resign(self._lease)
+        except ArbiterFailed as failure:
+            logger.warning("MIRROR: the arbiter did not take that another member may lead: %s", failure)
+            return
+        self._end_process(f"its data path cannot be recovered: {error}; {', '.join(sorted(others))} may lead")
 
     async def recovered(self) -> None:
         """Return once the member may serve what it has recovered; before, nobody may be served.
@@ -384,6 +405,9 @@ class Mirror:
         self._last_wait = reason
 
     async def _campaign(self, decision: Campaign) -> None:
+        found = self.election.found
+        if found is not None and found.record is not None and found.revision == decision.revision:
+            self._in_sync_before = found.record.in_sync
         self._drop_connection()
         sent_at = now()
         won: Leadership | None = None
