@@ -89,6 +89,8 @@ class Broker:
         self.observers: list[Callable[[RegistrationChange], None]] = []
         self.mirror_figures: Callable[[], dict[str, object]] | None = None
         """Returns the figures of the mirror for ``/stats``; None for a node without one."""
+        self.begin_hand_over: Callable[[], dict[str, object]] | None = None
+        """Lets the follower lead, and returns what ``/mirror/handover`` answers; None for a node without a mirror."""
         self._left_out_numbers = left_out_numbers
         self._next_client = 0
         self._data_path = data_path or DataPath(settings.data_path or ".")

@@ -39,6 +39,7 @@ from brokerd.net.idle_topics import unmap_idle_topics
 from brokerd.net.latency_rotation import rotate_latencies
 from brokerd.net.peers import LookupPeers
 from brokerd.net.statsd import Statsd
+from brokerd.net.stop import Stop
 from brokerd.net.tcp import serve_tcp
 from brokerd.policies import Patterns, policies_in_file
 from brokerd.policy import InvalidPolicy, Values
@@ -133,9 +134,8 @@ async def serve(settings: BrokerSettings) -> None:
     """
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(partial(_end_without_memory, mmap.mmap(-1, MEMORY_TO_END)))
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)  # a second signal has no effect
+    stop = Stop()
+    stop.set_at(signal.SIGINT, signal.SIGTERM)
     loop.add_signal_handler(signal.SIGQUIT, _dump_and_exit)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the broker has started
 
@@ -163,6 +163,8 @@ async def serve(settings: BrokerSettings) -> None:
             settings = replace(settings, node_id=record.node_id if record is not None else settings.node_id)
         if mirror is None or not stop.is_set():
             await _run(settings, data_path, policies, listeners, tls, auth, stop, mirror)
+        if mirror is not None and mirror.handing_over.is_set():
+            await mirror.follow_again()
     finally:
         if mirror is not None:
             mirror.close()
@@ -181,7 +183,7 @@ async def _run(
     listeners: Listeners,
     tls: NewTLS | None,
     auth: AuthServers | None,
-    stop: asyncio.Event,
+    stop: Stop,
     mirror: Mirror | None,
 ) -> None:
     """Recover the state from the data path, serve until ``stop``, and write a checkpoint. Raises as ``serve``."""
@@ -197,7 +199,11 @@ async def _run(
                 data_path=data_path,
                 left_out_numbers=0 if mirror is None else mirror.left_out_numbers,
             )
-    except OSError as error:
+    except (CorruptState, OSError) as error:
+        if mirror is not None:
+            await mirror.give_back(error)
+        if isinstance(error, CorruptState):
+            raise
         raise DataPathFailed(f"cannot use data-path: {error}") from error
     timeout_s, takes_publishes = settings.drain_timeout.total_seconds(), settings.drain_publishes
     begin_drain = partial(broker.drain.begin, timeout_s=timeout_s, takes_publishes=takes_publishes)
@@ -232,7 +238,8 @@ async def _run(
         broker.close()
         raise
     try:
-        await _serve_on(broker, listeners, tls, auth, stop)
+        handing_over = None if mirror is None else mirror.handing_over
+        await _serve_on(broker, listeners, tls, auth, stop, handing_over)
         if mirror is not None:
             await mirror.hand_over()
         write_last_stats(broker, broker.data_path)
@@ -371,10 +378,25 @@ def _listen(settings: BrokerSettings) -> Listeners:
     return Listeners(bound[0], http, https)
 
 
+async def _first_of(stop: asyncio.Event, handing_over: asyncio.Event | None) -> None:
+    """Wait until one of the events is set."""
+    waits = [asyncio.ensure_future(each.wait()) for each in (stop, handing_over) if each is not None]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waits:
+            each.cancel()
+
+
 async def _serve_on(
-    broker: Broker, listeners: Listeners, tls: NewTLS | None, auth: AuthServers | None, stop: asyncio.Event
+    broker: Broker,
+    listeners: Listeners,
+    tls: NewTLS | None,
+    auth: AuthServers | None,
+    stop: asyncio.Event,
+    handing_over: asyncio.Event | None,
 ) -> None:
-    """Serve clients and register with nsqlookupd until ``stop``, then close every connection."""
+    """Serve clients and register with nsqlookupd until ``stop`` or ``handing_over``, then close every connection."""
     settings, hostname = broker.settings, socket.gethostname()
     tcp, http, https = listeners
     ports = Ports(tcp=tcp.port, http=http.port if http else 0)
@@ -443,7 +465,7 @@ async def _serve_on(
         instance = f"{settings.broadcast_address}:{broadcast_http_port or tcp.port}"
         background.start(_otlp(settings, router.answer, instance).run())
 
-    await stop.wait()
+    await _first_of(stop, handing_over)
     broker.runtime.is_stopping = True
     for server in (tcp_server, *accepting):
         server.close()

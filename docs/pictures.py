@@ -16,6 +16,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -199,6 +200,8 @@ RUNS = (
     Shot("archive", "/reports/archive", lambda page: page.get_by_role("heading", name="The last days").wait_for()),
     Shot("life", "/life?topic={topic}&message={message}"),
 )
+PAIR = (Shot("pair", "/nodes/{node}"), Shot("pair-hand-over", "/nodes/{node}", press("Hand over")))
+ALONE = (Shot("pair-alone", "/nodes/{node}"),)
 SIGN_IN = (Shot("signin", "/signin"), Shot("signin-refused", "/signin", press("Sign in")))
 
 OBJECTIVES: tuple[dict[str, Any], ...] = (
@@ -496,6 +499,15 @@ def wait_for_reports(call: Callable[..., Any]) -> None:
         time.sleep(1)
 
 
+def sign_in(browser: Browser, site: str, link: str) -> Page:
+    """Use the link that a platform has printed, and return the page."""
+    page = browser.new_page()
+    page.goto(link)
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url(f"{site}/")
+    return page
+
+
 class Camera:
     """Takes pictures into a folder: those whose file names are ``wanted``. ``whole``: from the top to the bottom of a
     page."""
@@ -503,6 +515,10 @@ class Camera:
     def __init__(self, browser: Browser, site: str, into: Path, wanted: Callable[[str], object], whole: bool) -> None:
         self._browser, self._site, self._into, self._wanted, self._whole = browser, site, into, wanted, whole
         self.missed: list[str] = []
+
+    def at(self, site: str) -> Camera:
+        """The same camera in front of another platform."""
+        return Camera(self._browser, site, self._into, self._wanted, self._whole)
 
     def due(self, shots: tuple[Shot, ...]) -> dict[tuple[str, str], dict[str, Shot]]:
         """The wanted shots by file name, by size and scheme."""
@@ -548,6 +564,36 @@ class Camera:
         page.keyboard.press("Escape")
 
 
+def take_pair(camera_of: Callable[[str], Camera], browser: Browser) -> list[str]:
+    """Take the pictures of a mirrored pair, of a platform of its own. Returns the names of those that are missing."""
+    addresses = free_addresses()
+    site = f"http://{addresses['--http-address']}"
+    camera = camera_of(site)
+    if not any(camera.due(PAIR + ALONE)):
+        return []
+    with tempfile.TemporaryDirectory(prefix="nsq-") as home, contextlib.ExitStack() as stack:
+        log = Path(home, "up.log")
+        words = [word for flag, address in addresses.items() for word in (flag, address)]
+        without = ("--without", "worker,dispatcher,beat")
+        stack.enter_context(running("up", "--mirrored", "--home", home, *words, *without, log=log))
+        page = sign_in(browser, site, signin_link(log))
+        demo = [f"{flag}={addresses[flag]}" for flag in ("--nsqd-tcp-address", "--nsqd-http-address")]
+        stack.enter_context(running("demo", *demo, log=Path(home, "demo.log")))
+        names = {"node": addresses["--nsqd-http-address"].replace(":", "%3A")}
+        page.goto(f"{site}/nodes/{names['node']}")
+        page.get_by_text("mirrored", exact=True).wait_for(timeout=LOADED_MS)
+        camera.take(PAIR, page.context.storage_state(), names, look_ms=HISTORY_MS)
+        follower = re.search(r"● brokerd-2 +running +pid (\d+)", log.read_text())
+        assert follower is not None
+        os.kill(int(follower[1]), signal.SIGSTOP)
+        try:
+            page.get_by_text("under-replicated", exact=True).wait_for(timeout=LOADED_MS)
+            camera.take(ALONE, page.context.storage_state(), names, look_ms=HISTORY_MS)
+        finally:
+            os.kill(int(follower[1]), signal.SIGCONT)
+    return camera.missed
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--all", type=Path, metavar="DIR", help="take every page, into this folder")
@@ -581,10 +627,7 @@ def main() -> int:
         site = f"http://{addresses['--http-address']}"
         camera = Camera(browser, site, into, wanted, whole=bool(options.all))
         camera.take(SIGN_IN, None, {})
-        page = browser.new_page()
-        page.goto(link)
-        page.get_by_role("button", name="Sign in").click()
-        page.wait_for_url(f"{site}/")
+        page = sign_in(browser, site, link)
         signed_in = page.context.storage_state()
 
         def call(method: str, path: str, body: Any = None) -> Any:
@@ -609,8 +652,9 @@ def main() -> int:
             set_schedules(call, enabled=True)  # the archive's page names the one that removes old data
             names |= most_eventful(Path(home, "archive"))
         camera.take(RUNS, signed_in, names)
+        missed = camera.missed + take_pair(camera.at, browser)
         browser.close()
-    return 1 if camera.missed else 0
+    return 1 if missed else 0
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 """Reads of an NSQ cluster and actions on it, over HTTP to nsqd and nsqlookupd, Go's or this project's.
 
 ``Cluster`` contains the addresses. ``survey()`` reads everything at once, ``Discovery`` finds nodes, and ``reads``
-requests one resource from one server or several. ``perform()``, ``rewind()``, ``tombstone()`` and ``drain()`` act and
-return the result of each server. ``policies`` reads and changes the policies of all nodes. ``messages`` are those of a
-channel of one node, ``publishing`` adds some to a topic, and ``recalls`` cancels or defers published ones.
-``Client`` is the HTTP client of all of them; nothing else in the project requests a path of nsqd or nsqlookupd.
+requests one resource from one server or several. ``perform()``, ``rewind()``, ``tombstone()``, ``drain()`` and
+``hand_over()`` act and return the result of each server. ``policies`` reads and changes the policies of all nodes.
+``messages`` are those of a channel of one node, ``publishing`` adds some to a topic, and ``recalls`` cancels or defers
+published ones. ``Client`` is the HTTP client of all of them; nothing else in the project requests a path of nsqd or
+nsqlookupd.
 """
 
 from nsqcluster.actions import Action, Rewound, perform, preview_rewind, rewind, tombstone
@@ -21,6 +22,7 @@ from nsqcluster.errors import (
     RequestFailed,
     TimedOut,
 )
+from nsqcluster.mirror import hand_over
 from nsqcluster.producers import NodeInfo, Producer
 from nsqcluster.results import Result, outcome_of
 from nsqcluster.stats import ChannelStats, ClientStats, NodeStats, TopicStats
@@ -54,6 +56,7 @@ __all__ = [
     "TopicStats",
     "cancel_drain",
     "drain",
+    "hand_over",
     "outcome_of",
     "perform",
     "preview_rewind",

@@ -9,7 +9,7 @@ from typing import Literal
 from typing_extensions import TypedDict
 
 from nsqcluster.producers import Producer
-from nsqcluster.stats import ChannelStats, Drain, NodeStats, TopicStats
+from nsqcluster.stats import ChannelStats, Drain, MirrorStats, NodeStats, TopicStats
 from nsqcluster.sums import client_count, over_nodes, over_topics
 
 
@@ -20,6 +20,19 @@ class DrainRow(TypedDict):
     ends_within: float | None
     takes_publishes: bool
     messages: int
+
+
+class MirrorRow(TypedDict):
+    """A mirrored node, as nsqcluster.stats.MirrorStats."""
+
+    pair: str
+    member: str
+    epoch: int
+    in_sync: list[str]
+    under_replicated: bool
+    lag_bytes: int
+    lag_seconds: float
+    since: int
 
 
 class NodeRow(TypedDict):
@@ -44,6 +57,8 @@ class NodeRow(TypedDict):
     """Topics that some registry has tombstoned on the node."""
     drain: DrainRow | None
     """None if the node does not drain."""
+    mirror: MirrorRow | None
+    """None if the node is not mirrored."""
 
 
 class TopicNode(TypedDict):
@@ -134,6 +149,20 @@ def node_row(
         depth=over_topics("depth", stats) if stats else 0,
         tombstones=sorted(tombstones),
         drain=_drain_row(stats.drain) if stats and stats.drain else None,
+        mirror=_mirror_row(stats.mirror) if stats and stats.mirror else None,
+    )
+
+
+def _mirror_row(mirror: MirrorStats) -> MirrorRow:
+    return MirrorRow(
+        pair=mirror.pair,
+        member=mirror.member,
+        epoch=mirror.epoch,
+        in_sync=mirror.in_sync,
+        under_replicated=mirror.under_replicated,
+        lag_bytes=mirror.lag_bytes,
+        lag_seconds=mirror.lag_seconds,
+        since=mirror.since,
     )
 
 

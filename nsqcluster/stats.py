@@ -196,6 +196,23 @@ class Drain(Struct):
     messages: Count
 
 
+class MirrorStats(Struct):
+    """A mirrored node, as the member that leads it reports. ``since``: Unix seconds at which its term began.
+
+    ``pair`` is the id of the pair, and ``member`` that of the member that leads. ``lag_bytes`` is what the follower has
+    still to apply, and ``lag_seconds`` for how long it has applied nothing of it.
+    """
+
+    pair: str
+    member: str
+    epoch: Count
+    in_sync: list[str]
+    under_replicated: bool
+    lag_bytes: Count
+    lag_seconds: Annotated[float, Meta(ge=0, le=2**53)]
+    since: UnixSeconds
+
+
 class NodeStats(_NodeFigures, kw_only=True, dict=True):
     """Response of one node. ``boot`` identifies the run of its process; counters start at 0 with it."""
 
@@ -215,6 +232,8 @@ class NodeStats(_NodeFigures, kw_only=True, dict=True):
     """Number of events of sampled messages since the process started; 0 from a Go node."""
     drain: Drain | None = None
     """Only with histograms; None if the node does not drain, and from a Go node."""
+    mirror: MirrorStats | None = None
+    """Only with histograms; None if the node is not mirrored, and from a Go node."""
 
     @property
     def topics(self) -> list[TopicStats]:

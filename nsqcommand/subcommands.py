@@ -100,7 +100,9 @@ GROUPS: dict[str, dict[str, Subcommand]] = {
             "aionsq.tools.policies:main", "list the policies of topics and channels; set, delete or mend them"
         ),
         "messages": Subcommand("aionsq.tools.messages:main", "cancel or defer published messages, by their ids"),
-        "nodes": Subcommand("aionsq.tools.nodes:main", "list a cluster's nodes; tombstone a topic on one; drain"),
+        "nodes": Subcommand(
+            "aionsq.tools.nodes:main", "list a cluster's nodes; tombstone a topic on one; drain; hand over"
+        ),
         "repair": Subcommand("brokerd.repair:main", "report and repair damage in a stopped broker's data path"),
         "promote": Subcommand("brokerd.promotion:main", "let a member of a mirrored pair lead that may lack messages"),
         "signin-link": Subcommand(

@@ -36,7 +36,7 @@ from nsqwire.units import Seconds
 T = TypeVar("T")
 
 DESTRUCTIVE: Final = ("empty", "delete", "tombstone")
-CONFIRMED: Final = (*DESTRUCTIVE, "drain", "mend")
+CONFIRMED: Final = (*DESTRUCTIVE, "drain", "handover", "mend")
 """Verbs that ask for confirmation."""
 DONE: Final = {
     "pause": "paused",
@@ -47,6 +47,7 @@ DONE: Final = {
     "tombstone": "tombstoned",
     "drain": "draining",
     "undrain": "takes messages again",
+    "handover": "handed over",
     "rewind": "rewound",
     "set": "set",
     "mend": "mended",

@@ -1,4 +1,4 @@
-"""``nsq nodes``: list a cluster's nodes, tombstone topics on one of them, and drain nodes."""
+"""``nsq nodes``: list a cluster's nodes, tombstone topics on one of them, drain nodes, and hand over pairs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from aionsq.tools import process
 from aionsq.tools.cluster_command import ActionResult, Options
 from aionsq.tools.flags import ToolFailed
 from aionsq.tools.tables import Cell, print_table
-from nsqcluster import Result, Survey, cancel_drain, drain, survey, tombstone
-from nsqcluster.rows import DrainRow, NodeRow
+from nsqcluster import Result, Survey, cancel_drain, drain, hand_over, survey, tombstone
+from nsqcluster.rows import DrainRow, MirrorRow, NodeRow
+from nsqcluster.sums import over_topics
 from nsqdaemon.command_line import USAGE, CommandParser
 from nsqwire.durations import format_duration
 
@@ -26,6 +27,7 @@ VERBS = {
     "tombstone": "remove topics from one node: hide the node from the topics' consumers, and delete the topics there",
     "drain": "let nodes run empty and end: they take no new messages, and their consumers finish what is there",
     "undrain": "let nodes that drain register and take messages again",
+    "handover": "of mirrored nodes: let the follower lead, and the primary follow",
 }
 
 
@@ -33,18 +35,19 @@ def parser() -> CommandParser:
     """The parser of the command."""
     return command.parser_of(
         prog=PROG,
-        description="List a cluster's nodes, remove topics from one of them, and drain nodes.",
+        description="List a cluster's nodes, remove topics from one of them, drain nodes, and hand over mirrored ones.",
         verbs=VERBS,
         names="[NODE [TOPIC ...]]",
-        epilog="`list`, `drain` and `undrain` take nodes; `tombstone` takes one node and one or more topics. A node\n"
-        "is given as HOST:PORT, its broadcast address and HTTP port, as shown by `list`. A node that drains has\n"
-        "left nsqlookupd: `list` shows it with --nsqd-http-address.\n\n"
+        epilog="`list`, `drain`, `undrain` and `handover` take nodes; `tombstone` takes one node and one or more\n"
+        "topics. A node is given as HOST:PORT, its broadcast address and HTTP port, as shown by `list`. A node that\n"
+        "drains has left nsqlookupd: `list` shows it with --nsqd-http-address.\n\n"
         "Exit status: 0 on success, 1 if a node or nsqlookupd failed (each is reported), 2 for an invalid\n"
         "command line.",
         examples=[
             ("nsq nodes", "versions, clients and depths, and errors of nodes that are down"),
             ("nsq nodes tombstone 127.0.0.1:4151 orders", "hide a node from the topic's consumers"),
             ("nsq nodes drain 127.0.0.1:4151 --timeout 10m", "let a node run empty, and end"),
+            ("nsq nodes handover 127.0.0.1:4151", "let the follower of a mirrored node lead"),
         ],
     )
 
@@ -54,8 +57,8 @@ def main(argv: Sequence[str]) -> int:
     options = command.parse(argv, parser())
     if options.verb == "list":
         return command.run(PROG, show(options))
-    if options.verb in ("drain", "undrain"):
-        return drain_nodes(options)
+    if options.verb in ("drain", "undrain", "handover"):
+        return change_nodes(options)
     try:
         topics = list(dict.fromkeys(command.checked_name("topic", name) for name in options.names[1:]))
         if not topics:
@@ -115,15 +118,26 @@ def up_for(row: NodeRow) -> str:
 
 
 def state(row: NodeRow) -> Cell:
-    """``OK``, ``draining`` or the node's error, and the topics for which it is tombstoned."""
+    """``OK``, ``draining`` or the node's error, its pair, and the topics for which it is tombstoned."""
     if row["error"] is not None:
         return Cell(f"down: {row['error']}", "red")
     if row["drain"] is not None:
         return Cell(draining(row["drain"]), "yellow")
     hidden = f"tombstoned for {', '.join(row['tombstones'])}" if row["tombstones"] else ""
+    paired = pair_state(row["mirror"]) if row["mirror"] is not None else ""
     if row["health"] != "OK":
-        return Cell("; ".join(filter(None, (row["health"], hidden))), "red")
-    return Cell(f"OK; {hidden}", "yellow") if hidden else Cell("OK")
+        return Cell("; ".join(filter(None, (row["health"], paired, hidden))), "red")
+    is_alone = row["mirror"] is not None and row["mirror"]["under_replicated"]
+    text = "; ".join(filter(None, ("OK", paired, hidden)))
+    return Cell(text, "yellow" if hidden or is_alone else "")
+
+
+def pair_state(mirror: MirrorRow) -> str:
+    """Such as ``leads term 2, follower in sync``, with the lag if there is one."""
+    if mirror["under_replicated"]:
+        return f"leads term {mirror['epoch']}, under-replicated: no follower is in sync"
+    lag = f", {mirror['lag_bytes']:,} bytes behind" if mirror["lag_bytes"] else ""
+    return f"leads term {mirror['epoch']}, follower in sync{lag}"
 
 
 def draining(state: DrainRow) -> str:
@@ -135,19 +149,22 @@ def draining(state: DrainRow) -> str:
     return f"draining: {command.count(state['messages'], 'message')} left{ends}{publishes}"
 
 
-def drain_nodes(options: Options) -> int:
-    """Drain the nodes, or cancel it. Returns the exit status."""
+def change_nodes(options: Options) -> int:
+    """Drain the nodes, cancel it, or hand them over. Returns the exit status."""
     nodes = list(dict.fromkeys(options.names))
     if not nodes:
         process.note(PROG, f"{options.verb} requires one or more nodes")
         return USAGE
     if options.verb == "drain":
-        found = command.run(PROG, drainable(options, nodes))
+        found = command.run(PROG, surveyed(options, nodes))
         command.confirm(options, [end_of(node, options, found) for node in nodes])
+    elif options.verb == "handover":
+        found = command.run(PROG, surveyed(options, nodes))
+        command.confirm(options, [takeover_of(node, found) for node in nodes])
     return command.run(PROG, act_on_nodes(options, nodes))
 
 
-async def drainable(options: Options, nodes: Sequence[str]) -> Survey:
+async def surveyed(options: Options, nodes: Sequence[str]) -> Survey:
     """Survey the cluster. Raises ToolFailed for a node that is not in it and does not answer.
 
     A node that drains is in no registry, so it is asked itself.
@@ -174,6 +191,18 @@ def end_of(node: str, options: Options, found: Survey) -> str:
     return f"drain node {node}{left}: its process ends when no message is left, {limit}"
 
 
+def takeover_of(node: str, found: Survey) -> str:
+    """Describe what the hand-over does, as the end of a sentence that begins with "This will"."""
+    stats = found.nodes[node].stats
+    consumers = (
+        "its consumers" if stats is None else f"its {command.count(over_topics('client_count', stats), 'consumer')}"
+    )
+    return (
+        f"hand over node {node} to its follower: {consumers} and its producers have to connect again, and messages of "
+        "the last FINs may be delivered again"
+    )
+
+
 def no_such_node(node: str, found: Survey) -> str:
     """Return the error for an unknown node, with the nodes that there are."""
     near = get_close_matches(node, found.nodes, n=1)
@@ -182,11 +211,13 @@ def no_such_node(node: str, found: Survey) -> str:
 
 
 async def act_on_nodes(options: Options, nodes: Sequence[str]) -> int:
-    """Drain the nodes, or cancel it, and print the results. Returns the exit status."""
+    """Drain the nodes, cancel it, or hand them over, and print the results. Returns the exit status."""
 
     def do(node: str) -> Coroutine[Any, Any, list[Result]]:
         if options.verb == "undrain":
             return cancel_drain(options.cluster, node)
+        if options.verb == "handover":
+            return hand_over(options.cluster, node)
         return drain(options.cluster, node, timeout_s=options.timeout_s, takes_publishes=options.takes_publishes)
 
     return command.report(options, [await command.carry_out({"node": node}, do(node)) for node in nodes])

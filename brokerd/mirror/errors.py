@@ -17,3 +17,7 @@ class JoinRefused(Exception):
 
 class MirrorDamaged(Exception):
     """A follower's file does not have what its commit record says. The follower has to join again."""
+
+
+class NoFollowerInSync(Exception):
+    """The primary cannot hand over: no other member has everything that was acknowledged."""

@@ -17,6 +17,7 @@ from brokerd.net.http_config import Config
 from brokerd.net.http_drain import DrainVerbs
 from brokerd.net.http_lives import LifeEndpoint
 from brokerd.net.http_messages import MessageVerbs
+from brokerd.net.http_mirror import MirrorVerbs
 from brokerd.net.http_policies import PolicyVerbs
 from brokerd.net.http_publish import Publishing
 from brokerd.net.http_topics import ChannelVerbs, TopicVerbs
@@ -215,6 +216,7 @@ def broker_router(
     messages = MessageVerbs(broker)
     policies = PolicyVerbs(broker)
     drain = DrainVerbs(broker)
+    mirror = MirrorVerbs(broker)
     config = Config(broker.settings, peers, http_port=http_port)
 
     max_msg_size, max_body_size = broker.settings.max_msg_size, broker.settings.max_body_size
@@ -251,6 +253,8 @@ def broker_router(
     router.add("GET", "/drain", drain.get)
     router.add("POST", "/drain", drain.begin)
     router.add("POST", "/drain/cancel", drain.cancel)
+    router.add("GET", "/mirror", mirror.get)
+    router.add("POST", "/mirror/handover", mirror.hand_over)
     router.add("GET", "/config/:opt", config.get)
     router.add("PUT", "/config/:opt", config.put, too_big="INVALID_VALUE", max_body_size=max_msg_size)
     add_profiling(router, index="/debug/pprof/")

@@ -9,13 +9,13 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 from brokerd.clock import boot_id
 from brokerd.mirror.election import (
@@ -31,7 +31,7 @@ from brokerd.mirror.election import (
     Renew,
     Role,
 )
-from brokerd.mirror.errors import Fenced, InvalidStream, JoinRefused, MirrorDamaged
+from brokerd.mirror.errors import Fenced, InvalidStream, JoinRefused, MirrorDamaged, NoFollowerInSync
 from brokerd.mirror.follower import Follower
 from brokerd.mirror.hello import Hello
 from brokerd.mirror.leader import Close, CompareFiles, Leader, Send, StepDown, TakeCut, WriteRecord
@@ -54,6 +54,7 @@ from nsqwire.units import Seconds
 
 if TYPE_CHECKING:
     from brokerd.broker import Broker
+    from brokerd.net.stop import Stop
     from brokerd.settings import BrokerSettings
     from brokerd.syncer import Syncer
 
@@ -69,6 +70,8 @@ PATIENCES_IN_A_LEASE: Final = 3
 ARBITER_TIMEOUTS_IN_A_LEASE: Final = 3
 """A busy arbiter answers late. What it granted late still counts from before it was asked."""
 DIAL_AGAIN_S: Final = 0.5
+HAND_OVER_CHECK_S: Final = 0.1
+"""Time between two looks at whether the other member leads after a hand-over."""
 LEFT_OUT_NUMBERS: Final = 1 << 20
 """Numbers of each topic that are left out at a takeover. Consumers may have received as many messages from the old
 primary that the new one never got; no other message may get their ids. The numbers last for a million takeovers."""
@@ -119,6 +122,7 @@ class Mirror:
         )
         self.leader: Leader | None = None
         self.term_began: Seconds = 0.0
+        self._led_since: Seconds = 0.0
         self._listener: Listener = listen_tcp(settings.mirror_address)
         self._peer = parse_host_port(settings.mirror_peer)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -132,6 +136,8 @@ class Mirror:
         self._link_count = 0
         self._lease = ""
         self._revision = 0
+        self._in_sync_before: Mapping[str, str] = {}
+        """The members in sync when this one asked for the lead, each with its boot id."""
         self._recorder: Recorder | None = None
         self._replication: Replication | None = None
         self._cuts: list[int] = []
@@ -139,14 +145,16 @@ class Mirror:
         self._flushed_at: Seconds = 0.0
         self._server: asyncio.Server | None = None
         self._ticking: asyncio.Handle | None = None
-        self._stop: asyncio.Event | None = None
+        self._stop: Stop | None = None
+        self.handing_over = asyncio.Event()
+        """Set when this member is to give up the lead to the other one, which has everything."""
         self._is_acting = self._is_over = False
         self._last_wait: str | None = None
         self._last_refusal = ""
 
     # -- the process's side ---------------------------------------------------------------------------------------
 
-    async def until_leading(self, listeners: tuple[Listener | None, ...], stop: asyncio.Event) -> PairRecord | None:
+    async def until_leading(self, listeners: tuple[Listener | None, ...], stop: Stop) -> PairRecord | None:
         """Follow until this member leads. Returns the record of its term; None if ``stop`` was set before."""
         self._stop = stop
         context = None if self.tls is None else self.tls.accepts
@@ -194,6 +202,25 @@ class Mirror:
         if keeper.sent_at is not None:
             self.election.renewed(True, keeper.sent_at)
 
+    async def give_back(self, error: Exception) -> None:
+        """The data path cannot be recovered: let the others lead that were in sync before the term, and join anew.
+
+        This member has acknowledged nothing in its term, so they still have everything that was. Returns if there are
+        none, or if the arbiter does not take it.
+        """
+        others = {member: boot for member, boot in self._in_sync_before.items() if member != self._state.member}
+        if not others:
+            return
+        record = self._lead.result().with_in_sync(others)
+        try:
+            if await self._arbiter.write(self._lease, record, self._revision) is None:
+                return
+            await self._arbiter.resign(self._lease)
+        except ArbiterFailed as failure:
+            logger.warning("MIRROR: the arbiter did not take that another member may lead: %s", failure)
+            return
+        self._end_process(f"its data path cannot be recovered: {error}; {', '.join(sorted(others))} may lead")
+
     async def recovered(self) -> None:
         """Return once the member may serve what it has recovered; before, nobody may be served.
 
@@ -201,7 +228,7 @@ class Mirror:
         """
         self.election.recovered(now())
         while self.election.is_recovering:  # seldom, and the stop is to be noticed as well
-            if self._stop is not None and self._stop.is_set():
+            if self._is_to_end:
                 self._end_process("it is to end, and the lease expired while the data path was recovered")
             await asyncio.sleep(LEAST_TICK_S)
 
@@ -218,6 +245,7 @@ class Mirror:
             ports=self._ports,
         )
         broker.mirror_figures = self._figures
+        broker.begin_hand_over = self._begin_hand_over
         self._replication = Replication(
             syncer,
             recorder,
@@ -227,7 +255,7 @@ class Mirror:
             changed=self._act,
             failed=self._read_failed,
         )
-        self.term_began = now()
+        self.term_began, self._led_since = now(), time.time()
         if not self.election.may_answer(self.term_began):
             self._end_process("the lease expired while the data path was recovered")
         self._replication.settle()
@@ -243,14 +271,43 @@ class Mirror:
         assert leader is not None
         return {
             "role": self.election.role.value,
+            "pair": leader.record.pair,
             "member": self._state.member,
             "epoch": leader.record.epoch,
             "in_sync": sorted(leader.record.in_sync),
             "under_replicated": leader.is_under_replicated,
             "lag_bytes": leader.lag_bytes,
             "lag_seconds": round(leader.lag_seconds(now()), 3),
+            "since": int(self._led_since),
             "since_seconds": round(now() - self.term_began, 3),
         }
+
+    def _begin_hand_over(self) -> dict[str, object]:
+        """Let the other member lead: the process stops to serve in the next turn of the event loop, and starts again.
+
+        Returns the member that is to lead, and the number of the present term. Raises NoFollowerInSync.
+        """
+        leader = self.leader
+        assert leader is not None
+        others = sorted(set(leader.record.in_sync) - {self._state.member})
+        if not others:
+            raise NoFollowerInSync
+        logger.info("MIRROR: hands over to member %s", others[0])
+        self._loop.call_soon(self.handing_over.set)
+        return {"to": others[0], "epoch": leader.record.epoch}
+
+    async def follow_again(self) -> None:
+        """After a hand-over: wait until the other member leads, for a lease at most, and start the process again.
+
+        Without the wait this member might win the lead again. It returns if the process is to end.
+        """
+        deadline = now() + self._lease_s
+        while not self._is_to_end:
+            with suppress(ArbiterFailed, InvalidRecord):
+                if now() >= deadline or (await self._arbiter.read()).leader is not None:
+                    logger.info("MIRROR: does not lead any more: it handed over; the process starts again")
+                    _start_again()
+            await asyncio.sleep(HAND_OVER_CHECK_S)
 
     async def hand_over(self) -> None:
         """Send the follower everything, and give up the lead. No client may be connected any more."""
@@ -351,6 +408,9 @@ class Mirror:
         self._last_wait = reason
 
     async def _campaign(self, decision: Campaign) -> None:
+        found = self.election.found
+        if found is not None and found.record is not None and found.revision == decision.revision:
+            self._in_sync_before = found.record.in_sync
         self._drop_connection()
         sent_at = now()
         won: Leadership | None = None
@@ -419,23 +479,22 @@ class Mirror:
         self.election.renewed(is_held, decision.sent_at)
         self._decide()
 
+    @property
+    def _is_to_end(self) -> bool:
+        return self._stop is not None and self._stop.is_asked
+
     def _end_process(self, reason: str) -> None:
         """Answer nobody from now on: the process is replaced by a new one, which follows. If it is to end, it ends."""
         if self._is_over:
             return
         self._is_over = True
-        is_ending = self._stop is not None and self._stop.is_set()
+        is_ending = self._is_to_end
         then = "ends" if is_ending else "starts again"
         logger.error("MIRROR: does not lead any more: %s; the process %s", reason, then)
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):
-                stream.flush()
         if is_ending:  # a new process would not know of the signal
+            _flush_log()
             os._exit(0)
-        try:
-            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
-        finally:
-            os._exit(1)  # the program is gone: no client may be served by a member that does not lead
+        _start_again()
 
     # -- the primary ----------------------------------------------------------------------------------------------
 
@@ -727,6 +786,21 @@ async def _serve_copy(listener: Listener, splicer: Splicer) -> asyncio.Server:
     """Accept connections of a listener with a copy of its socket, so that the broker can use the socket later."""
     copy: Listener = replace(listener, socket=listener.socket.dup())
     return await copy.serve(splicer.protocol)
+
+
+def _start_again() -> NoReturn:
+    """Replace the process by a new one, with the same process id."""
+    _flush_log()
+    try:
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    finally:
+        os._exit(1)  # the program is gone: no client may be served by a member that does not lead
+
+
+def _flush_log() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
 
 
 def _has_data(data_path: Path) -> bool:

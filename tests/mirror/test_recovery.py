@@ -11,6 +11,7 @@ from brokerd.mirror.pair import PairRecord
 from brokerd.net.arbiter import Arbiter, ArbiterFailed
 from brokerd.net.arbiters import arbiter_at
 from brokerd.net.mirror import Mirror, now
+from brokerd.net.stop import Stop
 from brokerd.settings import BrokerSettings
 from tests.harness.etcd import EtcdServer
 from tests.harness.pair import own_address
@@ -30,7 +31,7 @@ def settings(address: str) -> BrokerSettings:
 
 async def lead(mirror: Mirror) -> PairRecord:
     """Win the lead, and wait until the lease, which nobody renews, has ended."""
-    record = await mirror.until_leading((None, None, None), asyncio.Event())
+    record = await mirror.until_leading((None, None, None), Stop())
     assert record is not None
     while mirror.election.may_answer(now()):  # noqa: ASYNC110  (time alone changes it)
         await asyncio.sleep(0.1)

@@ -48,6 +48,18 @@ def test_a_primary_that_was_paused_does_not_lead_when_it_wakes(start_pair: Start
         assert not load.unexpected
 
 
+def test_a_paused_primary_that_is_to_end_ends_when_it_wakes(start_pair: StartPair) -> None:
+    """Its lease has ended meanwhile: the process would be replaced by a new one, which knew nothing of the signal."""
+    pair = start_pair()
+    pair.wait_until_in_sync()
+    paused = pair.wait_for_primary()
+    paused.signal(signal.SIGSTOP)
+    pair.wait_for_takeover(paused)
+    paused.signal(signal.SIGTERM)
+    paused.signal(signal.SIGCONT)
+    assert paused.wait_for_exit() == 0
+
+
 def test_with_sync_every_1_both_members_sync_before_ok(start_pair: StartPair) -> None:
     pair, is_replaced = start_pair("--sync-every=1"), False
     with Load(pair) as load:

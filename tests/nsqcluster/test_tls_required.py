@@ -30,6 +30,7 @@ from nsqcluster import (
     cancel_drain,
     discovery,
     drain,
+    hand_over,
     listing,
     lives,
     messages,
@@ -47,6 +48,7 @@ from nsqcluster import (
 )
 from nsqcluster.actions import NO_REWIND, Rewound
 from nsqcluster.drain import NO_DRAIN
+from nsqcluster.mirror import NO_MIRROR
 from nsqcluster.policies import Mending, Patterns, Policies
 from tests.harness.waiting import until
 from tests.nsqcluster.conftest import StrictCluster
@@ -205,6 +207,11 @@ def cannot_drain(results: list[Result]) -> bool:
     return [(each["outcome"], each["detail"]) for each in results] == [("failed", NO_DRAIN)]
 
 
+def has_no_mirror(at: Prepared, results: list[Result]) -> bool:
+    detail = NO_MIRROR if at.strict.implementation == "go" else "the node has no mirror"
+    return [(each["outcome"], each["detail"]) for each in results] == [("failed", detail)]
+
+
 def is_recalled(at: Prepared, done: recalls.Recalled, outcome: str) -> bool:
     if at.strict.implementation == "go":
         return (done.without, done.not_found, done.failures) == ([at.nsqd], [at.message_id], [])
@@ -333,6 +340,7 @@ CASES: dict[Callable[..., Any], Case] = {
     ),
     drain: case(lambda at: (at.cluster, at.nsqd), drains),
     cancel_drain: case(lambda at: (at.cluster, at.nsqd), has_no_drain),
+    hand_over: case(lambda at: (at.cluster, at.nsqd), has_no_mirror),
     recalls.cancel_messages: case(
         lambda at: (at.cluster, at.topic, [at.message_id]), lambda at, done: is_recalled(at, done, "cancelled")
     ),

@@ -111,7 +111,7 @@ def test_a_sum_with_a_missing_share_is_a_lower_bound(comparison, reading, beyond
 
 ALPHA, BETA = "10.0.0.1:4151", "10.0.0.2:4151"
 NODE = {"hostname": "", "state": "up", "error": None, "health": "OK", "start_time": 5, "publish_rate": 0.0}
-NODE |= {"down_since": None, "drain": None, "lost_message_count": 0}
+NODE |= {"down_since": None, "drain": None, "mirror": None, "lost_message_count": 0}
 TOPIC = {
     "depth": 0,
     "channel_count": 1,

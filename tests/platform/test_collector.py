@@ -217,7 +217,12 @@ def test_a_snapshot_that_another_release_stored_does_not_stop_the_collector(go_c
     before = snapshot()
     collecting.stop()
     stored = json.loads(redis.get("nsq:snapshot"))
-    del stored["nodes"]["down_since"], stored["nodes"]["drain"], stored["topics"]["byte_rate"]
+    del (
+        stored["nodes"]["down_since"],
+        stored["nodes"]["drain"],
+        stored["nodes"]["mirror"],
+        stored["topics"]["byte_rate"],
+    )
     redis.set("nsq:snapshot", json.dumps(stored))
     go_cluster.nodes[0].topic("orders", depth=4)
     collect()

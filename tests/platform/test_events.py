@@ -210,7 +210,7 @@ def test_a_topics_run_is_found_among_thousands_of_others(happened):
 def test_every_kind_of_event_is_in_the_answer(happened):
     """Each kind that the API declares, from where it is stored."""
     now = timezone.now()
-    for action in ("pause", "unpause", "empty", "rewind", "delete", "tombstone", "drain", "cancel drain"):
+    for action in ("pause", "unpause", "empty", "rewind", "delete", "tombstone", "drain", "cancel drain", "hand over"):
         audit.record(user=None, action=action, topic="orders")
     for kind in NodeEvent.Kind:
         NodeEvent.objects.create(at=now, node="n:4151", kind=kind)

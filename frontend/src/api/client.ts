@@ -223,6 +223,9 @@ export const tombstone = (topic: string, node: string): Promise<ActionOutcome> =
 export const drain = (request: DrainRequest): Promise<ActionOutcome> => answered(api.POST('/api/v1/drains', { body: request }));
 export const cancelDrain = (node: string): Promise<ActionOutcome> => answered(api.POST('/api/v1/drains/cancel', { body: { node } }));
 
+/** Let the follower of a mirrored node lead. */
+export const handOver = (node: string): Promise<ActionOutcome> => answered(api.POST('/api/v1/hand-overs', { body: { node } }));
+
 /** Rewind a channel to a time. */
 export const rewind = (since: RewindRequest): Promise<ActionOutcome> => answered(api.POST('/api/v1/rewinds', { body: since }));
 

@@ -24,6 +24,7 @@ const DRAWN: Record<ClusterEvent['kind'], [text: string, tone: Marker['tone']]> 
   tombstoned: ['Tombstoned orders by ana', 'bad'],
   drain_begun: ['Began to drain orders by ana', 'warn'],
   drain_cancelled: ['Cancelled the drain of orders by ana', 'quiet'],
+  handed_over: ['Handed over orders by ana', 'warn'],
   node_down: ['Node down: n:4151 (orders)', 'bad'],
   node_up: ['Node up: n:4151 (orders)', 'quiet'],
   node_restarted: ['Node restarted: n:4151 (orders)', 'warn'],

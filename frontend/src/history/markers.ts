@@ -16,6 +16,7 @@ const KINDS: Readonly<Record<ClusterEvent['kind'], [title: string, tone: Tone]>>
   tombstoned: ['Tombstoned', 'bad'],
   drain_begun: ['Began to drain', 'warn'],
   drain_cancelled: ['Cancelled the drain of', 'quiet'],
+  handed_over: ['Handed over', 'warn'],
   node_down: ['Node down', 'bad'],
   node_up: ['Node up', 'quiet'],
   node_restarted: ['Node restarted', 'warn'],

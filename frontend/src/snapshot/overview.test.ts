@@ -124,6 +124,14 @@ test('channels are ranked by the sum of timeouts and requeues', () => {
   ]);
 });
 
+test('a mirrored node needs attention while its primary is alone', () => {
+  const mirror = { pair: 'p', member: 'a0', epoch: 3, since: 0, in_sync: ['a0', 'b0'], under_replicated: false, lag_bytes: 0, lag_ms: 0 };
+  const alone = { ...mirror, in_sync: ['a0'], under_replicated: true };
+  expect(attentionOf(snapshot([node('a:1', { mirror }), node('b:1', { mirror: alone })], [], []))).toMatchObject([
+    { tone: 'warn', what: 'under-replicated', name: 'b:1', detail: 'no follower is in sync' },
+  ]);
+});
+
 test('a node that drains needs attention as what it is, not as an unhealthy one', () => {
   const drain = { since: 0, ends_at: null, takes_publishes: false, messages: 1234 };
   const broken = node('b:1', { drain, health: 'NOK - no space left on device; the node is being drained: 1234 messages are left' });

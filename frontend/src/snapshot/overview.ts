@@ -63,7 +63,7 @@ export type Attention = {
 
 const waiting = (depth: number): string => `${depth.toLocaleString('en-US')} waiting`;
 
-/** Problems, worst first: nodes down or unhealthy, then nodes that drain, topics and channels in order of their backlog. */
+/** Problems, worst first: nodes down or unhealthy, then nodes that drain or are under-replicated, topics and channels in order of their backlog. */
 export function attentionOf(snapshot: ClusterSnapshot): Attention[] {
   const found: Attention[] = [];
   for (const node of snapshot.nodes.values()) {
@@ -75,6 +75,8 @@ export function attentionOf(snapshot: ClusterSnapshot): Attention[] {
     } else if (node.drain) {
       const left = node.drain.messages;
       found.push({ key: `n ${node.id}`, tone: 'warn', what: 'draining', name: node.id, detail: leftText(left), waiting: left, route });
+    } else if (node.mirror?.under_replicated) {
+      found.push({ key: `n ${node.id}`, tone: 'warn', what: 'under-replicated', name: node.id, detail: 'no follower is in sync', waiting: 0, route });
     }
   }
   for (const topic of snapshot.topics.values()) {

@@ -81,6 +81,14 @@ _FLAGS: Iterable[Metric] = (
         Kind.FLAG,
         "The node answers and reports that it is unhealthy: it cannot write to its disk. One that drains is not.",
     ),
+    Metric(
+        "node",
+        "under_replicated",
+        "Under-replicated",
+        "",
+        Kind.FLAG,
+        "The node is a mirrored pair of which only one member is in sync, so that no other may take over.",
+    ),
 )
 
 _ARCHIVE = Metric(

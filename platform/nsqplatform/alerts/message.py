@@ -84,7 +84,7 @@ def line_of(alert: Alert) -> str:
     metric = alert.watched
     detail = f" ({alert.detail})" if alert.detail else ""
     if metric.is_flag:
-        condition = f"node {'is missing' if metric.name == 'down' else 'is unhealthy'}{detail}"
+        condition = f"node is {metric.title.lower()}{detail}"
     else:
         title, value = metric.title.lower(), "unknown" if alert.value is None else number(alert.value)
         unit = "" if metric.unit == title else f" {metric.unit}"

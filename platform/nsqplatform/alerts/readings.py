@@ -182,6 +182,8 @@ class MetricReader:
             return UNKNOWN
         if metric.name == "unhealthy":
             return Reading(float(row["health"] != "OK"))
+        if metric.name == "under_replicated":
+            return Reading(float(row["mirror"] is not None and row["mirror"]["under_replicated"]))
         return Reading(row[metric.field])
 
     def _without_silent(self, metric: Metric, row: Row) -> Reading:
@@ -300,8 +302,8 @@ def holders_of(row: Row) -> list[str]:
 
 
 def detail_of(metric: Metric, row: Mapping[str, Any]) -> str:
-    """For a flag, the node's message; for the archive, the first damaged file and the number of others; for an
-    objective, its burn rates; otherwise empty."""
+    """For a flag, the node's message, or the member that leads; for the archive, the first damaged file and the number
+    of others; for an objective, its burn rates; otherwise empty."""
     if metric.scope == "objective":
         pair = next(each for each in PAIRS if each.metric == metric.name)
         return ", ".join(f"{number(row[span])} × over {SPANS[span]}" for span in (pair.long, pair.short))
@@ -310,4 +312,6 @@ def detail_of(metric: Metric, row: Mapping[str, Any]) -> str:
         return f"{first} and {others:,} more" if others > 0 else str(first)
     if not metric.is_flag:
         return ""
+    if metric.name == "under_replicated":
+        return f"member {row['mirror']['member']} leads alone" if row["mirror"] else ""
     return str((row["error"] or "") if metric.name == "down" else row["health"])

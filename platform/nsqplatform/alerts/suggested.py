@@ -39,6 +39,14 @@ SUGGESTED: tuple[SuggestedRule, ...] = (
         "hold_s": 10,
     },
     {
+        "name": "Under-replicated",
+        "description": "Only one member of the mirrored pair has all messages. Start the other one, and look at its "
+        "log and at the network between them.",
+        "scope": "node",
+        "metric": "under_replicated",
+        "hold_s": 60,
+    },
+    {
         "name": "Lost messages",
         "description": "The broker found undelivered messages damaged or missing. Its log names the files: look at the "
         "disk. The alert resolves when the broker is restarted.",

@@ -32,6 +32,7 @@ from nsqplatform.cluster.api.clients import router as clients_router
 from nsqplatform.cluster.api.cluster import router as cluster_router
 from nsqplatform.cluster.api.diagnosis import router as diagnosis_router
 from nsqplatform.cluster.api.drains import router as drains_router
+from nsqplatform.cluster.api.hand_overs import router as hand_overs_router
 from nsqplatform.cluster.api.history import router as history_router
 from nsqplatform.cluster.api.lives import router as lives_router
 from nsqplatform.cluster.api.masks import router as masks_router
@@ -84,6 +85,7 @@ api.add_router("", masks_router)
 api.add_router("", message_types_router)
 api.add_router("", policies_router)
 api.add_router("", drains_router)
+api.add_router("", hand_overs_router)
 api.add_router("", history_router)
 api.add_router("", diagnosis_router)
 api.add_router("", events_router)

@@ -27,6 +27,7 @@ Kind = Literal[
     "tombstoned",
     "drain_begun",
     "drain_cancelled",
+    "handed_over",
     "node_down",
     "node_up",
     "node_restarted",
@@ -43,6 +44,7 @@ ACTIONS: dict[str, Kind] = {
     "tombstone": "tombstoned",
     "drain": "drain_begun",
     "cancel drain": "drain_cancelled",
+    "hand over": "handed_over",
 }
 NODE_KINDS: dict[str, Kind] = {"down": "node_down", "up": "node_up", "restarted": "node_restarted"}
 MAX_EVENTS = 500

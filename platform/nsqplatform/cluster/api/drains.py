@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 from nsqplatform.accounts.auth import caller, needs
 from nsqplatform.accounts.roles import Permission
 from nsqplatform.accounts.schemas import Body, InvalidRequest, Line, Message
-from nsqplatform.cluster.actions import drains
+from nsqplatform.cluster.actions import node_actions
 from nsqplatform.cluster.api.schemas import ActionOut
 
 router = Router(tags=["cluster"])
@@ -40,7 +40,7 @@ class DrainIn(NodeIn):
 def drain(request: HttpRequest, body: DrainIn) -> ActionOut:
     """Drain a node, or change the parameters of its drain: it leaves the registries, its consumers finish what is
     there, and its process ends. Go's nodes fail with a message."""
-    entry = drains.drain(
+    entry = node_actions.drain(
         user=caller(request),
         node=body.node,
         timeout_s=body.timeout_s,
@@ -53,7 +53,7 @@ def drain(request: HttpRequest, body: DrainIn) -> ActionOut:
 @router.post("drains/cancel", auth=needs(Permission.ACT), response={200: ActionOut, **REFUSALS})
 def cancel_drain(request: HttpRequest, body: NodeIn) -> ActionOut:
     """Let a node that drains register and take publishes again."""
-    entry = drains.cancel_drain(
+    entry = node_actions.cancel_drain(
         user=caller(request), node=body.node, remote_address=request.META.get("REMOTE_ADDR", "")
     )
     return ActionOut.model_validate({"outcome": entry.outcome, "results": entry.results})

@@ -56,6 +56,10 @@ class Directory:
             if name in self._seen:
                 self._seen[name] = (now, self._seen[name][1])
 
+    def listed_at(self, node: str) -> Seconds:
+        """The monotonic time at which a registry last listed the node; 0 if none did."""
+        return self._seen[node][0] if node in self._seen else 0.0
+
     @property
     def nodes(self) -> list[Node]:
         """All known nodes; a configured address takes precedence over the node's own."""

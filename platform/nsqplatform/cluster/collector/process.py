@@ -34,6 +34,7 @@ from nsqplatform.cluster.collector.lives import LifeReader
 from nsqplatform.cluster.history.records import Recorder
 from nsqplatform.cluster.live.broadcast import Message, publish
 from nsqplatform.cluster.readings.clock import Clock
+from nsqplatform.cluster.readings.pairs import superseded
 from nsqplatform.cluster.readings.poller import Pollers
 from nsqplatform.cluster.readings.reading import NodeView
 from nsqplatform.cluster.snapshots.builder import SnapshotBuilder
@@ -139,7 +140,8 @@ class Collector:
             self.latencies.forget(gone)
             self._observed.pop(gone, None)
         watched, views = await store.watches(self.redis)
-        self.views = await self.pollers.poll(self.client, with_clients=bool(watched), within_s=POLL_DEADLINE_S)
+        views_of_all = await self.pollers.poll(self.client, with_clients=bool(watched), within_s=POLL_DEADLINE_S)
+        self.views = self._without_superseded(views_of_all)
         self.directory.keep([view.node.id for view in self.views if view.drain], now=time.monotonic())
         all_answered, has_all = self.pollers.all_answered, self.pollers.has_all
         for view in self.views:
@@ -179,6 +181,14 @@ class Collector:
             await store.store_history(self.redis, self.recorder.record(after))
         self.archiver.add(self.views, now=time.monotonic())
         self.lives.add(self.client, self.views, now=time.monotonic())
+
+    def _without_superseded(self, views: list[NodeView]) -> list[NodeView]:
+        """The views without those of nodes that another member of their pair stands for."""
+        hidden = superseded(views, self.directory.listed_at)
+        for name in hidden:
+            self.latencies.forget(name)
+            self._observed.pop(name, None)
+        return [view for view in views if view.node.id not in hidden] if hidden else views
 
     def _known_nodes(self) -> list[store.KnownNode]:
         latest = {view.node.id: view.latest for view in self.views}

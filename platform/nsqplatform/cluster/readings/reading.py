@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsqcluster import ChannelStats, ClientStats
-from nsqcluster.stats import Drain
+from nsqcluster.stats import Drain, MirrorStats
 from nsqplatform.cluster.readings.matrix import FigureMatrix, Floats
 from nsqplatform.cluster.readings.node import Node
 from nsqplatform.cluster.readings.stats import PolledStats
@@ -111,6 +111,11 @@ class NodeView:
     def drain(self) -> Drain | None:
         """Its drain, as of its latest reading; None while it is down."""
         return self.latest.stats.drain if self.latest is not None and self.error is None else None
+
+    @property
+    def mirror(self) -> MirrorStats | None:
+        """Its pair, as of its latest reading; None while it is down."""
+        return self.latest.stats.mirror if self.latest is not None and self.error is None else None
 
     @property
     def base(self) -> Reading | None:

@@ -22,7 +22,7 @@ from nsqplatform.cluster.snapshots.latency import LatencyWindow
 from nsqplatform.cluster.snapshots.layout import Layout, Source
 from nsqplatform.cluster.snapshots.percentile_ranges import ranges
 from nsqplatform.cluster.snapshots.rates import rounded
-from nsqplatform.cluster.snapshots.rows import Columns, DrainState, NodeText
+from nsqplatform.cluster.snapshots.rows import Columns, DrainState, MirrorState, NodeText
 from nsqplatform.cluster.snapshots.snapshot import Snapshot
 from nsqplatform.cluster.snapshots.sums import Share, Sums, none_for_nan
 from nsqplatform.cluster.snapshots.table import Table, keys_of
@@ -264,6 +264,7 @@ def node_text(view: NodeView, read_at: Milliseconds | None) -> NodeText:
         "health": disk_health(stats.health) if stats else "",
         "start_time": stats.start_time if stats else 0,
         "drain": drain_state(view),
+        "mirror": mirror_state(view),
     }
 
 
@@ -281,6 +282,22 @@ def drain_state(view: NodeView) -> DrainState | None:
         "ends_at": None if drain.ends_within is None else round((latest.taken_at_s + drain.ends_within) * 1000),
         "takes_publishes": drain.takes_publishes,
         "messages": drain.messages,
+    }
+
+
+def mirror_state(view: NodeView) -> MirrorState | None:
+    mirror = view.mirror
+    if mirror is None:
+        return None
+    return {
+        "pair": mirror.pair,
+        "member": mirror.member,
+        "epoch": mirror.epoch,
+        "since": mirror.since * 1000,
+        "in_sync": mirror.in_sync,
+        "under_replicated": mirror.under_replicated,
+        "lag_bytes": mirror.lag_bytes,
+        "lag_ms": round(mirror.lag_seconds * 1000),
     }
 
 

@@ -27,6 +27,27 @@ class DrainState(TypedDict):
     """Those left: waiting, in flight or deferred."""
 
 
+class MirrorState(TypedDict):
+    """The pair that a node is, as of its last reading."""
+
+    pair: str
+    """Id of the pair."""
+    member: str
+    """The member that leads."""
+    epoch: int
+    """Number of its term."""
+    since: Milliseconds
+    """Unix milliseconds at which the term began."""
+    in_sync: list[str]
+    """The members that have everything that was acknowledged."""
+    under_replicated: bool
+    """Whether the member that leads is alone."""
+    lag_bytes: int
+    """What the follower has still to apply."""
+    lag_ms: Milliseconds
+    """For how long the follower has applied nothing of it."""
+
+
 class NodeText(TypedDict):
     """The fields of a node's row that are not figures."""
 
@@ -46,6 +67,8 @@ class NodeText(TypedDict):
     """Unix seconds; 0, as all of its figures, until this collector has read it."""
     drain: DrainState | None
     """None if it does not drain, while it is down, and of a Go node."""
+    mirror: MirrorState | None
+    """None if it is not mirrored, while it is down, and of a Go node."""
 
 
 class TopicText(TypedDict):

@@ -30,6 +30,17 @@ def http_ping(address: Address, base: str = "") -> Ready:
     return ready
 
 
+def etcd_health(address: Address) -> Ready:
+    """Ready if etcd's ``GET /health`` says so."""
+
+    async def ready() -> bool:
+        async with httpx.AsyncClient(timeout=PROBE_SECONDS, trust_env=False) as client:
+            answer = await client.get(f"http://{address}/health")
+        return answer.status_code == 200 and answer.json()["health"] == "true"
+
+    return ready
+
+
 def redis_ping(url: str) -> Ready:
     async def ready() -> bool:
         async with Redis.from_url(url, socket_timeout=PROBE_SECONDS) as client:

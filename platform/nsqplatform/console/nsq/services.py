@@ -6,12 +6,14 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from nsqplatform.clusters.declaration import DEFAULT, DEFAULT_ONLY
 from nsqplatform.console.checkout import CHECKOUT
 from nsqplatform.console.environment import ALLOWED_HOSTS, ARCHIVE, CLUSTERS, HISTORY, REPORTS, SITE
 from nsqplatform.console.nsq.child import PERMANENT_ERROR_STATUS, Service
 from nsqplatform.console.nsq.home import Home
+from nsqplatform.console.nsq.pair import SECOND, PairPlan
 from nsqplatform.console.nsq.ports import Address, Claim, own_names
 from nsqplatform.console.nsq.readiness import PID_FILE, http_ping, pid_written, redis_ping, snapshot_taken
 from nsqplatform.console.nsq.redis import redis_command
@@ -39,6 +41,8 @@ class Plan:
     """URL of an external Redis; None for the bundled one."""
     clusters: Sequence[str] = (DEFAULT,)
     """Names of the clusters, each of which has a collector."""
+    is_mirrored: bool = False
+    """Whether the broker is a mirrored pair."""
 
     def runs(self, name: str) -> bool:
         return name not in self.without and not (name == "redis" and self.redis_url)
@@ -47,6 +51,13 @@ class Plan:
     def runs_platform(self) -> bool:
         """Whether any process needs Django, the database and Redis."""
         return any(map(self.runs, PLATFORM))
+
+    @property
+    def pair(self) -> PairPlan | None:
+        """The mirrored pair, if one runs."""
+        if not self.is_mirrored or not self.runs("brokerd"):
+            return None
+        return PairPlan(self.home, self.nsqd_tcp, self.nsqd_http)
 
     @property
     def site(self) -> str:
@@ -66,6 +77,7 @@ class Plan:
             ],
             "web": [Claim(self.http, "the web platform", "--http-address")],
         }
+        every["brokerd"] += self.pair.claims() if self.pair else []
         return [claim for name, claims in every.items() if self.runs(name) for claim in claims]
 
     def environment(self) -> dict[str, str]:
@@ -99,6 +111,9 @@ class Plan:
         found = [[makers[name]() for name in stage if self.runs(name) and name != "collector"] for stage in STAGES]
         if self.runs("collector"):
             found[-1] = [*collectors(self.clusters, self.environment()["REDIS_URL"]), *found[-1]]
+        if pair := self.pair:
+            found[0].append(pair.etcd_service())
+            found[1].append(self._broker(SECOND, pair.second_tcp, pair.second_http, self.home.path / SECOND))
         return found
 
     def _redis(self) -> Service:
@@ -125,23 +140,28 @@ class Plan:
         )
 
     def _brokerd(self) -> Service:
+        return self._broker("brokerd", self.nsqd_tcp, self.nsqd_http, self.home.brokerd)
+
+    def _broker(self, name: str, tcp: Address, http: Address, data_path: Path) -> Service:
         arguments: list[object] = [
-            *("--tcp-address", self.nsqd_tcp),
-            *("--http-address", self.nsqd_http),
-            *("--data-path", self.home.brokerd),
+            *("--tcp-address", tcp),
+            *("--http-address", http),
+            *("--data-path", data_path),
             *("--log-level", self.log_level),
             *("--permanent-error-status", PERMANENT_ERROR_STATUS),
         ]
-        if self.nsqd_tcp.reachable == self.nsqd_tcp:
+        if tcp.reachable == tcp:
             # Consumers get the listening address, because the host's name may resolve to another one.
-            arguments += ["--broadcast-address", self.nsqd_tcp.host]
+            arguments += ["--broadcast-address", tcp.host]
         if self.runs("lookup"):
             arguments += ["--lookupd-tcp-address", self.lookupd_tcp.reachable]
+        if pair := self.pair:
+            arguments += pair.flags(second=name == SECOND)
         return Service(
-            name="brokerd",
+            name=name,
             command=nsq("brokerd", *arguments),
-            detail=f"tcp {self.nsqd_tcp}, http {self.nsqd_http}",
-            ready=http_ping(self.nsqd_http),
+            detail=f"tcp {tcp}, http {http}",
+            ready=http_ping(http),
             umask=GROUP_AND_OTHERS,
         )
 

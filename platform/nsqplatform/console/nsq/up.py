@@ -15,6 +15,7 @@ from nsqplatform.console.checkout import default_home
 from nsqplatform.console.environment import Environment
 from nsqplatform.console.nsq.home import Home, HomeInUse
 from nsqplatform.console.nsq.options import add_home, address, port_base
+from nsqplatform.console.nsq.pair import NoEtcd, WasMirrored, refuse_single
 from nsqplatform.console.nsq.ports import Address, problems
 from nsqplatform.console.nsq.prepare import prepare_platform
 from nsqplatform.console.nsq.redis import NoRedis
@@ -55,6 +56,7 @@ def parser() -> CommandParser:
             ("nsq up", "on 127.0.0.1, with the web platform on port 4171"),
             ("nsq up --home /tmp/second --port-base 5150", "a second platform, on ports 5150 to 5171"),
             ("nsq up --without worker,beat", "without reports"),
+            ("nsq up --mirrored", "with a mirrored pair of brokers, to try one"),
             ("nsq up --http-address 0.0.0.0:4171", "with pages for other machines too"),
         ],
     )
@@ -74,6 +76,11 @@ def parser() -> CommandParser:
         default=[],
         metavar="NAME[,NAME]",
         help=f"processes not to run, of {', '.join(NAMES)}",
+    )
+    made.add_argument(
+        "--mirrored",
+        action="store_true",
+        help="run two brokers as a mirrored pair, with etcd, on the six ports after the broker's HTTP port",
     )
     made.add_argument(
         "--log-level",
@@ -101,6 +108,7 @@ def parse(argv: Sequence[str]) -> Plan:
         log_level=options.log_level,
         redis_url=os.environ.get("REDIS_URL"),
         clusters=declared_clusters(),
+        is_mirrored=options.mirrored,
     )
     if "redis" in plan.without and plan.runs_platform and not plan.redis_url:
         made.error(f"--without redis needs REDIS_URL, for {', '.join(PLATFORM)}")
@@ -116,10 +124,14 @@ def main(argv: Sequence[str]) -> int:
         return 1
     try:
         with plan.home:
+            if plan.pair is not None:
+                plan.pair.prepare()
+            elif plan.runs("brokerd"):
+                refuse_single(plan.home)
             if plan.runs_platform:
                 check_environment({**os.environ, **plan.environment()})
             return asyncio.run(Up(plan).run())
-    except (HomeInUse, NoRedis, OSError) as error:
+    except (HomeInUse, NoRedis, NoEtcd, WasMirrored, OSError) as error:
         print(f"nsq up: {error}", file=sys.stderr)
         return 1
 
@@ -186,6 +198,9 @@ class Up:
         plan = self.plan
         if plan.runs("brokerd"):
             self.screen.say(f"Publish to nsqd at {plan.nsqd_tcp.reachable} (HTTP {plan.nsqd_http.reachable}).")
+        if pair := plan.pair:
+            second = f"{pair.second_tcp.reachable} (HTTP {pair.second_http.reachable})"
+            self.screen.say(f"It is a mirrored pair: {second} leads to it, too.")
         if plan.runs("lookup"):
             self.screen.say(f"Consume with nsqlookupd at {plan.lookupd_http.reachable}.")
         base = plan.nsqd_tcp.port

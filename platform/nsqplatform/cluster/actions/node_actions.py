@@ -1,4 +1,4 @@
-"""Drains of nodes: authorized, performed and audited."""
+"""Drains and hand-overs of nodes: authorized, performed and audited."""
 
 from __future__ import annotations
 
@@ -41,6 +41,13 @@ def cancel_drain(*, user: User, node: str, remote_address: str) -> AuditEntry:
     ``drain``."""
     cluster = _permitted(user, node)
     return _record(user, "cancel drain", node, async_to_sync(nsqcluster.cancel_drain)(cluster, node), remote_address)
+
+
+def hand_over(*, user: User, node: str, remote_address: str) -> AuditEntry:
+    """Let the follower of a mirrored node lead on behalf of ``user``, and return the audit entry. Raises the same as
+    ``drain``."""
+    cluster = _permitted(user, node)
+    return _record(user, "hand over", node, async_to_sync(nsqcluster.hand_over)(cluster, node), remote_address)
 
 
 def _permitted(user: User, node: str) -> Cluster:

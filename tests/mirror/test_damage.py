@@ -1,0 +1,67 @@
+"""Damage on the disk of one member: the other one leads, and the damaged one gets its files."""
+
+from __future__ import annotations
+
+import signal
+from base64 import b64encode
+from typing import TYPE_CHECKING
+
+from tests.harness.etcd import EtcdServer
+from tests.harness.pair import MAY_NOT_LEAD, Member, Pair
+from tests.harness.waiting import wait_until
+
+if TYPE_CHECKING:
+    from tests.mirror.conftest import StartPair
+
+LONG_LEASE = "60s"
+"""A lease that does not end within a test, however slow the machine is."""
+CANNOT_RECOVER = "its data path cannot be recovered"
+COUNT = 20
+
+
+def damage_checkpoints(member: Member) -> None:
+    """Overwrite all checkpoints, so that a broker does not know which topics it has."""
+    checkpoints = [*member.data_path.glob("checkpoint*")]
+    assert checkpoints
+    for path in checkpoints:
+        path.write_bytes(b"\xff" * path.stat().st_size)
+
+
+def is_in_sync(pair: Pair, primary: Member) -> bool:
+    return len(primary.stats(include_histograms="true")["mirror"]["in_sync"]) == 2
+
+
+def end_lease(pair: Pair, etcd: EtcdServer) -> None:
+    """End the lead of a member that was killed now, and not with its lease."""
+    key = f"/nsq/{pair.members[0].data_path.parent.name}/leader"
+    etcd.post("/v3/kv/deleterange", key=b64encode(key.encode()).decode())
+
+
+def test_a_member_that_cannot_recover_lets_the_other_lead_and_gets_its_files(
+    start_pair: StartPair, etcd_server: EtcdServer
+) -> None:
+    """It wins the lead, as both are in sync and it starts first. It deletes nothing, and acknowledges nothing."""
+    pair = start_pair(lease=LONG_LEASE)
+    primary = pair.wait_for_primary()
+    for number in range(COUNT):
+        primary.post("/pub", b"%d" % number, topic="t")
+    pair.wait_until_in_sync()
+    damaged, other = primary, pair.other(primary)
+    damaged.end(signal.SIGKILL)  # the primary first: it would record that it is alone
+    other.end(signal.SIGKILL)
+    end_lease(pair, etcd_server)
+    damage_checkpoints(damaged)
+    damaged.start()
+    wait_until(lambda: any(CANNOT_RECOVER in line for line in damaged.log), "the member gives back the lead")
+    wait_until(lambda: any(MAY_NOT_LEAD in line for line in damaged.log), "the member waits for the other one")
+    assert [*damaged.data_path.glob("topics/t.*")]
+
+    other.start()
+    wait_until(lambda: pair.primary is other, "the other member leads")
+    assert pair.wait_for_primary() is other
+    assert other.topics()["t"]["depth"] == COUNT
+    wait_until(lambda: is_in_sync(pair, other), "the damaged member has joined")
+    wait_until(lambda: other.request("POST", "/mirror/handover").status == 200, "it is in sync and is to lead")
+    wait_until(lambda: pair.primary is damaged, "the member that was damaged leads")
+    assert pair.wait_for_primary() is damaged
+    assert damaged.topics()["t"]["depth"] == COUNT
