@@ -28,7 +28,8 @@ class FaultyDisk:
 
     @contextmanager
     def fault(self, **kinds: int | str) -> Iterator[None]:
-        """Let system calls fail during the block: ``sync``, ``write`` and ``read``, each with an errno or HANG."""
+        """Let system calls fail during the block: ``sync``, ``write``, ``read`` and ``change``, each with an errno or
+        HANG. A change creates, allocates, renames or deletes a file."""
         self._set(kinds)
         try:
             yield

@@ -33,19 +33,22 @@ class Faults:
         if fault is not None:
             raise OSError(fault, os.strerror(fault))
 
-    def before(self, kind: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        """``call``, after the faults of ``kind``."""
+    def before(self, kinds: tuple[str, ...], call: Callable[..., Any]) -> Callable[..., Any]:
+        """``call``, after the faults of ``kinds``."""
 
         def faulty(*args: Any, **kwargs: Any) -> Any:
-            self.meet(kind)
+            for kind in kinds:
+                self.meet(kind)
             return call(*args, **kwargs)
 
         return faulty
 
-    def before_write(self, open_: Callable[..., int]) -> Callable[..., int]:
-        """``os.open``: creating a file, or opening one for writing, is a write."""
+    def before_open(self, open_: Callable[..., int]) -> Callable[..., int]:
+        """``os.open``: creating a file is a change and a write, opening one for writing is a write."""
 
         def faulty(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
+            if flags & os.O_CREAT:
+                self.meet("change")
             if flags & (os.O_CREAT | os.O_WRONLY | os.O_RDWR):
                 self.meet("write")
             return open_(path, flags, *args, **kwargs)
@@ -58,15 +61,19 @@ def main(file: Path, argv: list[str]) -> int:
     from brokerd import file_systems, process
 
     faults = Faults(file)
-    os.fsync = faults.before("sync", os.fsync)
-    os.fdatasync = faults.before("sync", os.fdatasync)
+    os.fsync = faults.before(("sync",), os.fsync)
+    os.fdatasync = faults.before(("sync",), os.fdatasync)
     if (syncfs := file_systems._syncfs()) is not None:
-        faulty_syncfs = faults.before("sync", syncfs)
+        faulty_syncfs = faults.before(("sync",), syncfs)
         file_systems._syncfs = lambda: faulty_syncfs
-    os.open = faults.before_write(os.open)
-    for name in ("pwrite", "posix_fallocate", "ftruncate", "mkdir"):
-        setattr(os, name, faults.before("write", getattr(os, name)))
-    os.pread = faults.before("read", os.pread)
+    os.open = faults.before_open(os.open)
+    for name in ("pwrite", "ftruncate"):
+        setattr(os, name, faults.before(("write",), getattr(os, name)))
+    for name in ("posix_fallocate", "mkdir"):
+        setattr(os, name, faults.before(("change", "write"), getattr(os, name)))
+    for name in ("rename", "unlink", "rmdir"):
+        setattr(os, name, faults.before(("change",), getattr(os, name)))
+    os.pread = faults.before(("read",), os.pread)
     return process.main(argv)
 
 

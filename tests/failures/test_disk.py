@@ -27,6 +27,7 @@ Start = Callable[..., Daemon]
 Connect = Callable[[Daemon], V2Client]
 
 STALLED = "the disk has not completed a sync within 1 s"
+STALLED_CHANGE = "the disk has not completed an operation within 2 s"
 LARGE = bytes(100_000)
 """A body that is written by a system call, not through the map."""
 
@@ -57,7 +58,7 @@ def consume(client: V2Client, count: int) -> list[bytes]:
 
 def left(broker: Daemon, connect: Connect) -> list[bytes]:
     """The bodies of all messages of channel ``c`` of topic ``t``."""
-    [channel] = broker.topics()["t"]["channels"]
+    [channel] = [each for each in broker.topics()["t"]["channels"] if each["channel_name"] == "c"]
     client = connect(broker)
     client.sub("t", "c")
     return sorted(consume(client, channel["depth"]))
@@ -151,6 +152,94 @@ def test_a_sync_without_a_descriptor_is_made_again(disk: FaultyDisk, start: Star
     assert "nothing more is acknowledged" not in broker.output
     broker.launch()
     assert broker.topics()["t"]["depth"] == 2
+
+
+def test_a_topic_that_cannot_be_created_in_time_is_refused(disk: FaultyDisk, start: Start, connect: Connect) -> None:
+    """So are all publishes until the disk answers. Consumers go on, new clients and channels are served."""
+    broker = start(broker=disk.broker("--disk-timeout=2s"))
+    consumer, publisher = connect(broker), connect(broker)
+    consumer.sub("t", "c")
+    publisher.mpub("t", [b"0", b"1", b"2"])
+    with disk.fault(change=HANG):
+        kind, data = publisher.command(b"PUB new\n" + sized(b"refused"))
+        assert kind == ERROR
+        assert STALLED_CHANGE.encode() in data
+        assert STALLED_CHANGE.encode() in refusal(connect(broker), b"refused")
+        assert broker.request("POST", "/pub?topic=t", b"refused").status == 503
+        assert broker.request("POST", "/topic/create?topic=other").status == 503
+        assert health(broker) == (500, f"NOK - {STALLED_CHANGE}")
+        assert consume(consumer, 2) == [b"0", b"1"]
+        consumer.settle()
+        late = connect(broker)
+        late.sub("t", "late")
+        assert set(broker.topics()) == {"t"}
+    wait_until(lambda: health(broker) == (200, "OK"), "the disk answers")
+    connect(broker).pub("new", b"later")
+    connect(broker).pub("t", b"3")
+    broker.end(signal.SIGKILL)
+    broker.launch()
+    assert left(broker, connect) == [b"2", b"3"]
+    assert broker.topics()["new"]["depth"] == 1
+
+
+def test_a_segment_that_cannot_be_created_in_time_is_used_later(
+    disk: FaultyDisk, start: Start, connect: Connect
+) -> None:
+    """The publish that needed it is refused, and so are smaller ones. Once the disk answers, all are accepted."""
+    broker = start(broker=disk.broker("--disk-timeout=2s"))
+    consumer, publisher = connect(broker), connect(broker)
+    consumer.sub("t", "c")
+    for _ in range(2):
+        publisher.pub("t", LARGE)
+    with disk.fault(change=HANG):
+        assert STALLED_CHANGE.encode() in refusal(connect(broker), LARGE)
+        assert STALLED_CHANGE.encode() in refusal(connect(broker), b"small")
+        assert consume(consumer, 1) == [LARGE]
+        consumer.settle()
+    wait_until(lambda: health(broker) == (200, "OK"), "the disk answers")
+    publisher.pub("t", b"small")
+    publisher.pub("t", LARGE)
+    assert len(list(disk.data_path.glob("topics/*/*.log"))) == 2
+    broker.end(signal.SIGKILL)
+    broker.launch()
+    assert left(broker, connect) == [LARGE, LARGE, b"small"]
+    assert broker.stats(include_histograms="true")["lost_message_count"] == 0
+
+
+def test_consumers_go_on_while_a_segment_cannot_be_deleted(disk: FaultyDisk, start: Start, connect: Connect) -> None:
+    """Its file is deleted once the disk answers."""
+    broker = start(broker=disk.broker("--disk-timeout=2s"))
+    consumer, publisher = connect(broker), connect(broker)
+    consumer.sub("t", "c")
+    for _ in range(4):
+        publisher.pub("t", LARGE)
+    logs = sorted(disk.data_path.glob("topics/*/*.log"))
+    assert len(logs) > 1
+    with disk.fault(change=HANG):
+        assert consume(consumer, 4) == [LARGE] * 4
+        consumer.settle()
+        wait_until(lambda: health(broker) == (500, f"NOK - {STALLED_CHANGE}"), "the deletion hangs")
+        assert logs[0].exists()
+    wait_until(lambda: not logs[0].exists(), "the segment is deleted")
+    wait_until(lambda: health(broker) == (200, "OK"), "the disk answers")
+    publisher.pub("t", b"later")
+    broker.end(signal.SIGKILL)
+    broker.launch()
+    assert left(broker, connect) == [b"later"]
+
+
+def test_a_deletion_of_a_topic_that_hangs_is_undone(disk: FaultyDisk, start: Start, connect: Connect) -> None:
+    """The command fails, and the topic is there as before."""
+    broker = start(broker=disk.broker("--disk-timeout=2s"))
+    connect(broker).pub("t", b"x")
+    broker.post("/channel/create", topic="t", channel="c")
+    with disk.fault(change=HANG):
+        assert broker.request("POST", "/topic/delete?topic=t").status == 503
+    wait_until(lambda: health(broker) == (200, "OK"), "the disk answers")
+    connect(broker).pub("t", b"y")
+    broker.end(signal.SIGKILL)
+    broker.launch()
+    assert left(broker, connect) == [b"x", b"y"]
 
 
 def test_a_write_that_hangs_stops_the_broker_and_nothing_else(disk: FaultyDisk, start: Start, connect: Connect) -> None:
