@@ -66,6 +66,11 @@ class DiskThread:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="files")
         self._executor.submit(int)  # starts the thread now: later there may be no memory for it
 
+    @property
+    def has_thread(self) -> bool:
+        """False before ``start`` and after ``close``, and without a limit."""
+        return self._executor is not None
+
     def require(self) -> None:
         """Raise DiskStalled while earlier operations have not ended."""
         if self.stall is not None:

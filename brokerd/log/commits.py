@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -234,6 +235,25 @@ class CommitIndex(CommitRecords):
         """Allocate space for ``count`` more records. Raises OSError if the disk is full."""
         while self._start + (self._count + count) * RECORD_BYTES > self._size:
             self._grow()
+
+    def growth(self, count: int) -> Callable[[], mmap.mmap] | None:
+        """What allocates space for ``count`` more records, in any thread, and maps the file for ``adopt``.
+
+        None if there is space, or if the records are in memory.
+        """
+        size, needed = self._size, self._start + (self._count + count) * RECORD_BYTES
+        if needed <= size or self._path is None:
+            return None
+        while size < needed:
+            size *= 2
+        return partial(_map_file, self._path, size)
+
+    def adopt(self, grown: mmap.mmap) -> None:
+        """Use a map that ``growth`` has made."""
+        if self._path is None:
+            grown.close()
+        else:
+            self._size, self._records = len(grown), memoryview(grown)[self._start :]
 
     def extend(self, records: bytes) -> None:
         """Add packed records, whose space was allocated by ``reserve``."""

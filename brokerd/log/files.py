@@ -15,8 +15,8 @@ _SIDE_FILE: Final = re.compile(r"[0-9]{20}\.(?:idx|hdr)")
 
 def topic_number(directory: Path) -> int | None:
     """The topic's number in the name of its directory, ``<name>.<number>``; None without one."""
-    number = directory.name.rpartition(".")[2]
-    return int(number) if number.isascii() and number.isdecimal() else None
+    name, _, number = directory.name.rpartition(".")
+    return int(number) if name and number.isascii() and number.isdecimal() else None
 
 
 class NotAllocated(OSError):

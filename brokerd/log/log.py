@@ -15,6 +15,7 @@ from brokerd.file_header import HEADER_BYTES
 from brokerd.log.batch import Batch, DpubBatch, HeaderBatch
 from brokerd.log.commits import Commit
 from brokerd.log.files import RETIRED, LogFiles
+from brokerd.log.headers import SUFFIX, HeaderFile
 from brokerd.log.recovery import Orphan, recover_segments
 from brokerd.log.segment import Segment
 from nsqwire.scan import Input
@@ -28,7 +29,7 @@ LAST_IN_MEMORY_BYTES = 8 * 1024 * 1024
 
 
 class Log:
-    """The messages of one topic, with consecutive numbers. Without a directory they are kept in memory.
+    """The messages of one topic, with consecutive numbers, in files of ``directory``; without one they are in memory.
 
     ``disk`` creates and removes the segments; without it, the caller's thread does.
     """
@@ -47,8 +48,6 @@ class Log:
         self._orphans: list[Orphan] = []
         self.has_headers = False
         """True once some message has headers."""
-        if directory is not None:
-            directory.mkdir(exist_ok=True)
 
     @classmethod
     def recover(
@@ -117,6 +116,7 @@ class Log:
         is full.
         """
         segment = self._segment_for(batch.nbytes)
+        self._grow_index(segment, 1)
         first_seq = segment.append(batch)
         self.next_seq = segment.next_seq
         return first_seq, segment
@@ -128,6 +128,7 @@ class Log:
     def append_deferred(self, batch: DpubBatch) -> tuple[int, Segment]:
         """As ``append``, for messages that each have their own delay."""
         segment = self._segment_for(batch.nbytes)
+        self._grow_index(segment, batch.count)
         first_seq = segment.append_deferred(batch)
         self.next_seq = segment.next_seq
         return first_seq, segment
@@ -137,10 +138,23 @@ class Log:
         segment = self._segment_for(batch.nbytes)
         if segment.header_room < batch.header_bytes and segment.next_seq > segment.first_seq:
             segment = self._roll(batch.nbytes)
+        self._grow_index(segment, 1)
+        if segment.headers is None and segment.path is not None:
+            create = partial(HeaderFile.create, segment.path.with_suffix(SUFFIX))
+            segment.begin_headers(self._disk.run(create, self._remove_headers_late))
         self.has_headers = True
         first_seq = segment.append_with_headers(batch)
         self.next_seq = segment.next_seq
         return first_seq, segment
+
+    def _grow_index(self, segment: Segment, records: int) -> None:
+        """Allocate space for commit records in the segment's index. Raises OSError."""
+        if (grow := segment.commits.growth(records)) is not None:
+            segment.commits.adopt(self._disk.run(grow, segment.commits.adopt))
+
+    def _remove_headers_late(self, headers: HeaderFile) -> None:
+        """Remove a file that was created too late for the publish that needed it."""
+        self._disk.run_at_last(headers.remove)
 
     def _segment_for(self, nbytes: int) -> Segment:
         segment = self.segments[-1] if self.segments else None
@@ -162,6 +176,7 @@ class Log:
         segment = self._new_segment(max(self._capacity, least), least)
         if self.segments:
             try:
+                self._grow_index(self.segments[-1], 1)
                 self.segments[-1].seal()
             except OSError:
                 self._disk.run_at_last(segment.remove)  # otherwise the next attempt fails because the file exists
@@ -285,13 +300,16 @@ class Log:
         """
         while len(self.segments) > 1 and self.segments[0].next_seq <= seq:
             segment = self.segments.pop(0)
-            self._disk.run_at_last(partial(self._retire_or_remove, segment))
+            reusable = segment.path is not None and segment.capacity == LAST_SEGMENT_BYTES
+            if reusable and self._retired is None:
+                self._disk.run_at_last(partial(self._retire_or_remove, segment))
+            else:
+                segment.remove(in_a_thread=self._disk.has_thread)
         while self._orphans and self._orphans[0].end <= seq:
             self._disk.run_at_last(partial(self._orphans.pop(0).path.unlink, missing_ok=True))
 
     def _retire_or_remove(self, segment: Segment) -> None:
-        reusable = segment.path is not None and segment.capacity == LAST_SEGMENT_BYTES
-        if reusable and self._retired is None and segment.retire():
+        if segment.retire():
             self._retired = segment
         else:
             segment.remove()
@@ -309,11 +327,11 @@ class Log:
             done, self.segments = self.segments, [small]
             self._capacity = 2 * FIRST_SEGMENT_BYTES
             for segment in done:
-                self._disk.run_at_last(segment.remove)
+                segment.remove(in_a_thread=self._disk.has_thread)
 
     def remove_oldest(self) -> None:
         """Remove the oldest segment, even if it is needed, and the file kept for reuse. Their space is free at once."""
-        self.segments.pop(0).remove(at_once=True)
+        self._disk.run_at_last(partial(self.segments.pop(0).remove, at_once=True))
         self._remove_retired()
 
     def _remove_retired(self) -> None:

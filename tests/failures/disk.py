@@ -29,7 +29,8 @@ class FaultyDisk:
     @contextmanager
     def fault(self, **kinds: int | str) -> Iterator[None]:
         """Let system calls fail during the block: ``sync``, ``write``, ``read`` and ``change``, each with an errno or
-        HANG. A change creates, allocates, renames or deletes a file."""
+        HANG. A change creates, allocates, renames or deletes a file. ``record`` is a file for the calls of the event
+        loop."""
         self._set(kinds)
         try:
             yield

@@ -206,8 +206,64 @@ def test_a_segment_that_cannot_be_created_in_time_is_used_later(
     assert broker.stats(include_histograms="true")["lost_message_count"] == 0
 
 
+def test_an_index_that_cannot_grow_in_time_grows_later(disk: FaultyDisk, start: Start, connect: Connect) -> None:
+    """It has a record for each publish. The publish that needs space for one more is refused, and others then."""
+    broker = start(broker=disk.broker("--disk-timeout=2s"))
+    consumer, publisher = connect(broker), connect(broker)
+    consumer.sub("t", "c")
+    publisher.pub("t", b"000")
+    accepted = 1
+    with disk.fault(change=HANG):
+        while (answer := publisher.command(b"PUB t\n" + sized(b"%03d" % accepted))) == (RESPONSE, b"OK"):
+            accepted += 1
+        assert STALLED_CHANGE.encode() in answer[1]
+        assert STALLED_CHANGE.encode() in refusal(connect(broker), b"refused")
+        assert health(broker) == (500, f"NOK - {STALLED_CHANGE}")
+        assert consume(consumer, 1) == [b"000"]
+        consumer.settle()
+    wait_until(lambda: health(broker) == (200, "OK"), "the disk answers")
+    late = connect(broker)
+    for number in range(accepted, accepted + 200):
+        late.pub("t", b"%03d" % number)
+    broker.end(signal.SIGKILL)
+    broker.launch()
+    assert left(broker, connect) == [b"%03d" % number for number in range(1, accepted + 200)]
+
+
+def test_a_file_of_headers_that_cannot_be_created_in_time_is_created_later(
+    disk: FaultyDisk, start: Start, connect: Connect
+) -> None:
+    """The publish with headers is refused, and others then. Consumers go on."""
+    broker = start(broker=disk.broker("--disk-timeout=2s"))
+    block, with_headers = encode_headers({"a": "b"}), encoding.identify({"feature_negotiation": True, "headers": True})
+    consumer, publisher = connect(broker), connect(broker)
+    consumer.sub("t", "c")
+    publisher.command(with_headers)
+    publisher.pub("t", b"0")
+    with disk.fault(change=HANG):
+        kind, data = publisher.command(encoding.hpub("t", block, b"refused"))
+        assert kind == ERROR
+        assert STALLED_CHANGE.encode() in data
+        assert STALLED_CHANGE.encode() in refusal(connect(broker), b"refused")
+        assert consume(consumer, 1) == [b"0"]
+        consumer.settle()
+    wait_until(lambda: health(broker) == (200, "OK"), "the disk answers")
+    assert list(disk.data_path.glob("topics/*/*.hdr")) == []
+    late, reader = connect(broker), connect(broker)
+    late.command(with_headers)
+    late.ok(encoding.hpub("t", block, b"1"))
+    broker.end(signal.SIGKILL)
+    broker.launch()
+    reader = connect(broker)
+    reader.command(with_headers)
+    reader.sub("t", "c", 1)
+    kind, data = reader.frame()
+    assert kind == MESSAGE_WITH_HEADERS
+    assert data.endswith(block + b"1")
+
+
 def test_consumers_go_on_while_a_segment_cannot_be_deleted(disk: FaultyDisk, start: Start, connect: Connect) -> None:
-    """Its file is deleted once the disk answers."""
+    """A thread deletes it once the disk answers; nobody waits for that, and publishes are accepted meanwhile."""
     broker = start(broker=disk.broker("--disk-timeout=2s"))
     consumer, publisher = connect(broker), connect(broker)
     consumer.sub("t", "c")
@@ -218,11 +274,10 @@ def test_consumers_go_on_while_a_segment_cannot_be_deleted(disk: FaultyDisk, sta
     with disk.fault(change=HANG):
         assert consume(consumer, 4) == [LARGE] * 4
         consumer.settle()
-        wait_until(lambda: health(broker) == (500, f"NOK - {STALLED_CHANGE}"), "the deletion hangs")
+        publisher.pub("t", b"later")
+        assert health(broker) == (200, "OK")
         assert logs[0].exists()
     wait_until(lambda: not logs[0].exists(), "the segment is deleted")
-    wait_until(lambda: health(broker) == (200, "OK"), "the disk answers")
-    publisher.pub("t", b"later")
     broker.end(signal.SIGKILL)
     broker.launch()
     assert left(broker, connect) == [b"later"]
