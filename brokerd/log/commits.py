@@ -25,7 +25,7 @@ from brokerd.file_header import HEADER_BYTES, INDEX, WRITTEN, data_start
 from brokerd.kernel import find_batch
 from brokerd.kernel.commit import DEFER_MS, FIELDS, RECORD_BYTES, is_sound, pack_record
 from brokerd.log.files import NotAllocated, topic_number
-from brokerd.new_map import map_new_file
+from brokerd.new_map import map_new_file, require_readable
 from brokerd.zero_padding import end_of_contents
 from nsqwire.units import Nanoseconds
 
@@ -167,7 +167,7 @@ class CommitIndex(CommitRecords):
     def __init__(self, path: Path | None, *, create: bool, batches: int = 0) -> None:
         """Open the file, or create it with space for that many ``batches``.
 
-        Raises OSError, also if the disk is full: space is allocated before it is mapped.
+        Raises OSError, also if the disk is full: space is allocated before it is mapped, and if it cannot be read.
         """
         self._path = path
         size = 0
@@ -178,7 +178,10 @@ class CommitIndex(CommitRecords):
         # Files only ever have these sizes, so any other size means that the file was truncated.
         self.was_cut = not create and (size < FIRST_INDEX_BYTES or size & (size - 1) != 0)
         self._size = max(size, index_bytes(batches))
-        super().__init__(memoryview(self._map()), is_new=create)
+        map_ = self._map()
+        if path is not None and not create:
+            require_readable(map_, 0, self._size, path)
+        super().__init__(memoryview(map_), is_new=create)
 
     def _map(self) -> mmap.mmap:
         """Map the file, and write the header if it is missing or damaged."""

@@ -31,7 +31,7 @@ from brokerd.log.files import RETIRED, NotAllocated
 from brokerd.log.frames import SEQ_MASK, Frames
 from brokerd.log.headers import MAX_FILE_BYTES, SUFFIX, HeaderFile
 from brokerd.log.reclamation import close_map, delete_in_a_thread, free_in_a_thread
-from brokerd.new_map import map_new_file, read_ahead
+from brokerd.new_map import map_new_file, read_ahead, require_readable
 from nsqdaemon.descriptors import require_descriptor_for_file
 from nsqwire.frame import MESSAGE_HEAD_BYTES
 from nsqwire.scan import Input
@@ -165,6 +165,7 @@ class Segment:
             map_ = mmap.mmap(fd, size)
         finally:
             os.close(fd)
+        require_readable(map_, 0, mmap.PAGESIZE, path)
         segment = cls(path, int(path.stem), map_, CommitIndex(path.with_suffix(".idx"), create=False))
         segment.found_bytes = found
         segment.damaged_records = segment.commits.damaged()
@@ -177,6 +178,9 @@ class Segment:
         The batches are not checked here, but by :meth:`damaged_below` before they are first read.
         """
         commits = self.commits
+        if commits and self._map is not None and self.path is not None:
+            end = commits[-1].end
+            require_readable(self._map, end, end + 1, self.path)
         repair = repair_commits(commits, self.damaged_records, self.map[: self.found_bytes], self.beginning, context)
         self.damaged_records = []
         if not commits:
@@ -224,16 +228,18 @@ class Segment:
     def damaged_below(self, seq: int) -> list[Commit]:
         """Check batches that an earlier process wrote: those not checked yet up to message ``seq``, and some after it.
 
-        Returns the damaged ones. None of their messages can be delivered.
+        Returns the damaged ones. None of their messages can be delivered. Raises OSError if they cannot be read now.
         """
         if self._unchecked_from is None:
             return []
-        position = self._unchecked_from
+        position, log = self._unchecked_from, self.map
         stop = min(len(self.commits), self.commits.find(seq) + CHECKED_AHEAD)
         damaged = []
+        if position < stop and self._map is not None and self.path is not None:
+            require_readable(self._map, self.commits[position].start, self.commits[stop - 1].end, self.path)
         while position < stop:
             commit = self.commits[position]
-            if commit.messages and not commit.matches(self.map):
+            if commit.messages and not commit.matches(log):
                 damaged.append(commit)
             position += 1
         self._unchecked_from = None if position == len(self.commits) else max(position, self._unchecked_from)

@@ -7,6 +7,7 @@ that was acknowledged is lost.
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import signal
 import time
@@ -378,6 +379,62 @@ def test_a_message_whose_headers_cannot_be_read_comes_without_them(
     kind, data = consumer.frame()
     assert kind == MESSAGE_WITH_HEADERS
     assert data.endswith(block + b"x")
+
+
+def test_older_messages_that_cannot_be_read_wait_and_other_topics_go_on(
+    start: Start, connect: Connect, tmp_path: Path
+) -> None:
+    """Messages of an earlier process are checked before they are delivered. As long as their file cannot be read, their
+    channel waits and the log says why; a new start counts what is missing as lost, and delivers the rest."""
+    broker = start()
+    connect(broker).pub("other", b"first")
+    published = [b"%03d" % number + bytes(1000) for number in range(400)]
+    publisher = connect(broker)
+    for body in published:
+        publisher.pub("t", body)
+    broker.end(signal.SIGKILL)
+    broker.launch()
+    log, *_ = sorted(tmp_path.glob("data/topics/t.*/*.log"))
+    consumer, other = connect(broker), connect(broker)
+    consumer.sub("t", "c")
+    assert consume(consumer, 1) == published[:1]
+    consumer.settle()
+    del published[0]
+    os.truncate(log, 20 * mmap.PAGESIZE)  # behind the messages that were checked together with the first one
+    consumer.send(b"RDY 1000\n")
+    if not reports_unreadable_pages():
+        assert broker.wait_for_exit() == -signal.SIGBUS
+    else:
+        broker.wait_for_log(f"a part of the file cannot be read: .*{log.name}")
+        other.sub("other", "c")
+        assert consume(other, 1) == [b"first"]
+        broker.end(signal.SIGKILL)
+    broker.launch()
+    connect(broker).pub("t", b"last")
+    published.append(b"last")
+    late, bodies = connect(broker), list[bytes]()
+    late.sub("t", "c")
+    while len(bodies) < len(published) - lost_messages(broker):
+        bodies += consume(late, 1)
+    assert lost_messages(broker) > 100
+    assert set(bodies) <= set(published)
+    assert len(bodies) == len(set(bodies))
+    assert str(log) in broker.output
+
+
+def lost_messages(broker: Daemon) -> int:
+    count: int = broker.stats(include_histograms="true")["lost_message_count"]
+    return count
+
+
+def reports_unreadable_pages() -> bool:
+    """Whether the system can say that a page cannot be read before it is accessed: Linux 5.14 and later."""
+    with mmap.mmap(-1, mmap.PAGESIZE) as map_:
+        try:
+            map_.madvise(22, 0, mmap.PAGESIZE)
+        except OSError:
+            return False
+    return True
 
 
 def test_a_page_that_cannot_be_read_ends_the_broker_with_the_reason(
