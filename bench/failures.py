@@ -108,12 +108,13 @@ def fuzzing(options: Options) -> Result:
 
 def disk(options: Options) -> Result:
     """A disk that hangs, fails or is read-only. Each test is one try, whatever the rounds."""
-    return tested("publishers get an error, consumers go on", "disk hangs or fails", DISK_TESTS)
+    return tested("publishers get an error, consumers go on", "disk hangs or fails", DISK_TESTS, {})
 
 
 def process(options: Options) -> Result:
-    """Pauses, and limits of memory and descriptors. Each test is one try, whatever the rounds."""
-    return tested(KEPT, "pauses and limits of the process", ["tests/failures/test_process.py"])
+    """Pauses, and limits of memory and descriptors, with five busy topics for each round. Each test is one try."""
+    more = {"BUSY_TOPICS": str(max(1000, 5 * options.rounds))}
+    return tested(KEPT, "pauses and limits of the process", ["tests/failures/test_process.py"], more)
 
 
 def connections(options: Options) -> Result:
@@ -149,9 +150,9 @@ def promise_of(fault: str) -> str:
     return next(promise for begin, promise in PROMISES.items() if fault.startswith(begin))
 
 
-def tested(promise: str, fault: str, tests: list[str]) -> Result:
+def tested(promise: str, fault: str, tests: list[str], more: Mapping[str, str]) -> Result:
     """Run tests of which each causes its fault once."""
-    done = run_pytest(tests, {})
+    done = run_pytest(tests, more)
     marks = [line.split() for line in done.stdout.splitlines() if line.startswith(("PASSED ", "FAILED ", "ERROR "))]
     failed = sum(mark[0] != "PASSED" for mark in marks)
     return Result([Fault(promise, fault, len(marks), 0, failed, None)], tail(done.stdout) if done.returncode else "")
