@@ -19,7 +19,7 @@ import pytest
 from nsqwire import encoding
 from nsqwire.frame import MESSAGE_WITH_HEADERS
 from nsqwire.headers import encode_headers
-from tests.failures.disk import HANG, FaultyDisk
+from tests.failures.disk import HANG, FaultyDisk, reports_unreadable_pages
 from tests.harness.daemon import Daemon
 from tests.harness.v2 import ERROR, RESPONSE, V2Client, sized
 from tests.harness.waiting import wait_until
@@ -425,16 +425,6 @@ def test_older_messages_that_cannot_be_read_wait_and_other_topics_go_on(
 def lost_messages(broker: Daemon) -> int:
     count: int = broker.stats(include_histograms="true")["lost_message_count"]
     return count
-
-
-def reports_unreadable_pages() -> bool:
-    """Whether the system can say that a page cannot be read before it is accessed: Linux 5.14 and later."""
-    with mmap.mmap(-1, mmap.PAGESIZE) as map_:
-        try:
-            map_.madvise(22, 0, mmap.PAGESIZE)
-        except OSError:
-            return False
-    return True
 
 
 def test_a_page_that_cannot_be_read_ends_the_broker_with_the_reason(
