@@ -67,8 +67,10 @@ PROMISES = {
     "power loss": "what was synced is kept, nothing else is served",
     "damage": "only what was hit is lost, and counted",
     "fuzz": "the process goes on, others are served",
+    "connections": "all are served",
 }
 """What is promised, by the beginning of a fault's name in the tally."""
+DISK_TESTS = ["tests/failures/test_disk.py", "tests/failures/test_event_loop.py"]
 
 
 def kills(options: Options) -> Result:
@@ -106,12 +108,18 @@ def fuzzing(options: Options) -> Result:
 
 def disk(options: Options) -> Result:
     """A disk that hangs, fails or is read-only. Each test is one try, whatever the rounds."""
-    return tested("publishers get an error, consumers go on", "disk hangs or fails", ["tests/failures/test_disk.py"])
+    return tested("publishers get an error, consumers go on", "disk hangs or fails", DISK_TESTS, {})
 
 
 def process(options: Options) -> Result:
-    """Pauses, and limits of memory and descriptors. Each test is one try, whatever the rounds."""
-    return tested(KEPT, "pauses and limits of the process", ["tests/failures/test_process.py"])
+    """Pauses, and limits of memory and descriptors, with five busy topics for each round. Each test is one try."""
+    more = {"BUSY_TOPICS": str(max(1000, 5 * options.rounds))}
+    return tested(KEPT, "pauses and limits of the process", ["tests/failures/test_process.py"], more)
+
+
+def connections(options: Options) -> Result:
+    """Consumers of one channel, ten times as many as the rounds."""
+    return tallied(["tests/failures/test_crowd.py"], {"CROWD": str(10 * options.rounds)})
 
 
 COMPONENTS: Mapping[str, Callable[[Options], Result]] = {
@@ -120,6 +128,7 @@ COMPONENTS: Mapping[str, Callable[[Options], Result]] = {
     "corruptions": corruptions,
     "disk": disk,
     "process": process,
+    "connections": connections,
     "fuzz": fuzzing,
 }
 
@@ -141,9 +150,9 @@ def promise_of(fault: str) -> str:
     return next(promise for begin, promise in PROMISES.items() if fault.startswith(begin))
 
 
-def tested(promise: str, fault: str, tests: list[str]) -> Result:
+def tested(promise: str, fault: str, tests: list[str], more: Mapping[str, str]) -> Result:
     """Run tests of which each causes its fault once."""
-    done = run_pytest(tests, {})
+    done = run_pytest(tests, more)
     marks = [line.split() for line in done.stdout.splitlines() if line.startswith(("PASSED ", "FAILED ", "ERROR "))]
     failed = sum(mark[0] != "PASSED" for mark in marks)
     return Result([Fault(promise, fault, len(marks), 0, failed, None)], tail(done.stdout) if done.returncode else "")

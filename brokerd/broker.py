@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -135,6 +136,7 @@ class Broker:
                 call_later=lambda delay, run: call_at(now() + delay, run),
                 check_directory=self._data_path.check,
                 tolerates_full_disk=nsqd_files is None,  # nsqd's files may only be renamed after a checkpoint
+                disk=self.storage.disk,
             )
         )
         self.storage.check_reserve()
@@ -174,7 +176,7 @@ class Broker:
             raise
         number, directory = self._new_number(name)
         self._next_topic = number + 1
-        topic = self._add_topic(number, name, Log(directory))
+        topic = self._add_topic(number, name, Log(directory, disk=self.storage.disk))
         if topic.ephemeral:
             self.storage.append(records.topic_number_taken(number))
         else:
@@ -194,13 +196,18 @@ class Broker:
             if is_ephemeral(name):
                 return number, None
             try:
-                return number, self._directories.create(number, name)
+                create = partial(self._directories.create, number, name)
+                return number, self.storage.disk.run(create, self._remove_late)
             except FileExistsError:
                 continue  # a foreign file has that name
             except OSError as error:
                 self.storage.write_failed(error, new_directory=self._directories.path_of(number, name))
                 raise
         raise BadTopic(f"topic {name} exceeds the limit of {TOPIC_NUMBERS} topics of a node")
+
+    def _remove_late(self, directory: Path) -> None:
+        """Remove a directory that was created too late for its topic."""
+        self.storage.disk.run_at_last(directory.rmdir)
 
     def find_topic(self, name: str) -> Topic:
         """Return the topic. Raises TopicNotFound."""
@@ -216,7 +223,7 @@ class Broker:
         """
         topic = self.find_topic(name)
         topic.messages.require_room()
-        doomed = None if topic.log.directory is None else self._directories.rename_deleted(topic.log.directory)
+        doomed = None if topic.log.directory is None else self._rename_deleted(topic.log.directory)
         del self.topics[name]
         channels = list(topic.channels)
         topic.detach()
@@ -228,6 +235,12 @@ class Broker:
             self._removal.add(doomed)
         logger.info("TOPIC(%s): deleted", name)
         self.registration_changed("unregister", name, None)
+
+    def _rename_deleted(self, directory: Path) -> Path:
+        def undo(doomed: Path) -> None:
+            self.storage.disk.run_at_last(partial(doomed.rename, directory))
+
+        return self.storage.disk.run(partial(self._directories.rename_deleted, directory), undo)
 
     def registration_changed(self, kind: Literal["register", "unregister"], topic: str, channel: str | None) -> None:
         """Notify the observers of a topic or channel that was created or deleted."""
@@ -332,7 +345,9 @@ class Broker:
     def _restore_topic(self, state: TopicState, channels: list[ChannelState], *, is_complete: bool) -> None:
         directory = self._directories.path_of(state.number, state.name)
         known_end = _known_end(state, channels)
-        log, notes = Log.recover(directory, id_head(self.node_id, state.number), known_end, self._unsynced_ns)
+        log, notes = Log.recover(
+            directory, id_head(self.node_id, state.number), known_end, self._unsynced_ns, self.storage.disk
+        )
         if self._left_out_numbers:
             state.holes.append(log.leave_out(self._left_out_numbers))
         for path in log.foreign_files:

@@ -218,6 +218,12 @@ async def _run(
         resumed=broker.storage.sync_resumed,
         patience=settings.disk_timeout,
     )
+    broker.storage.disk.start(
+        settings.disk_timeout.total_seconds(),
+        call_soon=loop.call_soon_threadsafe,
+        stalled=broker.storage.disk_stalled,
+        resumed=broker.storage.disk_resumed,
+    )
     if mirror is not None:
         await mirror.recovered()
         broker.storage.syncer = mirror.begin_term(broker, syncer)
@@ -246,6 +252,7 @@ async def _run(
     finally:
         with contextlib.suppress(OSError):  # it was logged when it failed
             await syncer.close()
+        broker.storage.disk.close()
         broker.close()
 
 

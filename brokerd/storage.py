@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from brokerd.data_path import TOPICS, DataPath, DataPathMoved
 from brokerd.disk_reserve import ReserveReached
+from brokerd.disk_thread import DiskStalled, DiskThread
 from brokerd.journal.journal import CHANGE_BYTES, Background, Journal
 from brokerd.refused_write import RefusedWrite
-from brokerd.syncer import DiskStalled, NotSynced
+from brokerd.syncer import NotSynced
 from nsqwire.errors import BelowReserve, Drained, PublishFailed
 
 if TYPE_CHECKING:
@@ -69,8 +70,10 @@ class Storage:
         """What publishes are refused with if nothing else refuses them; None unless the node is being drained."""
         self._too_few_in_sync: TooFewInSync | None = None
         """As ``_drained``, while too few members of the pair are in sync."""
-        self._stall: DiskStalled | None = None
-        """Set while the disk does not answer. Publishes are then refused, with this or with another reason."""
+        self.disk = DiskThread()
+        """Runs operations on files. The process starts its thread; in ``nsq repair`` it has none."""
+        self._sync_stall: DiskStalled | None = None
+        """Set while a sync is not answered. Publishes are then refused, with this or with another reason."""
         self.refused_write: RefusedWrite | None = None
         """The last write of messages that failed; None if one succeeded since."""
         self.lost_message_count = 0
@@ -201,7 +204,7 @@ class Storage:
 
         ``new_directory`` is the directory that could not be created, if that is what failed.
         """
-        if not isinstance(error, DataPathMoved):
+        if not isinstance(error, (DataPathMoved, DiskStalled)):
             self._log_unhealthy(error)
             self.refused_write = RefusedWrite.of(
                 error, self._data_path.path / TOPICS, new_directory=new_directory, previous=self.refused_write
@@ -225,20 +228,33 @@ class Storage:
         elif isinstance(error, NotSynced):
             logger.error("a sync is put off: %s", error)
         elif isinstance(error, DiskStalled):
-            self._stall = error
-            if self._is_refusal_passing:
-                self.refusal = error
+            self._sync_stall = error
+            self.disk_stalled(error)
         else:
             self._log_unhealthy(error)
             self.refusal = error
 
     def sync_resumed(self) -> None:
         """Accept publishes again, because the sync that DiskStalled was about has ended."""
-        self._stall = None
-        if isinstance(self.refusal, DiskStalled):
+        self._sync_stall = None
+        self.disk_resumed()
+
+    def disk_stalled(self, error: DiskStalled) -> None:
+        """Refuse publishes until ``disk_resumed`` is called."""
+        if self._is_refusal_passing:
+            self.refusal = error
+
+    def disk_resumed(self) -> None:
+        """Accept publishes again, unless another sync or operation is not answered."""
+        if isinstance(self.refusal, DiskStalled) and self._stall is None:
             self.refusal = self._lasting_refusal
             logger.info("the disk answers again")
             self.check_reserve()
+
+    @property
+    def _stall(self) -> DiskStalled | None:
+        """Why the disk is taken to be stalled; None if it answers."""
+        return self._sync_stall or self.disk.stall
 
     def require_data_path(self) -> None:
         """Raise DataPathMoved unless the data path is the directory that was opened. Any thread may call it."""

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from brokerd.background import use_batch_scheduling
 from brokerd.data_path import DataPathMoved
+from brokerd.disk_thread import DiskStalled
 from brokerd.file_systems import sync_file_systems
 from brokerd.log.headers import SUFFIX as HEADERS_SUFFIX
 from brokerd.write_out import write_out
@@ -37,10 +38,6 @@ DIRECTORIES = 3
 """Number of directories to sync for a new segment: its topic's, the directory of topics, and the data path."""
 
 logger = logging.getLogger("brokerd")
-
-
-class DiskStalled(OSError):
-    """A sync has run for longer than ``--disk-timeout``; the text has the time."""
 
 
 class NotSynced(OSError):

@@ -20,8 +20,10 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
+from brokerd.disk_thread import DiskThread
 from brokerd.file_header import HEADER_BYTES, JOURNAL, WRITTEN, data_start
 from brokerd.journal import records
 from brokerd.journal.checkpoint import CHECKPOINT, PREVIOUS, Position, position_of, write_checkpoint
@@ -83,6 +85,7 @@ class Journal:
         call_later: Callable[[float, Callable[[], None]], object],
         check_directory: Callable[[], None] = lambda: None,
         tolerates_full_disk: bool = True,
+        disk: DiskThread | None = None,
     ) -> None:
         """Continue the journal that recovery ``found``, and write a checkpoint of the present state.
 
@@ -94,6 +97,7 @@ class Journal:
         self._call_soon = call_soon
         self._call_later = call_later
         self._check_directory = check_directory
+        self._disk = DiskThread() if disk is None else disk
         self._in_background: Background | None = None
         self._map = mmap.mmap(-1, mmap.PAGESIZE)
         self._spare: mmap.mmap | None = None
@@ -318,6 +322,16 @@ class Journal:
                 self._spare = self._allocate(next_generation(self._directory, self._generation))
 
     def _allocate(self, generation: int, nbytes: int = 0) -> mmap.mmap:
+        return self._disk.run(partial(self._create, generation, nbytes), self._keep_late)
+
+    def _keep_late(self, map_: mmap.mmap) -> None:
+        """Keep a journal that was created too late: no further one was begun meanwhile."""
+        if self._closed:
+            map_.close()
+        else:
+            self._spare = map_
+
+    def _create(self, generation: int, nbytes: int) -> mmap.mmap:
         size = max(JOURNAL_BYTES, -(-2 * nbytes // mmap.PAGESIZE) * mmap.PAGESIZE)
         path = self._path(generation)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)

@@ -87,6 +87,10 @@ def recover(directory: Path) -> Recovered:
         first = data_start(data)
         if first and any(data[:HEADER_BYTES]) and not is_intact(data):
             warnings.append(f"{path}: its header is damaged; nothing is lost by it")
+        if (other := _other_generation(data, first, generation)) is not None:
+            losses.append(_loss(f"{path} has the contents of journal.{other}"))
+            state.is_complete, followed, end = False, None, Position(generation, first)
+            continue
         offset = max(first, start.offset if generation == start.generation else 0)
         replay = _replay(state, path, data, offset, None if followed is None else followed.offset)
         if replay.read == 0 and offset == first and generation < max(later):
@@ -96,6 +100,15 @@ def recover(directory: Path) -> Recovered:
         end = Position(generation, replay.end)
         followed = end if replay.read or offset > first else None
     return Recovered(state, end, newest, previous, warnings + losses, losses)
+
+
+def _other_generation(data: bytes, first: int, generation: int) -> int | None:
+    """The generation in a journal's first record, if that is not the one in its name; None otherwise."""
+    record = _record_at(data, first)
+    if record is None or record[0] != records.JOURNAL_BEGUN:
+        return None
+    found = int(records.BEGUN.unpack(record)[1])
+    return None if found == generation else found
 
 
 def _loss(problem: str) -> str:

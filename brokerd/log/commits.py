@@ -3,9 +3,10 @@
 A file has a header (:mod:`brokerd.file_header`), then records of 48 bytes (:mod:`brokerd.kernel.commit`), then zeros.
 ``end`` is the byte offset in the ``.log`` after the batch, which is ``length`` bytes long. ``data_hash`` is XXH3-64 of
 those bytes. The first record of a segment has no messages: it marks the beginning, so that a file of zeros is
-recognised as damaged. Its ``end`` is the offset of the first frame, and its ``data_hash`` is 1 if messages of the
-segment have headers, else 0. A full segment is sealed by a record without messages, whose ``data_hash`` is the hash of
-all earlier records. Files of format 0 have no header.
+recognised as damaged. Its ``end`` is the offset of the first frame. The lowest bit of its ``data_hash`` is 1 if
+messages of the segment have headers; the bits above are the topic's number plus 1, so that the index of another topic
+is recognised, or 0 if the number is unknown. A full segment is sealed by a record without messages, whose ``data_hash``
+is the hash of all earlier records. Files of format 0 have no header.
 Why the records are stored beside the log: docs/architecture.md, "Segments".
 """
 
@@ -13,7 +14,8 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,8 +24,8 @@ from xxhash import xxh3_64_intdigest
 from brokerd.file_header import HEADER_BYTES, INDEX, WRITTEN, data_start
 from brokerd.kernel import find_batch
 from brokerd.kernel.commit import DEFER_MS, FIELDS, RECORD_BYTES, is_sound, pack_record
-from brokerd.log.files import NotAllocated
-from brokerd.new_map import map_new_file
+from brokerd.log.files import NotAllocated, topic_number
+from brokerd.new_map import map_new_file, require_readable
 from brokerd.zero_padding import end_of_contents
 from nsqwire.units import Nanoseconds
 
@@ -93,7 +95,17 @@ class CommitRecords:
     @property
     def says_headers(self) -> bool:
         """True if the first record says that messages of the segment have headers."""
-        return self._count > 0 and self.checks(0) and (first := self[0]).messages == 0 and first.data_hash == _HEADERS
+        return bool(self._first_hash & _HEADERS)
+
+    def other_topic(self, directory: Path) -> int | None:
+        """The number of the topic whose index it is, if that is not the topic of ``directory``; None otherwise."""
+        found = (self._first_hash >> 1) - 1
+        return None if found < 0 or topic_number(directory) in (None, found) else found
+
+    @property
+    def _first_hash(self) -> int:
+        """The ``data_hash`` of the first record; 0 if it is damaged."""
+        return first.data_hash if self._count and self.checks(0) and not (first := self[0]).messages else 0
 
     @property
     def ends_with_a_page(self) -> bool:
@@ -155,7 +167,7 @@ class CommitIndex(CommitRecords):
     def __init__(self, path: Path | None, *, create: bool, batches: int = 0) -> None:
         """Open the file, or create it with space for that many ``batches``.
 
-        Raises OSError, also if the disk is full: space is allocated before it is mapped.
+        Raises OSError, also if the disk is full: space is allocated before it is mapped, and if it cannot be read.
         """
         self._path = path
         size = 0
@@ -166,7 +178,10 @@ class CommitIndex(CommitRecords):
         # Files only ever have these sizes, so any other size means that the file was truncated.
         self.was_cut = not create and (size < FIRST_INDEX_BYTES or size & (size - 1) != 0)
         self._size = max(size, index_bytes(batches))
-        super().__init__(memoryview(self._map()), is_new=create)
+        map_ = self._map()
+        if path is not None and not create:
+            require_readable(map_, 0, self._size, path)
+        super().__init__(memoryview(map_), is_new=create)
 
     def _map(self) -> mmap.mmap:
         """Map the file, and write the header if it is missing or damaged."""
@@ -205,12 +220,13 @@ class CommitIndex(CommitRecords):
 
     def begin(self, first_seq: int, start: int) -> None:
         """Write the first record of a segment, whose frames begin at ``start``. Raises OSError if the disk is full."""
-        self.append(Commit(first_seq, start, 0, 0, 0, 0, 0))
+        topic = None if self._path is None else topic_number(self._path.parent)
+        self.append(Commit(first_seq, start, 0, 0 if topic is None else topic + 1 << 1, 0, 0, 0))
 
     def say_headers(self) -> None:
         """Write into the first record that messages of the segment have headers."""
         if self._count and self.checks(0) and not self[0].messages:
-            self.replace(0, self[0]._replace(data_hash=_HEADERS))
+            self.replace(0, self[0]._replace(data_hash=self._first_hash | _HEADERS))
 
     def append(self, fields: Fields) -> None:
         """Add a record of a Commit's fields. Raises OSError if the disk is full; nothing was added then."""
@@ -222,6 +238,25 @@ class CommitIndex(CommitRecords):
         """Allocate space for ``count`` more records. Raises OSError if the disk is full."""
         while self._start + (self._count + count) * RECORD_BYTES > self._size:
             self._grow()
+
+    def growth(self, count: int) -> Callable[[], mmap.mmap] | None:
+        """What allocates space for ``count`` more records, in any thread, and maps the file for ``adopt``.
+
+        None if there is space, or if the records are in memory.
+        """
+        size, needed = self._size, self._start + (self._count + count) * RECORD_BYTES
+        if needed <= size or self._path is None:
+            return None
+        while size < needed:
+            size *= 2
+        return partial(_map_file, self._path, size)
+
+    def adopt(self, grown: mmap.mmap) -> None:
+        """Use a map that ``growth`` has made."""
+        if self._path is None:
+            grown.close()
+        else:
+            self._size, self._records = len(grown), memoryview(grown)[self._start :]
 
     def extend(self, records: bytes) -> None:
         """Add packed records, whose space was allocated by ``reserve``."""

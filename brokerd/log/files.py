@@ -13,6 +13,12 @@ _SEGMENT: Final = re.compile(r"[0-9]{20}\.log")
 _SIDE_FILE: Final = re.compile(r"[0-9]{20}\.(?:idx|hdr)")
 
 
+def topic_number(directory: Path) -> int | None:
+    """The topic's number in the name of its directory, ``<name>.<number>``; None without one."""
+    name, _, number = directory.name.rpartition(".")
+    return int(number) if name and number.isascii() and number.isdecimal() else None
+
+
 class NotAllocated(OSError):
     """A file could not be created or extended, usually because the disk is full. It needed ``nbytes`` of space."""
 

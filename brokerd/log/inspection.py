@@ -66,6 +66,8 @@ def _commits(path: Path, *, is_newest: bool) -> tuple[list[Commit], list[str]]:
     except FileNotFoundError:
         return [], [f"{index.name}: missing; {_REBUILT}"]
     records = CommitRecords(memoryview(data))
+    if (topic := records.other_topic(path.parent)) is not None:
+        return [], [f"{index.name}: belongs to topic number {topic}; {_REBUILT}"]
     commits, damaged = [commit for _, commit in records.valid()], records.damaged()
     if is_newest and damaged and damaged[-1] == len(commits) + len(damaged) - 1:
         damaged.pop()  # a kill interrupted its writing, before the messages were acknowledged

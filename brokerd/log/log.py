@@ -6,13 +6,16 @@ import errno
 import mmap
 import os
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
+from brokerd.disk_thread import DiskStalled, DiskThread
 from brokerd.file_header import HEADER_BYTES
 from brokerd.log.batch import Batch, DpubBatch, HeaderBatch
 from brokerd.log.commits import Commit
 from brokerd.log.files import RETIRED, LogFiles
+from brokerd.log.headers import SUFFIX, HeaderFile
 from brokerd.log.recovery import Orphan, recover_segments
 from brokerd.log.segment import Segment
 from nsqwire.scan import Input
@@ -26,25 +29,34 @@ LAST_IN_MEMORY_BYTES = 8 * 1024 * 1024
 
 
 class Log:
-    """The messages of one topic, with consecutive numbers. Without a directory they are kept in memory."""
+    """The messages of one topic, with consecutive numbers, in files of ``directory``; without one they are in memory.
 
-    def __init__(self, directory: Path | None, first_seq: int = 0) -> None:
+    ``disk`` creates and removes the segments; without it, the caller's thread does.
+    """
+
+    def __init__(self, directory: Path | None, first_seq: int = 0, disk: DiskThread | None = None) -> None:
         self.directory = directory
         self.segments: list[Segment] = []
         self.next_seq = first_seq
         self._capacity = FIRST_SEGMENT_BYTES
+        self._disk = DiskThread() if disk is None or directory is None else disk
         self._retired: Segment | None = None
+        self._late: Segment | None = None
+        """A segment that was created too late for the publish that needed it."""
         self.foreign_files: list[Path] = []
         """Files in the directory at startup that are not the broker's."""
         self._orphans: list[Orphan] = []
         self.has_headers = False
         """True once some message has headers."""
-        if directory is not None:
-            directory.mkdir(exist_ok=True)
 
     @classmethod
     def recover(
-        cls, directory: Path, id_head: bytes, known_end: int = 0, unsynced_ns: int | None = None
+        cls,
+        directory: Path,
+        id_head: bytes,
+        known_end: int = 0,
+        unsynced_ns: int | None = None,
+        disk: DiskThread | None = None,
     ) -> tuple[Log, list[str]]:
         """Open and repair a log. Returns it, and a line for each file that was repaired, renamed or is missing.
 
@@ -54,7 +66,7 @@ class Log:
         """
         is_missing = known_end > 0 and not directory.exists()
         directory.mkdir(parents=True, exist_ok=True)
-        log, files = cls(directory), LogFiles.of(directory)
+        log, files = cls(directory, disk=disk), LogFiles.of(directory)
         log.foreign_files = files.foreign_files
         if directory / RETIRED in files.side_files:
             (directory / RETIRED).unlink()
@@ -104,6 +116,7 @@ class Log:
         is full.
         """
         segment = self._segment_for(batch.nbytes)
+        self._grow_index(segment, 1)
         first_seq = segment.append(batch)
         self.next_seq = segment.next_seq
         return first_seq, segment
@@ -115,6 +128,7 @@ class Log:
     def append_deferred(self, batch: DpubBatch) -> tuple[int, Segment]:
         """As ``append``, for messages that each have their own delay."""
         segment = self._segment_for(batch.nbytes)
+        self._grow_index(segment, batch.count)
         first_seq = segment.append_deferred(batch)
         self.next_seq = segment.next_seq
         return first_seq, segment
@@ -124,10 +138,23 @@ class Log:
         segment = self._segment_for(batch.nbytes)
         if segment.header_room < batch.header_bytes and segment.next_seq > segment.first_seq:
             segment = self._roll(batch.nbytes)
+        self._grow_index(segment, 1)
+        if segment.headers is None and segment.path is not None:
+            create = partial(HeaderFile.create, segment.path.with_suffix(SUFFIX))
+            segment.begin_headers(self._disk.run(create, self._remove_headers_late))
         self.has_headers = True
         first_seq = segment.append_with_headers(batch)
         self.next_seq = segment.next_seq
         return first_seq, segment
+
+    def _grow_index(self, segment: Segment, records: int) -> None:
+        """Allocate space for commit records in the segment's index. Raises OSError."""
+        if (grow := segment.commits.growth(records)) is not None:
+            segment.commits.adopt(self._disk.run(grow, segment.commits.adopt))
+
+    def _remove_headers_late(self, headers: HeaderFile) -> None:
+        """Remove a file that was created too late for the publish that needed it."""
+        self._disk.run_at_last(headers.remove)
 
     def _segment_for(self, nbytes: int) -> Segment:
         segment = self.segments[-1] if self.segments else None
@@ -146,30 +173,59 @@ class Log:
 
     def _roll(self, nbytes: int) -> Segment:
         least = -(-(HEADER_BYTES + nbytes) // mmap.PAGESIZE) * mmap.PAGESIZE
-        capacity = max(self._capacity, least)
-        if self.segments and self.segments[-1].next_seq == self.segments[-1].first_seq:
-            self.segments.pop().remove()  # first: the new one has its name
-        retired, self._retired = self._retired, None
-        if retired is not None and retired.capacity >= capacity:
-            segment = Segment.reuse(retired, self.next_seq, self._expected_batches(retired.capacity))
-        else:
-            segment = self._create(capacity, max(FIRST_SEGMENT_BYTES, least))
+        segment = self._new_segment(max(self._capacity, least), least)
         if self.segments:
             try:
+                self._grow_index(self.segments[-1], 1)
                 self.segments[-1].seal()
             except OSError:
-                segment.remove()  # otherwise the next attempt fails because the file exists
+                self._disk.run_at_last(segment.remove)  # otherwise the next attempt fails because the file exists
                 raise
         self.segments.append(segment)
         largest = LAST_SEGMENT_BYTES if self.directory is not None else LAST_IN_MEMORY_BYTES
         self._capacity = min(2 * min(self._capacity, segment.capacity), largest)
         return segment
 
+    def _new_segment(self, capacity: int, least: int) -> Segment:
+        """An empty segment of ``capacity`` bytes; of at least ``least`` if that is what there is. Raises OSError."""
+        self._disk.require()
+        if self._late is not None and self._late.capacity >= least:
+            late, self._late = self._late, None
+            return late
+        self._remove_empty()
+        retired, self._retired = self._retired, None
+        if retired is None or retired.capacity < capacity:
+            return self._create(capacity, max(FIRST_SEGMENT_BYTES, least))
+        batches = self._expected_batches(retired.capacity)
+        return self._run_creation(partial(Segment.reuse, retired, self.next_seq, batches))
+
+    def _remove_empty(self) -> None:
+        """Remove empty segments: the next one has their name."""
+        late, self._late = self._late, None
+        if late is not None:
+            self._disk.run_at_last(late.remove)
+        if self.segments and self.segments[-1].next_seq == self.segments[-1].first_seq:
+            self._disk.run_at_last(self.segments.pop().remove)
+
+    def _run_creation(self, create: Callable[[], Segment]) -> Segment:
+        try:
+            return self._disk.run(create, self._keep_late)
+        except DiskStalled:
+            if self.segments:  # the file has the next number in its name, so no other segment may have that message
+                self.segments[-1].close_for_appends()
+            raise
+
+    def _keep_late(self, segment: Segment) -> None:
+        self._late = segment
+
     def _create(self, capacity: int, least: int) -> Segment:
         """Create a segment of ``capacity`` bytes; if the disk has less space, a smaller one of at least ``least``."""
         while True:
             try:
-                return Segment.create(self.directory, self.next_seq, capacity, self._expected_batches(capacity))
+                create = partial(
+                    Segment.create, self.directory, self.next_seq, capacity, self._expected_batches(capacity)
+                )
+                return self._run_creation(create)
             except OSError as error:
                 if error.errno not in (errno.ENOSPC, errno.EDQUOT) or capacity <= least:
                     raise
@@ -245,12 +301,18 @@ class Log:
         while len(self.segments) > 1 and self.segments[0].next_seq <= seq:
             segment = self.segments.pop(0)
             reusable = segment.path is not None and segment.capacity == LAST_SEGMENT_BYTES
-            if reusable and self._retired is None and segment.retire():
-                self._retired = segment
+            if reusable and self._retired is None:
+                self._disk.run_at_last(partial(self._retire_or_remove, segment))
             else:
-                segment.remove()
+                segment.remove(in_a_thread=self._disk.has_thread)
         while self._orphans and self._orphans[0].end <= seq:
-            self._orphans.pop(0).path.unlink(missing_ok=True)
+            self._disk.run_at_last(partial(self._orphans.pop(0).path.unlink, missing_ok=True))
+
+    def _retire_or_remove(self, segment: Segment) -> None:
+        if segment.retire():
+            self._retired = segment
+        else:
+            segment.remove()
 
     def shrink(self) -> None:
         """Replace all segments by a small empty one, if that frees space. No message of the log may be needed.
@@ -258,23 +320,24 @@ class Log:
         The name of its file preserves ``next_seq`` over a restart. Raises OSError, with no message removed.
         """
         if self.segments and self.segments[-1].capacity > FIRST_SEGMENT_BYTES and self.first_seq < self.next_seq:
-            if self.segments[-1].next_seq == self.segments[-1].first_seq:
-                self.segments.pop().remove()  # first: the new one has its name
-            done = self.segments
-            self.segments = [Segment.create(self.directory, self.next_seq, FIRST_SEGMENT_BYTES)]
+            self._disk.require()
+            self._remove_empty()
+            create = partial(Segment.create, self.directory, self.next_seq, FIRST_SEGMENT_BYTES)
+            small = self._run_creation(create)
+            done, self.segments = self.segments, [small]
             self._capacity = 2 * FIRST_SEGMENT_BYTES
             for segment in done:
-                segment.remove()
+                segment.remove(in_a_thread=self._disk.has_thread)
 
     def remove_oldest(self) -> None:
         """Remove the oldest segment, even if it is needed, and the file kept for reuse. Their space is free at once."""
-        self.segments.pop(0).remove(at_once=True)
+        self._disk.run_at_last(partial(self.segments.pop(0).remove, at_once=True))
         self._remove_retired()
 
     def _remove_retired(self) -> None:
         if self._retired is not None:
-            self._retired.remove()
-            self._retired = None
+            retired, self._retired = self._retired, None
+            self._disk.run_at_last(retired.remove)
 
     def unmap(self) -> None:
         """Close all descriptors and maps until they are needed again, and remove the file kept for reuse."""

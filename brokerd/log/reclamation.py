@@ -1,13 +1,17 @@
-"""Frees the space of removed segments in a thread: it takes the system milliseconds if they are large."""
+"""Deletes removed segments and frees their space in a thread: it takes the system milliseconds if they are large."""
 
 from __future__ import annotations
 
+import logging
 import mmap
 import os
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 
 from brokerd.background import pieces, use_batch_scheduling
+
+logger = logging.getLogger("brokerd")
 
 # One thread for all: starting a thread takes as long as removing a segment's files.
 _thread = ThreadPoolExecutor(1, "free segment", initializer=use_batch_scheduling)
@@ -21,6 +25,24 @@ def free_in_a_thread(fd: int, nbytes: int, *maps: mmap.mmap | None) -> Future[No
     try:
         return _thread.submit(_free, fd, nbytes, [map_ for map_ in maps if map_ is not None])
     except RuntimeError:  # the thread cannot be started for lack of memory: the next call starts it for both
+        return Future()
+
+
+def delete_in_a_thread(delete: Callable[[], int], nbytes: int, *maps: mmap.mmap | None) -> Future[None]:
+    """As ``free_in_a_thread``, of the descriptor that ``delete`` returns. If it fails, the file stays until the next
+    start."""
+
+    def work() -> None:
+        fd = -1
+        try:
+            fd = delete()
+        except OSError as error:
+            logger.error("cannot delete a segment: %s", error)
+        _free(fd, nbytes, [map_ for map_ in maps if map_ is not None])
+
+    try:
+        return _thread.submit(work)
+    except RuntimeError:  # as above
         return Future()
 
 

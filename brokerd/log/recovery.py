@@ -49,7 +49,7 @@ def recover_segments(files: LogFiles, id_head: bytes, known_end: int, unsynced_n
     segments, notes, written_end = list[Segment](), list[str](), 0
     for path in files.segments:
         segment = Segment.open(path)
-        belongs = _belongs(segment.commits, segment.first_seq) and _records_match_log(segment, id_head)
+        belongs = _belongs(segment.commits, path) and _records_match_log(segment, id_head)
         end = _recorded_end(segment.commits) if belongs else 0
         reason = _contradiction(segment, id_head, belongs=belongs, before=written_end, known_end=known_end)
         if reason is not None:
@@ -57,7 +57,7 @@ def recover_segments(files: LogFiles, id_head: bytes, known_end: int, unsynced_n
             notes.append(f"{path} {reason}: foreign segment, renamed to {_set_aside(path)}")
             continue
         if not belongs:
-            notes.append(f"{path.with_suffix('.idx')} belongs to another segment and is rebuilt")
+            notes.append(f"{path.with_suffix('.idx')} belongs to {_owner(segment.commits, path)} and is rebuilt")
             segment.commits.truncate(0)
             segment.damaged_records = []
         segments.append(segment)
@@ -79,7 +79,7 @@ def recover_segments(files: LogFiles, id_head: bytes, known_end: int, unsynced_n
         Orphan(path, _recorded_end(commits))
         for path in files.side_files
         if path.suffix == ".idx" and path.with_suffix(".log") not in held and path.exists()
-        if _belongs(commits := CommitRecords(memoryview(path.read_bytes())), int(path.stem))
+        if _belongs(commits := CommitRecords(memoryview(path.read_bytes())), path)
     ]
     ends = [written_end, known_end, *(orphan.end for orphan in orphans), *(each.next_seq for each in segments)]
     orphans += _orphaned_headers(files, held)
@@ -97,10 +97,19 @@ def _orphaned_headers(files: LogFiles, held: set[Path | None]) -> list[Orphan]:
     return found
 
 
-def _belongs(commits: CommitRecords, first_seq: int) -> bool:
-    """Return whether the valid commit records are those of the segment that begins with ``first_seq``."""
+def _belongs(commits: CommitRecords, path: Path) -> bool:
+    """Return whether the valid commit records are those of the segment with the name and the directory of ``path``."""
+    if commits.other_topic(path.parent) is not None:
+        return False
+    first_seq = int(path.stem)
     position, commit = next(commits.valid(), (0, None))
     return commit is None or commit.first_seq == first_seq or (position > 0 and commit.first_seq > first_seq)
+
+
+def _owner(commits: CommitRecords, path: Path) -> str:
+    """Whose records those are that do not belong to the segment ``path``."""
+    topic = commits.other_topic(path.parent)
+    return "another segment" if topic is None else f"topic number {topic}"
 
 
 def _records_match_log(segment: Segment, id_head: bytes) -> bool:

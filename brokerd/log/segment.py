@@ -17,6 +17,7 @@ import struct
 from array import array
 from bisect import bisect_left
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from xxhash import xxh3_64_intdigest
@@ -29,8 +30,8 @@ from brokerd.log.commits import Commit, CommitIndex, index_bytes
 from brokerd.log.files import RETIRED, NotAllocated
 from brokerd.log.frames import SEQ_MASK, Frames
 from brokerd.log.headers import MAX_FILE_BYTES, SUFFIX, HeaderFile
-from brokerd.log.reclamation import close_map, free_in_a_thread
-from brokerd.new_map import map_new_file, read_ahead
+from brokerd.log.reclamation import close_map, delete_in_a_thread, free_in_a_thread
+from brokerd.new_map import map_new_file, read_ahead, require_readable
 from nsqdaemon.descriptors import require_descriptor_for_file
 from nsqwire.frame import MESSAGE_HEAD_BYTES
 from nsqwire.scan import Input
@@ -164,6 +165,7 @@ class Segment:
             map_ = mmap.mmap(fd, size)
         finally:
             os.close(fd)
+        require_readable(map_, 0, mmap.PAGESIZE, path)
         segment = cls(path, int(path.stem), map_, CommitIndex(path.with_suffix(".idx"), create=False))
         segment.found_bytes = found
         segment.damaged_records = segment.commits.damaged()
@@ -176,6 +178,9 @@ class Segment:
         The batches are not checked here, but by :meth:`damaged_below` before they are first read.
         """
         commits = self.commits
+        if commits and self._map is not None and self.path is not None:
+            end = commits[-1].end
+            require_readable(self._map, end, end + 1, self.path)
         repair = repair_commits(commits, self.damaged_records, self.map[: self.found_bytes], self.beginning, context)
         self.damaged_records = []
         if not commits:
@@ -223,16 +228,18 @@ class Segment:
     def damaged_below(self, seq: int) -> list[Commit]:
         """Check batches that an earlier process wrote: those not checked yet up to message ``seq``, and some after it.
 
-        Returns the damaged ones. None of their messages can be delivered.
+        Returns the damaged ones. None of their messages can be delivered. Raises OSError if they cannot be read now.
         """
         if self._unchecked_from is None:
             return []
-        position = self._unchecked_from
+        position, log = self._unchecked_from, self.map
         stop = min(len(self.commits), self.commits.find(seq) + CHECKED_AHEAD)
         damaged = []
+        if position < stop and self._map is not None and self.path is not None:
+            require_readable(self._map, self.commits[position].start, self.commits[stop - 1].end, self.path)
         while position < stop:
             commit = self.commits[position]
-            if commit.messages and not commit.matches(self.map):
+            if commit.messages and not commit.matches(log):
                 damaged.append(commit)
             position += 1
         self._unchecked_from = None if position == len(self.commits) else max(position, self._unchecked_from)
@@ -332,11 +339,15 @@ class Segment:
         headers = self.headers
         if headers is None:
             headers = HeaderFile.create(None if self.path is None else self.path.with_suffix(SUFFIX))
-            self.headers = headers
-            self.is_named = False  # the syncer has to include the name of the new file
+            self.begin_headers(headers)
         if not self.commits.says_headers:
             self.commits.say_headers()
         return headers
+
+    def begin_headers(self, headers: HeaderFile) -> None:
+        """Use a new file for the headers of its messages."""
+        self.headers = headers
+        self.is_named = False  # the syncer has to include the name of the new file
 
     def open_headers(self) -> None:
         """Open the file with the headers, if there is one. Raises OSError unless it is missing."""
@@ -482,28 +493,42 @@ class Segment:
         position = bisect_left(self.commits, timestamp, key=lambda commit: commit.timestamp)
         return self.commits[position].first_seq if position < len(self.commits) else self.next_seq
 
-    def remove(self, *, at_once: bool = False) -> None:
-        """Delete the files. A thread frees the space of a large one, unless ``at_once``.
+    def remove(self, *, at_once: bool = False, in_a_thread: bool = False) -> None:
+        """Delete the files; if they are large, a thread frees their space, unless ``at_once``.
 
-        Slices of the map that wait to be sent stay readable.
+        With ``in_a_thread`` it also deletes them, whenever the disk has completed that. Slices of the map that wait to
+        be sent stay readable.
         """
         self.close_file()
-        in_a_thread = self.capacity >= FREED_IN_A_THREAD_FROM and not at_once
-        fd = -1
-        if self.path is not None:
-            if in_a_thread:
-                with suppress(OSError):
-                    fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
-            self.path.unlink(missing_ok=True)
-            self.path.with_suffix(".idx").unlink(missing_ok=True)
-        self._remove_headers(at_once=at_once)
-        if not in_a_thread:
+        if at_once or self.capacity < FREED_IN_A_THREAD_FROM:
+            _delete(self.path, self.headers, at_once=True)
             self._close_map()
+            self.headers = None
             return
-        map_, view, self._map, self._view = self._map, self._view, None, None
+        delete = partial(_delete, self.path, self.headers, at_once=False)
+        fd = -1 if in_a_thread else delete()
+        map_, view, self._map, self._view, self.headers = self._map, self._view, None, None, None
         if view is not None:
             view.release()
-        free_in_a_thread(fd, 0 if self._has_slices else self.capacity, map_, self.commits.detach())
+        nbytes, index = 0 if self._has_slices else self.capacity, self.commits.detach()
+        if in_a_thread:
+            delete_in_a_thread(delete, nbytes, map_, index)
+        else:
+            free_in_a_thread(fd, nbytes, map_, index)
+
+
+def _delete(path: Path | None, headers: HeaderFile | None, *, at_once: bool) -> int:
+    """Delete a segment's files. Returns the descriptor of the ``.log``, to free its space; -1 if ``at_once``."""
+    fd = -1
+    if path is not None:
+        if not at_once:
+            with suppress(OSError):
+                fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        path.unlink(missing_ok=True)
+        path.with_suffix(".idx").unlink(missing_ok=True)
+    if headers is not None:
+        headers.remove(at_once=at_once)
+    return fd
 
 
 def timestamp_in(frames: memoryview | bytes, offset: int = 0) -> Nanoseconds:

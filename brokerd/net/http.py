@@ -104,9 +104,11 @@ class StatusEndpoints:
         )
         topics = chosen_topics(self._broker, query)
         if as_json:
-            previous = query.include_histograms and FLAG_WORDS.get(params.get("previous_boot", ""), False)
+            previous: bytes | None = None
+            if query.include_histograms and FLAG_WORDS.get(params.get("previous_boot", ""), False):
+                previous = await asyncio.to_thread(previous_stats, self._broker.data_path)  # the disk may not answer
             parts = await self._topics_json(topics, query)
-            return self._stats_json(query, parts, include_memory, include_previous=previous)
+            return self._stats_json(query, parts, include_memory, previous)
         stats: Stats = {
             "version": NSQ_VERSION,
             "health": health_of(self._broker),
@@ -145,9 +147,9 @@ class StatusEndpoints:
         return [*parts[:-1], b"]"] if len(parts) > 1 else [b"[]"]
 
     def _stats_json(
-        self, query: StatsQuery, topics: list[bytes], include_memory: bool, *, include_previous: bool
+        self, query: StatsQuery, topics: list[bytes], include_memory: bool, previous: bytes | None
     ) -> Response:
-        """The response with ``topics``, which are already encoded."""
+        """The response with ``topics`` and the ``previous`` process's figures, which are already encoded."""
         head: dict[str, object] = {
             "version": NSQ_VERSION,
             "health": health_of(self._broker),
@@ -166,8 +168,8 @@ class StatusEndpoints:
             if broker.mirror_figures is not None:
                 tail["mirror"] = broker.mirror_figures()
         end = encode(tail)[1:]
-        if include_previous:
-            end = end[:-1] + b',"previous_boot":' + previous_stats(self._broker.data_path) + b"}"
+        if previous is not None:
+            end = end[:-1] + b',"previous_boot":' + previous + b"}"
         parts = [encode(head)[:-1] + b',"topics":', *topics, b"," + end]
         return Response(200, parts if len(topics) > 3 else b"".join(parts), (JSON_HEADER, NSQ_HEADER))
 

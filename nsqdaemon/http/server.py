@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol, cast
 
+from nsqdaemon.descriptors import is_for_requests
 from nsqdaemon.http.connection import BodyLimit, Connection, Limits
 from nsqdaemon.http.heads import PlainHead, plain_head
 from nsqdaemon.http.messages import PendingResponse, Request, Response
@@ -117,6 +118,17 @@ class HTTPServer:
                 for connection in list(self.connections):
                     connection.abort()
 
+    def add(self, connection: HTTPProtocol, descriptor: int) -> None:
+        """Add a new connection. If its descriptor is one of the last, close a quarter of those that wait for a request:
+        the ones that were quiet for the longest time. The next connections then have lower descriptors."""
+        if not is_for_requests(descriptor):
+            waiting = [each for each in self.connections if each.waits_for_request]
+            waiting.sort(key=lambda each: each.last_traffic)
+            log.warning("descriptors run out: %d HTTP connections that wait are closed", -(-len(waiting) // 4))
+            for each in waiting[: -(-len(waiting) // 4)]:
+                each.abort()
+        self.connections.add(connection)
+
     def forget(self, connection: HTTPProtocol) -> None:
         """Remove a connection that has ended or was taken over."""
         self.connections.discard(connection)
@@ -137,7 +149,7 @@ class HTTPProtocol(asyncio.Protocol):
     def __init__(self, server: HTTPServer) -> None:
         self._server = server
         self._loop = asyncio.get_running_loop()
-        self._last_traffic = self._loop.time()
+        self.last_traffic = self._loop.time()
         self._write_paused = False
         self._read_paused = False
         self._waits_for_memory = False
@@ -158,10 +170,11 @@ class HTTPProtocol(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._connection = self._server.new_connection(address_text(transport.get_extra_info("peername")))
-        self._server.connections.add(self)
+        connected = transport.get_extra_info("socket")
+        self._server.add(self, -1 if connected is None else connected.fileno())
 
     def data_received(self, data: bytes) -> None:
-        self._last_traffic = self._loop.time()
+        self.last_traffic = self._loop.time()
         if self._linger is not None:
             return
         slices = self._server.slices
@@ -186,7 +199,7 @@ class HTTPProtocol(asyncio.Protocol):
         self._write_paused = True
 
     def resume_writing(self) -> None:
-        self._last_traffic = self._loop.time()
+        self.last_traffic = self._loop.time()
         self._write_paused = False
         self._answer_requests()
 
@@ -212,10 +225,15 @@ class HTTPProtocol(asyncio.Protocol):
         """Close the connection at once, without sending what is buffered."""
         self._transport.abort()
 
+    @property
+    def waits_for_request(self) -> bool:
+        """True if no request is being answered, and the connection is not closed."""
+        return self._pending is None and not self._waits_for_memory and not self._transport.is_closing()
+
     def close_if_quiet(self, since: Seconds) -> None:
         """Close the connection if it had no traffic since ``since``, monotonic seconds, and no request is being
         answered."""
-        if self._last_traffic < since and self._pending is None and not self._waits_for_memory:
+        if self.last_traffic < since and self._pending is None and not self._waits_for_memory:
             # abort, because close would wait for a client that does not read
             self._transport.abort()
 
@@ -228,7 +246,7 @@ class HTTPProtocol(asyncio.Protocol):
     def memory_is_free(self) -> None:
         if self._waits_for_memory:
             self._waits_for_memory = False
-            self._last_traffic = self._loop.time()
+            self.last_traffic = self._loop.time()
             self._adjust_reading()
 
     def out_of_memory(self) -> None:
@@ -276,7 +294,7 @@ class HTTPProtocol(asyncio.Protocol):
         self._waits_for_slice = False
         if self._lost or self._linger is not None:
             return
-        self._last_traffic = self._loop.time()
+        self.last_traffic = self._loop.time()
         self._answer_requests(deadline)
         if self._unparsed and not self._waits_for_slice:
             data, self._unparsed = self._unparsed, b""

@@ -164,6 +164,7 @@ def test_an_empty_newest_segment_is_replaced(tmp_path: Path) -> None:
     """A kill right after a segment was begun leaves it empty: a small segment replaces it, and its messages are
     kept."""
     directory = tmp_path / "t.0"
+    directory.mkdir()
     log = Log(directory)
     while len(log.segments) < 2:
         append(log, 50_000)

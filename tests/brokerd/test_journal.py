@@ -518,6 +518,32 @@ def test_a_journal_that_is_lost_in_part_is_noticed(
     assert found.state.topics[3].deferred_end == 0
 
 
+@pytest.mark.parametrize("at", [1, -2], ids=["old", "newest"])
+def test_journals_that_changed_places_are_not_read(at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their changes would be made in the wrong order. They count as lost, and the next start finds nothing wrong."""
+    monkeypatch.setattr(journal_module, "JOURNAL_BYTES", 4096)
+    journal = opened(tmp_path, node)
+    with monkeypatch.context() as patch:
+        patch.setattr(journal_module, "write_checkpoint", refuse)
+        for head in range(1, 900):
+            journal.append(records.delivered(7, head))
+    journals = sorted(tmp_path.glob("journal.*"), key=lambda path: int(path.suffix[1:]))
+    one, two, aside = journals[at], journals[at + 1], tmp_path / "aside"
+    one.rename(aside)
+    two.rename(one)
+    aside.rename(two)
+    found = recover(tmp_path)
+    assert [line.partition(":")[0] for line in found.losses] == [
+        f"{path} has the contents of {other.name}" for path, other in ((one, two), (two, one))
+    ]
+    head = found.state.channels[7].head
+    assert head == 899 if at == 1 else 0 < head < 899
+    assert not found.state.is_complete
+    again = opened(tmp_path, lambda: found.state)
+    again.append(records.delivered(7, 1000))
+    assert (recover(tmp_path).warnings, recover(tmp_path).state.channels[7].head) == ([], 1000)
+
+
 def test_a_partial_last_record_is_no_damage(tmp_path: Path) -> None:
     """The process was killed while writing it: recovery logs nothing, and the next record replaces it."""
     journal = written(tmp_path)

@@ -12,6 +12,7 @@ from brokerd.client import Client
 from brokerd.file_header import HEADER_BYTES
 from brokerd.kernel.commit import RECORD_BYTES
 from brokerd.log import log as log_module
+from brokerd.repair import main as repair
 from tests.brokerd.clockwork import Delivery, Node
 
 SEGMENT_BYTES = 8192
@@ -297,6 +298,34 @@ def test_swapped_indexes_lose_nothing(story: Story) -> None:
 
     story.restart(damage)
     assert numbers(story.consume("c")[1]) == list(range(20))
+    assert story.lost() == 0
+
+
+def test_indexes_of_two_topics_that_changed_places_lose_nothing(
+    story: Story, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The batches have the same sizes, so that only the topic's number in an index shows whose it is."""
+    story.create("c")
+    other = story.node.broker.topic("other")
+    other.channel("c")
+    for number in range(3):
+        story.publish(1)
+        other.publish([body(number)])
+    [one] = story.files(".idx")
+    [two] = story.data_path.glob("topics/other.*/*.idx")
+
+    def damage() -> None:
+        aside = one.with_suffix(".x")
+        one.rename(aside)
+        two.rename(one)
+        aside.rename(two)
+        repair([str(story.data_path)])
+
+    story.restart(damage)
+    assert f"{one.name}: belongs to topic number 1; a start or --rebuild reads" in capsys.readouterr().out
+    assert f"{one} belongs to topic number 1 and is rebuilt" in caplog.text
+    assert numbers(story.consume("c")[1]) == [0, 1, 2]
+    assert story.node.broker.topic("other").channel("c").depth == 3
     assert story.lost() == 0
 
 

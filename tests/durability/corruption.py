@@ -157,7 +157,7 @@ def damage(data_path: Path, chance: Random, *, state_files: bool) -> Damage:
     path = chance.choice(chance.choice([kind for kind in kinds if kind]))
     way: Callable[[Path, Random], Damage]
     if state_files:
-        way = chance.choice([_flip, _zero, _cut, _older])
+        way = chance.choice([_flip, _zero, _cut, _older, _change_places])
     else:
         ways = [_flip, _flip, _zero, _zero, _cut, _cut, _remove, _remove, _swap, _stray, _directory, _older, _older]
         way = chance.choice(ways)
@@ -268,6 +268,17 @@ def _swap(path: Path, chance: Random) -> Damage:
             if source.exists() or suffix != ".hdr":
                 source.rename(target)
     return Damage(f"{path} and {other} swapped: {pairs}", hides=len(pairs) > 1)
+
+
+def _change_places(path: Path, chance: Random) -> Damage:
+    """Swap a journal with another one, or a checkpoint with the one before it."""
+    others = [each for each in path.parent.glob(f"{path.name.partition('.')[0]}*") if each != path]
+    if not others:
+        return _flip(path, chance)
+    other, aside = chance.choice(sorted(others)), path.with_name("aside")
+    for source, target in ((path, aside), (other, path), (aside, other)):
+        source.rename(target)
+    return Damage(f"{path} and {other} changed places")
 
 
 def _older(path: Path, chance: Random) -> Damage:

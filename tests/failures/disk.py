@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,17 @@ from pathlib import Path
 from tests.failures.faulty_broker import HANG
 from tests.harness.daemon import Daemon
 
-__all__ = ["HANG", "FaultyDisk"]
+__all__ = ["HANG", "FaultyDisk", "reports_unreadable_pages"]
+
+
+def reports_unreadable_pages() -> bool:
+    """Whether the system can say that a page cannot be read before it is accessed: Linux 5.14 and later."""
+    with mmap.mmap(-1, mmap.PAGESIZE) as map_:
+        try:
+            map_.madvise(22, 0, mmap.PAGESIZE)
+        except OSError:
+            return False
+    return True
 
 
 class FaultyDisk:
@@ -28,7 +39,9 @@ class FaultyDisk:
 
     @contextmanager
     def fault(self, **kinds: int | str) -> Iterator[None]:
-        """Let system calls fail during the block: ``sync``, ``write`` and ``read``, each with an errno or HANG."""
+        """Let system calls fail during the block: ``sync``, ``write``, ``read`` and ``change``, each with an errno or
+        HANG. A change creates, allocates, renames or deletes a file. ``record`` is a file for the calls of the event
+        loop."""
         self._set(kinds)
         try:
             yield

@@ -9,7 +9,7 @@ import json
 import os
 
 
-def record(fault: str, *, tries: int, lost: int, unexpected: int, seed: int) -> None:
+def record(fault: str, *, tries: int, lost: int, unexpected: int, seed: int | None = None) -> None:
     """Record how often a fault was caused, and how many tries lost something or brought something unexpected."""
     if path := os.environ.get("FAILURES_TALLY"):
         entry = {"fault": fault, "tries": tries, "lost": lost, "unexpected": unexpected, "seed": seed}

@@ -7,6 +7,7 @@ that was acknowledged is lost.
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import signal
 import time
@@ -18,7 +19,7 @@ import pytest
 from nsqwire import encoding
 from nsqwire.frame import MESSAGE_WITH_HEADERS
 from nsqwire.headers import encode_headers
-from tests.failures.disk import HANG, FaultyDisk
+from tests.failures.disk import HANG, FaultyDisk, reports_unreadable_pages
 from tests.harness.daemon import Daemon
 from tests.harness.v2 import ERROR, RESPONSE, V2Client, sized
 from tests.harness.waiting import wait_until
@@ -27,6 +28,7 @@ Start = Callable[..., Daemon]
 Connect = Callable[[Daemon], V2Client]
 
 STALLED = "the disk has not completed a sync within 1 s"
+STALLED_CHANGE = "the disk has not completed an operation within 2 s"
 LARGE = bytes(100_000)
 """A body that is written by a system call, not through the map."""
 
@@ -57,7 +59,7 @@ def consume(client: V2Client, count: int) -> list[bytes]:
 
 def left(broker: Daemon, connect: Connect) -> list[bytes]:
     """The bodies of all messages of channel ``c`` of topic ``t``."""
-    [channel] = broker.topics()["t"]["channels"]
+    [channel] = [each for each in broker.topics()["t"]["channels"] if each["channel_name"] == "c"]
     client = connect(broker)
     client.sub("t", "c")
     return sorted(consume(client, channel["depth"]))
@@ -153,6 +155,149 @@ def test_a_sync_without_a_descriptor_is_made_again(disk: FaultyDisk, start: Star
     assert broker.topics()["t"]["depth"] == 2
 
 
+def test_a_topic_that_cannot_be_created_in_time_is_refused(disk: FaultyDisk, start: Start, connect: Connect) -> None:
+    """So are all publishes until the disk answers. Consumers go on, new clients and channels are served."""
+    broker = start(broker=disk.broker("--disk-timeout=2s"))
+    consumer, publisher = connect(broker), connect(broker)
+    consumer.sub("t", "c")
+    publisher.mpub("t", [b"0", b"1", b"2"])
+    with disk.fault(change=HANG):
+        kind, data = publisher.command(b"PUB new\n" + sized(b"refused"))
+        assert kind == ERROR
+        assert STALLED_CHANGE.encode() in data
+        assert STALLED_CHANGE.encode() in refusal(connect(broker), b"refused")
+        assert broker.request("POST", "/pub?topic=t", b"refused").status == 503
+        assert broker.request("POST", "/topic/create?topic=other").status == 503
+        assert health(broker) == (500, f"NOK - {STALLED_CHANGE}")
+        assert consume(consumer, 2) == [b"0", b"1"]
+        consumer.settle()
+        late = connect(broker)
+        late.sub("t", "late")
+        assert set(broker.topics()) == {"t"}
+    wait_until(lambda: health(broker) == (200, "OK"), "the disk answers")
+    connect(broker).pub("new", b"later")
+    connect(broker).pub("t", b"3")
+    broker.end(signal.SIGKILL)
+    broker.launch()
+    assert left(broker, connect) == [b"2", b"3"]
+    assert broker.topics()["new"]["depth"] == 1
+
+
+def test_a_segment_that_cannot_be_created_in_time_is_used_later(
+    disk: FaultyDisk, start: Start, connect: Connect
+) -> None:
+    """The publish that needed it is refused, and so are smaller ones. Once the disk answers, all are accepted."""
+    broker = start(broker=disk.broker("--disk-timeout=2s"))
+    consumer, publisher = connect(broker), connect(broker)
+    consumer.sub("t", "c")
+    for _ in range(2):
+        publisher.pub("t", LARGE)
+    with disk.fault(change=HANG):
+        assert STALLED_CHANGE.encode() in refusal(connect(broker), LARGE)
+        assert STALLED_CHANGE.encode() in refusal(connect(broker), b"small")
+        assert consume(consumer, 1) == [LARGE]
+        consumer.settle()
+    wait_until(lambda: health(broker) == (200, "OK"), "the disk answers")
+    publisher.pub("t", b"small")
+    publisher.pub("t", LARGE)
+    assert len(list(disk.data_path.glob("topics/*/*.log"))) == 2
+    broker.end(signal.SIGKILL)
+    broker.launch()
+    assert left(broker, connect) == [LARGE, LARGE, b"small"]
+    assert broker.stats(include_histograms="true")["lost_message_count"] == 0
+
+
+def test_an_index_that_cannot_grow_in_time_grows_later(disk: FaultyDisk, start: Start, connect: Connect) -> None:
+    """It has a record for each publish. The publish that needs space for one more is refused, and others then."""
+    broker = start(broker=disk.broker("--disk-timeout=2s"))
+    consumer, publisher = connect(broker), connect(broker)
+    consumer.sub("t", "c")
+    publisher.pub("t", b"000")
+    accepted = 1
+    with disk.fault(change=HANG):
+        while (answer := publisher.command(b"PUB t\n" + sized(b"%03d" % accepted))) == (RESPONSE, b"OK"):
+            accepted += 1
+        assert STALLED_CHANGE.encode() in answer[1]
+        assert STALLED_CHANGE.encode() in refusal(connect(broker), b"refused")
+        assert health(broker) == (500, f"NOK - {STALLED_CHANGE}")
+        assert consume(consumer, 1) == [b"000"]
+        consumer.settle()
+    wait_until(lambda: health(broker) == (200, "OK"), "the disk answers")
+    late = connect(broker)
+    for number in range(accepted, accepted + 200):
+        late.pub("t", b"%03d" % number)
+    broker.end(signal.SIGKILL)
+    broker.launch()
+    assert left(broker, connect) == [b"%03d" % number for number in range(1, accepted + 200)]
+
+
+def test_a_file_of_headers_that_cannot_be_created_in_time_is_created_later(
+    disk: FaultyDisk, start: Start, connect: Connect
+) -> None:
+    """The publish with headers is refused, and others then. Consumers go on."""
+    broker = start(broker=disk.broker("--disk-timeout=2s"))
+    block, with_headers = encode_headers({"a": "b"}), encoding.identify({"feature_negotiation": True, "headers": True})
+    consumer, publisher = connect(broker), connect(broker)
+    consumer.sub("t", "c")
+    publisher.command(with_headers)
+    publisher.pub("t", b"0")
+    with disk.fault(change=HANG):
+        kind, data = publisher.command(encoding.hpub("t", block, b"refused"))
+        assert kind == ERROR
+        assert STALLED_CHANGE.encode() in data
+        assert STALLED_CHANGE.encode() in refusal(connect(broker), b"refused")
+        assert consume(consumer, 1) == [b"0"]
+        consumer.settle()
+    wait_until(lambda: health(broker) == (200, "OK"), "the disk answers")
+    assert list(disk.data_path.glob("topics/*/*.hdr")) == []
+    late, reader = connect(broker), connect(broker)
+    late.command(with_headers)
+    late.ok(encoding.hpub("t", block, b"1"))
+    broker.end(signal.SIGKILL)
+    broker.launch()
+    reader = connect(broker)
+    reader.command(with_headers)
+    reader.sub("t", "c", 1)
+    kind, data = reader.frame()
+    assert kind == MESSAGE_WITH_HEADERS
+    assert data.endswith(block + b"1")
+
+
+def test_consumers_go_on_while_a_segment_cannot_be_deleted(disk: FaultyDisk, start: Start, connect: Connect) -> None:
+    """A thread deletes it once the disk answers; nobody waits for that, and publishes are accepted meanwhile."""
+    broker = start(broker=disk.broker("--disk-timeout=2s"))
+    consumer, publisher = connect(broker), connect(broker)
+    consumer.sub("t", "c")
+    for _ in range(4):
+        publisher.pub("t", LARGE)
+    logs = sorted(disk.data_path.glob("topics/*/*.log"))
+    assert len(logs) > 1
+    with disk.fault(change=HANG):
+        assert consume(consumer, 4) == [LARGE] * 4
+        consumer.settle()
+        publisher.pub("t", b"later")
+        assert health(broker) == (200, "OK")
+        assert logs[0].exists()
+    wait_until(lambda: not logs[0].exists(), "the segment is deleted")
+    broker.end(signal.SIGKILL)
+    broker.launch()
+    assert left(broker, connect) == [b"later"]
+
+
+def test_a_deletion_of_a_topic_that_hangs_is_undone(disk: FaultyDisk, start: Start, connect: Connect) -> None:
+    """The command fails, and the topic is there as before."""
+    broker = start(broker=disk.broker("--disk-timeout=2s"))
+    connect(broker).pub("t", b"x")
+    broker.post("/channel/create", topic="t", channel="c")
+    with disk.fault(change=HANG):
+        assert broker.request("POST", "/topic/delete?topic=t").status == 503
+    wait_until(lambda: health(broker) == (200, "OK"), "the disk answers")
+    connect(broker).pub("t", b"y")
+    broker.end(signal.SIGKILL)
+    broker.launch()
+    assert left(broker, connect) == [b"x", b"y"]
+
+
 def test_a_write_that_hangs_stops_the_broker_and_nothing_else(disk: FaultyDisk, start: Start, connect: Connect) -> None:
     """Everybody waits, for longer than clients may be silent. When the write ends, all go on as if nothing had been:
     no client is disconnected."""
@@ -234,6 +379,52 @@ def test_a_message_whose_headers_cannot_be_read_comes_without_them(
     kind, data = consumer.frame()
     assert kind == MESSAGE_WITH_HEADERS
     assert data.endswith(block + b"x")
+
+
+def test_older_messages_that_cannot_be_read_wait_and_other_topics_go_on(
+    start: Start, connect: Connect, tmp_path: Path
+) -> None:
+    """Messages of an earlier process are checked before they are delivered. As long as their file cannot be read, their
+    channel waits and the log says why; a new start counts what is missing as lost, and delivers the rest."""
+    broker = start()
+    connect(broker).pub("other", b"first")
+    published = [b"%03d" % number + bytes(1000) for number in range(400)]
+    publisher = connect(broker)
+    for body in published:
+        publisher.pub("t", body)
+    broker.end(signal.SIGKILL)
+    broker.launch()
+    log, *_ = sorted(tmp_path.glob("data/topics/t.*/*.log"))
+    consumer, other = connect(broker), connect(broker)
+    consumer.sub("t", "c")
+    assert consume(consumer, 1) == published[:1]
+    consumer.settle()
+    del published[0]
+    os.truncate(log, 20 * mmap.PAGESIZE)  # behind the messages that were checked together with the first one
+    consumer.send(b"RDY 1000\n")
+    if not reports_unreadable_pages():
+        assert broker.wait_for_exit() == -signal.SIGBUS
+    else:
+        broker.wait_for_log(f"a part of the file cannot be read: .*{log.name}")
+        other.sub("other", "c")
+        assert consume(other, 1) == [b"first"]
+        broker.end(signal.SIGKILL)
+    broker.launch()
+    connect(broker).pub("t", b"last")
+    published.append(b"last")
+    late, bodies = connect(broker), list[bytes]()
+    late.sub("t", "c")
+    while len(bodies) < len(published) - lost_messages(broker):
+        bodies += consume(late, 1)
+    assert lost_messages(broker) > 100
+    assert set(bodies) <= set(published)
+    assert len(bodies) == len(set(bodies))
+    assert str(log) in broker.output
+
+
+def lost_messages(broker: Daemon) -> int:
+    count: int = broker.stats(include_histograms="true")["lost_message_count"]
+    return count
 
 
 def test_a_page_that_cannot_be_read_ends_the_broker_with_the_reason(

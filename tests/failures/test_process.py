@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import signal
+import socket
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import psutil
 import pytest
@@ -22,7 +25,9 @@ Connect = Callable[[Daemon], V2Client]
 
 MIB = 1 << 20
 DESCRIPTORS = 256
-TOPICS = 1000
+TOPICS = int(os.environ.get("BUSY_TOPICS", "1000"))
+BUSY = 60
+"""Topics that are busy beside many connections."""
 PAUSE_S = 4.0
 """Longer than two heartbeats of a client that asks for the shortest interval, and than the message timeout."""
 
@@ -176,6 +181,45 @@ def test_topics_without_descriptors_are_refused_and_the_others_go_on(start: Star
     found = depths(broker)
     del acknowledged["t0"]
     assert {topic: found.get(topic, 0) for topic in acknowledged} == acknowledged
+
+
+def test_http_connections_without_descriptors_make_room_for_new_ones(start: Start, connect: Connect) -> None:
+    """Busy topics, and far more HTTP connections than descriptors, which send nothing: an operator is served, and so
+    are publishers and consumers, old and new. The connections that were quiet for the longest time are closed, and no
+    sync lacks a descriptor."""
+    broker = start_with_few_descriptors(start)
+    first = connect(broker)
+    for number in range(BUSY):
+        first.pub(f"t{number}", b"x")
+    idle = list[socket.socket]()
+    with ExitStack() as ends:
+        for number in range(2 * DESCRIPTORS):
+            idle.append(ends.enter_context(socket.create_connection(broker.http)))
+            if number % 8 == 0:  # the broker accepts those before it, too
+                assert broker.request("GET", "/ping").status == 200
+        for _ in range(5):
+            assert broker.request("GET", "/ping").text == "OK"
+            assert len(broker.topics()) == BUSY
+            assert broker.request("POST", "/pub?topic=t0", b"y").status == 200
+            first.pub("t1", b"y")
+        assert is_closed(idle[0])
+        assert not is_closed(idle[-1])
+    assert "a sync is put off" not in broker.output
+    assert depths(broker)["t0"] == 6
+    consumer = connect(broker)
+    consumer.sub("t1", "c", 10)
+    consumer.finish(*(consumer.message()[0] for _ in range(6)))
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Whether the other side has closed it."""
+    connection.setblocking(False)
+    try:
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionResetError:
+        return True
 
 
 def test_connections_without_descriptors_are_refused_and_the_others_go_on(start: Start, connect: Connect) -> None:
