@@ -32,8 +32,8 @@ class _Waiting:
 class Replication:
     """Passes the changes of a data path to the leader, and answers publishers when it says so.
 
-    ``may_answer`` returns whether the member still leads. ``changed`` is called after each change of the leader, and
-    ``failed`` with an error after which the follower may lack something.
+    ``may_answer`` returns whether the member still leads. ``changed`` is called after each change of the leader; it
+    calls ``settle``. ``failed`` is called with an error after which the follower may lack something.
     """
 
     acknowledges = True
@@ -130,7 +130,6 @@ class Replication:
             self._failed(error)
             return
         self._changed()
-        self.settle()
 
     def settle(self) -> None:
         """Answer those whose messages may be acknowledged, in order. Nobody is answered after the lease has expired."""
@@ -141,18 +140,15 @@ class Replication:
             return
         if not self._accepts_publishes:
             error = self._refusal()
-            for waiting in self._taken(lambda waiting: True):
-                waiting.done(error)
+            refused, self._waiting = self._waiting, deque()
+            for each in refused:
+                each.done(error)
             return
-        acknowledged = self._leader.acknowledged
-        for waiting in self._taken(lambda waiting: waiting.is_synced and waiting.group <= acknowledged):
-            waiting.done(waiting.error)
+        acknowledged, ready = self._leader.acknowledged, list[_Waiting]()
+        while self._waiting and self._waiting[0].group <= acknowledged and self._waiting[0].is_synced:
+            ready.append(self._waiting.popleft())
+        for each in ready:
+            each.done(each.error)
 
     def _refusal(self) -> TooFewInSync:
         return TooFewInSync(f"only {len(self._leader.record.in_sync)} member of the pair is in sync")
-
-    def _taken(self, is_ready: Callable[[_Waiting], bool]) -> list[_Waiting]:
-        taken = list[_Waiting]()
-        while self._waiting and is_ready(self._waiting[0]):
-            taken.append(self._waiting.popleft())
-        return taken

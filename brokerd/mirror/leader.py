@@ -9,7 +9,7 @@ arbiter is told that it is in sync. It is waited for until the arbiter has confi
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -96,6 +96,12 @@ class LinkState(IntEnum):
     """It has the copy, and receives the actions as they happen."""
 
 
+# Before Python 3.12, to look up a member of an enumeration takes as long as a system call.
+_TAILING: Final = LinkState.TAILING
+_ACK: Final = Kind.ACK
+_ACTIONS: Final = Kind.ACTIONS
+
+
 class _Cut(NamedTuple):
     """The end of the copy."""
 
@@ -114,6 +120,7 @@ class _Link:
         self.reader = FrameReader()
         self.state = LinkState.CONNECTED
         self.hello: Hello | None = None
+        self.member = ""
         self.files: list[File] = []
         self.replaced: list[Action] = []
         """The contents at the cut of files that are replaced rather than appended to."""
@@ -134,10 +141,6 @@ class _Link:
         self.is_awaited = False
         """True once it has caught up: nothing is acknowledged without it from then on."""
         self.heard_at = self.progress_at = self.pinged_at = now
-
-    @property
-    def member(self) -> str:
-        return self.hello.member if self.hello is not None else ""
 
     @property
     def is_copied(self) -> bool:
@@ -242,7 +245,7 @@ class Leader:
         self.group += 1
         mark = _Mark(self.group)
         for link in self._links.values():
-            if link.state is LinkState.TAILING:
+            if link.state is _TAILING:
                 link.outbox.extend(entries)
                 link.outbox.append(mark)
                 self._pump(link)
@@ -315,17 +318,17 @@ class Leader:
     # -- the stream -----------------------------------------------------------------------------------------------
 
     def _handle(self, link: _Link, frame: Frame, now: Seconds) -> None:
-        if frame.kind is Kind.HELLO and link.hello is None:
-            self._greeted(link, Hello.from_bytes(frame.payload), frame.epoch)
+        if frame.kind is _ACK and link.hello is not None:  # first: nearly all are
+            self._applied(link, frame, now)
+        elif frame.kind is Kind.HELLO and link.hello is None:
+            self._greeted(link, Hello.from_bytes(bytes(frame.payload)), frame.epoch)
         elif link.hello is None:
             raise InvalidStream("the first frame is no greeting")
         elif frame.kind is Kind.SUMS and link.state is LinkState.CUT:
-            path, sums = decode_sums(frame.payload)
+            path, sums = decode_sums(bytes(frame.payload))
             link.sums[path] = sums
         elif frame.kind is Kind.SUMS_END and link.state is LinkState.CUT:
             self.effects.append(CompareFiles(link.number, link.files, link.sums))
-        elif frame.kind is Kind.ACK:
-            self._applied(link, frame, now)
         else:
             raise InvalidStream(f"a frame {frame.kind.name} does not belong here")
 
@@ -343,7 +346,7 @@ class Leader:
             for other in list(self._links.values()):
                 if other is not link and other.member == hello.member:
                     self._close(other, "the member has connected again")
-            link.hello = hello
+            link.hello, link.member = hello, hello.member
             if hello.member in self._believed:
                 link.state = LinkState.EVICTED
                 self._review()
@@ -363,7 +366,7 @@ class Leader:
             link.bytes_under_way -= link.under_way.popleft()[1]
         while link.marks and link.marks[0][0] <= frame.number:
             link.group = link.marks.popleft()[1]
-        if link.state is LinkState.TAILING:
+        if link.outbox and link.state is _TAILING:
             self._pump(link)
         if link.member not in self.record.in_sync:
             self._review()
@@ -374,10 +377,10 @@ class Leader:
         while link.outbox and link.bytes_under_way < WINDOW_BYTES:
             if isinstance(link.outbox[0], _Cut):
                 link.outbox.popleft()
-                link.cut_frame = self._send_numbered(link, Kind.CUT)
+                link.cut_frame = self._send_numbered(link, Kind.CUT, ())
                 continue
             actions = self._next_actions(link)
-            number = self._send_numbered(link, Kind.ACTIONS, *encode_actions(actions)) if actions else link.sent
+            number = self._send_numbered(link, _ACTIONS, encode_actions(actions)) if actions else link.sent
             while link.outbox and isinstance(mark := link.outbox[0], _Mark):
                 link.outbox.popleft()
                 if number <= link.applied:
@@ -391,27 +394,29 @@ class Leader:
         while outbox and nbytes < FRAME_BYTES and not isinstance(entry := outbox[0], _Cut | _Mark):
             outbox.popleft()
             if isinstance(entry, Appended):
-                end = min(entry.end, entry.start + FRAME_BYTES)
-                if end < entry.end:
-                    outbox.appendleft(Appended(entry.path, end, entry.end))
-                data = self._read(entry.path, entry.start, end)
+                path, start, end = entry
+                if end - start > FRAME_BYTES:
+                    end = start + FRAME_BYTES
+                    outbox.appendleft(Appended(path, end, entry.end))
+                data = self._read(path, start, end)
                 if data is None:
                     continue
-                entry = Write(entry.path, entry.start, data)
+                entry = Write(path, start, data)
             actions.append(entry)
             nbytes += len(entry.data) if isinstance(entry, Write) else len(entry.path)
         return actions
 
-    def _send_numbered(self, link: _Link, kind: Kind, *payload: bytes | memoryview) -> int:
-        link.sent += 1
-        nbytes = sum(map(len, payload))
-        link.under_way.append((link.sent, nbytes))
+    def _send_numbered(self, link: _Link, kind: Kind, payload: Sequence[bytes | memoryview]) -> int:
+        number = link.sent = link.sent + 1
+        parts = encode_frame(kind, self.record.epoch, number, payload)
+        nbytes = sum(map(len, parts))
+        link.under_way.append((number, nbytes))
         link.bytes_under_way += nbytes
-        self._send(link, kind, *payload, number=link.sent)
-        return link.sent
+        self.effects.append(Send(link.number, parts))
+        return number
 
-    def _send(self, link: _Link, kind: Kind, *payload: bytes | memoryview, number: int = 0) -> None:
-        self.effects.append(Send(link.number, encode_frame(kind, self.record.epoch, number, payload)))
+    def _send(self, link: _Link, kind: Kind, payload: bytes = b"") -> None:
+        self.effects.append(Send(link.number, encode_frame(kind, self.record.epoch, 0, (payload,))))
 
     def _close(self, link: _Link, reason: str) -> None:
         if self._links.pop(link.number, None) is not None:
@@ -441,10 +446,13 @@ class Leader:
         """Find out which groups are acknowledged."""
         if not self.accepts_publishes:
             return
-        applied = {link.member: link.group for link in self._links.values() if link.state is LinkState.TAILING}
-        required = self._believed | {link.member for link in self._links.values() if link.is_awaited}
-        others = [applied.get(member, -1) for member in required if member != self.member]
-        self.acknowledged = max(self.acknowledged, min([self.group, *others]))
+        acknowledged, believed, missing = self.group, self._believed, len(self._believed) - 1  # without this member
+        for link in self._links.values():
+            if link.state is _TAILING and (link.is_awaited or link.member in believed):
+                acknowledged = min(acknowledged, link.group)
+                missing -= link.member in believed
+        if not missing:
+            self.acknowledged = max(self.acknowledged, acknowledged)
 
 
 def _collect(outbox: deque[Appended | Action | _Cut | _Mark], entries: Iterable[Entry], mark: _Mark) -> None:
