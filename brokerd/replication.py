@@ -76,8 +76,9 @@ class Replication:
 
     @property
     def delays_responses(self) -> bool:
-        is_mirrored = not self._recorder.is_dirty and self._leader.acknowledged >= self._leader.group
-        return bool(self._waiting) or not is_mirrored or (self._syncer.acknowledges and self._syncer.delays_responses)
+        if self._waiting or self._recorder.is_dirty or self._leader.acknowledged < self._leader.group:
+            return True
+        return self._syncer.acknowledges and self._syncer.delays_responses
 
     def when_synced(self, done: Done) -> None:
         if self._syncer.acknowledges:
@@ -136,19 +137,25 @@ class Replication:
         if self._leader.accepts_publishes != self._accepts_publishes:
             self._accepts_publishes = self._leader.accepts_publishes
             self._storage.set_too_few_in_sync(None if self._accepts_publishes else self._refusal())
-        if not self._waiting or not self._may_answer():
-            return
         if not self._accepts_publishes:
-            error = self._refusal()
-            refused, self._waiting = self._waiting, deque()
-            for each in refused:
-                each.done(error)
+            self._refuse()
             return
-        acknowledged, ready = self._leader.acknowledged, list[_Waiting]()
-        while self._waiting and self._waiting[0].group <= acknowledged and self._waiting[0].is_synced:
-            ready.append(self._waiting.popleft())
+        acknowledged, waiting = self._leader.acknowledged, self._waiting
+        if not (waiting and waiting[0].group <= acknowledged and waiting[0].is_synced and self._may_answer()):
+            return
+        ready = list[_Waiting]()
+        while waiting and waiting[0].group <= acknowledged and waiting[0].is_synced:
+            ready.append(waiting.popleft())
         for each in ready:
             each.done(each.error)
+
+    def _refuse(self) -> None:
+        if not self._waiting or not self._may_answer():
+            return
+        error, refused = self._refusal(), list(self._waiting)
+        self._waiting.clear()
+        for each in refused:
+            each.done(error)
 
     def _refusal(self) -> TooFewInSync:
         return TooFewInSync(f"only {len(self._leader.record.in_sync)} member of the pair is in sync")

@@ -88,11 +88,15 @@ def encode_actions(actions: Iterable[Action]) -> list[bytes | memoryview]:
     parts = list[bytes | memoryview]()
     for action in actions:
         if isinstance(action, Write):
-            head = _head(_WRITE_KIND, action.path)
-            parts += (head + _WRITE.pack(action.offset, len(action.data)), action.data)
+            parts += (write_head(action.path, action.offset, len(action.data)), action.data)
         else:
             parts.append(_encoded(action))
     return parts
+
+
+def write_head(path: str, offset: int, nbytes: int) -> bytes:
+    """What comes before the data of an encoded write of ``nbytes``."""
+    return _head(_WRITE_KIND, path) + _WRITE.pack(offset, nbytes)
 
 
 @lru_cache(_PATHS)

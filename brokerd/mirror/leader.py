@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from brokerd.mirror.actions import Action, Write, encode_actions, is_replaced
+from brokerd.mirror.actions import Action, Write, encode_actions, is_replaced, write_head
 from brokerd.mirror.errors import InvalidStream
 from brokerd.mirror.frames import Frame, FrameReader, Kind, encode_frame
 from brokerd.mirror.hello import Hello, Welcome
@@ -181,6 +181,8 @@ class Leader:
         self._read = read
         self._patience = patience
         self._min_in_sync = min_in_sync
+        self.accepts_publishes = len(record.in_sync) >= min_in_sync
+        """False while fewer members are in sync than ``--min-in-sync``."""
         self._ports = ports
         self._links: dict[int, _Link] = {}
         self._believed = set(record.in_sync)
@@ -193,11 +195,6 @@ class Leader:
     def is_under_replicated(self) -> bool:
         """True if no other member is in sync."""
         return len(self.record.in_sync) < 2
-
-    @property
-    def accepts_publishes(self) -> bool:
-        """False while fewer members are in sync than ``--min-in-sync``."""
-        return len(self.record.in_sync) >= self._min_in_sync
 
     @property
     def lag_bytes(self) -> int:
@@ -290,6 +287,7 @@ class Leader:
     def record_written(self, record: PairRecord) -> None:
         """The arbiter has the record."""
         self.record, self._writing = record, None
+        self.accepts_publishes = len(record.in_sync) >= self._min_in_sync
         self._believed = set(record.in_sync)
         for link in self._links.values():
             if link.state is LinkState.EVICTED and link.member not in record.in_sync:
@@ -379,8 +377,8 @@ class Leader:
                 link.outbox.popleft()
                 link.cut_frame = self._send_numbered(link, Kind.CUT, ())
                 continue
-            actions = self._next_actions(link)
-            number = self._send_numbered(link, _ACTIONS, encode_actions(actions)) if actions else link.sent
+            actions = self._next_actions(link.outbox)
+            number = self._send_numbered(link, _ACTIONS, actions) if actions else link.sent
             while link.outbox and isinstance(mark := link.outbox[0], _Mark):
                 link.outbox.popleft()
                 if number <= link.applied:
@@ -388,9 +386,9 @@ class Leader:
                 else:
                     link.marks.append((number, mark.group))
 
-    def _next_actions(self, link: _Link) -> list[Action]:
-        """The actions of the next frame: those up to the next mark, if they are not too large."""
-        actions, nbytes, outbox = list[Action](), 0, link.outbox
+    def _next_actions(self, outbox: deque[Appended | Action | _Cut | _Mark]) -> list[bytes | memoryview]:
+        """The next frame's actions, encoded: those up to the next mark, if they are not too large."""
+        parts, nbytes = list[bytes | memoryview](), 0
         while outbox and nbytes < FRAME_BYTES and not isinstance(entry := outbox[0], _Cut | _Mark):
             outbox.popleft()
             if isinstance(entry, Appended):
@@ -401,10 +399,13 @@ class Leader:
                 data = self._read(path, start, end)
                 if data is None:
                     continue
-                entry = Write(path, start, data)
-            actions.append(entry)
-            nbytes += len(entry.data) if isinstance(entry, Write) else len(entry.path)
-        return actions
+                parts += (write_head(path, start, len(data)), data)
+                nbytes += len(data)
+            else:
+                encoded = encode_actions((entry,))
+                parts += encoded
+                nbytes += sum(map(len, encoded))
+        return parts
 
     def _send_numbered(self, link: _Link, kind: Kind, payload: Sequence[bytes | memoryview]) -> int:
         number = link.sent = link.sent + 1

@@ -474,17 +474,18 @@ class Mirror:
             while leader.effects:
                 effects, leader.effects = leader.effects, []
                 for effect in effects:
-                    self._do(leader, effect)
+                    if isinstance(effect, Send):
+                        if (link := self._links.get(effect.link)) is not None:
+                            link.send(effect.parts)
+                    else:
+                        self._do(leader, effect)
         finally:
             self._is_acting = False
         if self._replication is not None:
             self._replication.settle()
 
-    def _do(self, leader: Leader, effect: Send | Close | TakeCut | CompareFiles | WriteRecord | StepDown) -> None:
-        if isinstance(effect, Send):
-            if (link := self._links.get(effect.link)) is not None:
-                link.send(effect.parts)
-        elif isinstance(effect, Close):
+    def _do(self, leader: Leader, effect: Close | TakeCut | CompareFiles | WriteRecord | StepDown) -> None:
+        if isinstance(effect, Close):
             if (link := self._links.pop(effect.link, None)) is not None:
                 logger.warning("MIRROR: the connection of %s is closed: %s", link.remote, effect.reason)
                 link.transport.close()
