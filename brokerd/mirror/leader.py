@@ -93,7 +93,7 @@ class LinkState(IntEnum):
     CUT = 2
     """Actions are collected from here on."""
     TAILING = 3
-    """It has the copy, and receives the actions as they happen."""
+    """The copy is being sent, then what was collected meanwhile, then the actions as they happen."""
 
 
 # Before Python 3.12, to look up a member of an enumeration takes as long as a system call.
@@ -242,11 +242,11 @@ class Leader:
         self.group += 1
         mark = _Mark(self.group)
         for link in self._links.values():
-            if link.state is _TAILING:
+            if link.state is _TAILING and (link.is_awaited or not link.outbox):
                 link.outbox.extend(entries)
                 link.outbox.append(mark)
                 self._pump(link)
-            elif link.state is LinkState.CUT:
+            elif link.state >= LinkState.CUT:
                 _collect(link.outbox, entries, mark)
         self._settle()
         return self.group

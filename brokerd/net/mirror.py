@@ -515,7 +515,7 @@ class Mirror:
         self._act()
 
     async def _compare(self, leader: Leader, effect: CompareFiles) -> None:
-        ours = await self._loop.run_in_executor(self._files, sums_of, self._data_path, effect.files)
+        ours = await self._loop.run_in_executor(self._files, sums_of, self._data_path, effect.files, effect.sums)
         leader.compared(effect.link, missing(effect.files, effect.sums, ours, BLOCK_BYTES))
         self._act()
 
