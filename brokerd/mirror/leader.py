@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
+from itertools import chain
 from typing import Final, NamedTuple
 
 from brokerd.mirror.actions import Action, Write, encode_actions, is_replaced, write_head
@@ -128,6 +129,10 @@ class _Link:
         """The last group that is in the copy."""
         self.sums: dict[str, bytes] = {}
         self.outbox: deque[Appended | Action | _Cut | _Mark] = deque()
+        self.collected: dict[str, Appended] = {}
+        """What was appended to files since the last entry of the outbox, while that cannot be sent yet."""
+        self.collected_mark: _Mark | None = None
+        """The end of the last group that was collected; None if none was."""
         self.sent = self.applied = 0
         """Numbers of the last frame of actions that was sent, and that was applied."""
         self.under_way: deque[tuple[int, int]] = deque()
@@ -150,7 +155,41 @@ class _Link:
     @property
     def is_caught_up(self) -> bool:
         """True if it receives the actions as they happen, none being held back."""
-        return self.is_copied and not self.outbox
+        return self.is_copied and not self.has_waiting
+
+    @property
+    def has_waiting(self) -> bool:
+        """True if actions were not sent yet."""
+        return bool(self.outbox) or self.collected_mark is not None
+
+    def collect(self, entries: Iterable[Entry], mark: _Mark) -> None:
+        """Keep a group that is sent later. Appends to one file are joined as long as no other action is between them.
+
+        The order of appends to different files may change: the follower is not in sync before it has them all.
+        """
+        for entry in entries:
+            if not isinstance(entry, Appended):
+                self._end_collected()
+                self.outbox.append(entry)
+                continue
+            before = self.collected.get(entry.path)
+            if before is not None and before.start <= entry.start <= before.end:
+                entry = Appended(entry.path, before.start, max(before.end, entry.end))
+            elif before is not None:
+                self._end_collected()
+            self.collected[entry.path] = entry
+        self.collected_mark = mark
+
+    def _end_collected(self) -> None:
+        self.outbox.extend(self.collected.values())
+        self.collected.clear()
+
+    def take_collected(self) -> None:
+        """Add what was collected to the outbox."""
+        if self.collected_mark is not None:
+            self._end_collected()
+            self.outbox.append(self.collected_mark)
+            self.collected_mark = None
 
 
 class Leader:
@@ -208,7 +247,7 @@ class Leader:
     def _lag_of(self, link: _Link) -> int:
         waiting = sum(
             entry.end - entry.start if isinstance(entry, Appended) else len(entry.data)
-            for entry in link.outbox
+            for entry in chain(link.outbox, link.collected.values())
             if isinstance(entry, Appended | Write)
         )
         return link.bytes_under_way + waiting
@@ -242,12 +281,12 @@ class Leader:
         self.group += 1
         mark = _Mark(self.group)
         for link in self._links.values():
-            if link.state is _TAILING and (link.is_awaited or not link.outbox):
+            if link.state is _TAILING and (link.is_awaited or not link.has_waiting):
                 link.outbox.extend(entries)
                 link.outbox.append(mark)
                 self._pump(link)
             elif link.state >= LinkState.CUT:
-                _collect(link.outbox, entries, mark)
+                link.collect(entries, mark)
         self._settle()
         return self.group
 
@@ -364,7 +403,7 @@ class Leader:
             link.bytes_under_way -= link.under_way.popleft()[1]
         while link.marks and link.marks[0][0] <= frame.number:
             link.group = link.marks.popleft()[1]
-        if link.outbox and link.state is _TAILING:
+        if link.state is _TAILING and link.has_waiting:
             self._pump(link)
         if link.member not in self.record.in_sync:
             self._review()
@@ -372,7 +411,9 @@ class Leader:
 
     def _pump(self, link: _Link) -> None:
         """Send what may be under way."""
-        while link.outbox and link.bytes_under_way < WINDOW_BYTES:
+        while link.has_waiting and link.bytes_under_way < WINDOW_BYTES:
+            if not link.outbox:
+                link.take_collected()
             if isinstance(link.outbox[0], _Cut):
                 link.outbox.popleft()
                 link.cut_frame = self._send_numbered(link, Kind.CUT, ())
@@ -454,35 +495,3 @@ class Leader:
                 missing -= link.member in believed
         if not missing:
             self.acknowledged = max(self.acknowledged, acknowledged)
-
-
-def _collect(outbox: deque[Appended | Action | _Cut | _Mark], entries: Iterable[Entry], mark: _Mark) -> None:
-    """Add a group that is sent later. Appends to one file are joined as long as no other action is between them.
-
-    The order of appends to different files may change: the follower is not in sync before it has them all.
-    """
-    if outbox and isinstance(outbox[-1], _Mark):
-        outbox.pop()
-    for entry in entries:
-        at = _joined(outbox, entry)
-        if at is None:
-            outbox.append(entry)
-        else:
-            first = outbox[at]
-            assert isinstance(first, Appended)
-            assert isinstance(entry, Appended)
-            outbox[at] = Appended(entry.path, first.start, max(first.end, entry.end))
-    outbox.append(mark)
-
-
-def _joined(outbox: deque[Appended | Action | _Cut | _Mark], entry: Entry) -> int | None:
-    """The position of the append that ``entry`` continues; None if there is none."""
-    if not isinstance(entry, Appended):
-        return None
-    for at in range(len(outbox) - 1, -1, -1):
-        before = outbox[at]
-        if not isinstance(before, Appended):
-            return None
-        if before.path == entry.path and before.start <= entry.start <= before.end:
-            return at
-    return None
