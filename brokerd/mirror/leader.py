@@ -25,6 +25,8 @@ from nsqwire.units import Seconds
 FRAME_BYTES: Final = 256 * 1024
 WINDOW_BYTES: Final = 4 * 1024 * 1024
 """Bytes that may be under way to a follower, sent and not applied."""
+COPY_WINDOW_BYTES: Final = FRAME_BYTES
+"""As ``WINDOW_BYTES``, while the copy is sent: the sending of what may be under way delays publishers."""
 PINGS_IN_PATIENCE: Final = 4
 
 Read = Callable[[str, int, int], "bytes | memoryview | None"]
@@ -411,7 +413,8 @@ class Leader:
 
     def _pump(self, link: _Link) -> None:
         """Send what may be under way."""
-        while link.has_waiting and link.bytes_under_way < WINDOW_BYTES:
+        window = WINDOW_BYTES if link.is_copied else COPY_WINDOW_BYTES
+        while link.has_waiting and link.bytes_under_way < window:
             if not link.outbox:
                 link.take_collected()
             if isinstance(link.outbox[0], _Cut):
