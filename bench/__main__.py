@@ -17,11 +17,14 @@ from rich.console import Console
 
 from bench.errors import BenchError
 from bench.measure import Options, Row
+from bench.pair import etcd_program
 from bench.processes import Cores, Terminated, raise_descriptor_limit, raise_on_sigterm
 from bench.rows import ROWS, run, run_beside
 from bench.table import table, waits_table
 
 RATES = (5_000, 20_000, 100_000, 250_000)
+COPIES = {"backlog": 1, "mirror": 2}
+"""How often the rows store ``--messages``."""
 FASTEST = 8_000_000
 """Messages per second that the check for free disk space assumes."""
 
@@ -62,7 +65,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--size", type=positive_count, default=200, help="bytes in a message (default 200)")
     parser.add_argument("--batch", type=positive_count, default=200, help="messages in an MPUB (default 200)")
     parser.add_argument(
-        "--messages", type=positive_count, default=10_000_000, help="messages in row backlog (default 10,000,000)"
+        "--messages",
+        type=positive_count,
+        default=10_000_000,
+        help="messages in rows backlog and mirror (default 10,000,000)",
     )
     parser.add_argument(
         "--connections",
@@ -104,8 +110,9 @@ def arguments() -> argparse.Namespace:
         parser.error(f"--reference {given.reference} has no nsqd")
     if given.batch * (given.size + 4) + 8 > 5_242_880:
         parser.error(f"a batch of {given.batch} × {given.size} B is more than the broker's 5 MiB limit on a body")
-    given.rows = given.rows or list(ROWS)
-    most = max(given.seconds * FASTEST, given.messages if "backlog" in given.rows else 0)
+    given.rows = given.rows or [name for name in ROWS if name != "mirror" or etcd_program() is not None]
+    stored = given.messages * max((COPIES.get(name, 0) for name in given.rows), default=0)
+    most = max(given.seconds * FASTEST, stored)
     need = math.ceil(most * (given.size + 34))
     disk = given.data_path or Path(tempfile.gettempdir())
     if (free := shutil.disk_usage(disk).free) < need:

@@ -3,6 +3,7 @@
 ``swallow --first N --every M``: answers ``OK`` after the first N bytes and after every further M, without parsing them.
 ``store --first N --every M --directory D``: like swallow, and writes the input once to files below D, as every broker
 that stores messages must.
+``relay --to PORT``: passes its input on to the floor at that port, and the answers back, as the primary of a pair must.
 ``blast --size S``: after ``RDY``, sends prebuilt message frames, one more for every FIN's length of bytes received,
 without parsing them, and ends at ``CLS`` with ``CLOSE_WAIT``.
 ``send --size S --directory D``: like blast, with frames from files below D, as every broker that stores messages must.
@@ -89,6 +90,46 @@ class Store(Swallow):
             self._file, self._offset = self._next_file(), 0
         self._offset += os.pwrite(self._file, self._view[:nbytes], self._offset)
         super().buffer_updated(nbytes)
+
+
+class Relay(asyncio.Protocol):
+    """Passes what a client sends on to another floor, and the answers back."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._waiting = b""
+        self._answers: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's own class
+        self._connecting = asyncio.ensure_future(self._connect())
+
+    async def _connect(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._answers, _ = await loop.create_connection(lambda: Answers(self.transport), "127.0.0.1", self._port)
+        self._answers.write(self._waiting)
+
+    def data_received(self, data: bytes) -> None:
+        if self._answers is None:
+            self._waiting += data
+        else:
+            self._answers.write(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._answers is not None:
+            self._answers.close()
+
+
+class Answers(asyncio.Protocol):
+    """Passes what it receives back to a client."""
+
+    def __init__(self, client: asyncio.Transport) -> None:
+        self._client = client
+
+    def data_received(self, data: bytes) -> None:
+        self._client.write(data)
 
 
 def prebuilt_frames(size: int) -> memoryview:
@@ -235,6 +276,8 @@ def main() -> None:
         swallow.add_argument("--first", type=int, required=True)
         swallow.add_argument("--every", type=int, required=True)
     swallow.add_argument("--directory", type=Path, required=True)
+    relay = kinds.add_parser("relay")
+    relay.add_argument("--to", type=int, required=True)
     for kind in ("blast", "send"):
         blast = kinds.add_parser(kind)
         blast.add_argument("--size", type=int, required=True)
@@ -245,6 +288,7 @@ def main() -> None:
     makers: dict[str, Callable[[], asyncio.BaseProtocol]] = {
         "swallow": lambda: Swallow(given.first, given.every),
         "store": lambda: Store(given.first, given.every, given.directory),
+        "relay": lambda: Relay(given.to),
         "blast": lambda: Blast(given.size),
         "send": lambda: Send(given.size, given.directory),
         "respond": lambda: Respond(given.bytes),

@@ -16,6 +16,7 @@ from bench.jobs import jobs
 from bench.latency import latency
 from bench.layers import layers
 from bench.measure import Options, Row
+from bench.mirror import mirror
 from bench.platform import platform
 from bench.policies import policies
 from bench.processes import LoadProcesses, load_processes
@@ -61,6 +62,7 @@ ROWS: dict[str, Callable[[Options, LoadProcesses], Iterator[Row]]] = {
     "history": history,
     "jobs": jobs,
     "celery": celery,
+    "mirror": mirror,
     "pages": pages,
 }
 

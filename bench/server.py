@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ HERE = Path(__file__).resolve().parent.parent
 
 LISTENING = re.compile(r"\b(TCP|HTTP): listening on ([0-9.]+):(\d+)")
 Address = tuple[str, int]
+HOST = "127.0.0.1"
 
 
 class Server:
@@ -35,8 +37,11 @@ class Server:
         *,
         program: Path | None = None,
         cores: frozenset[int] = frozenset(),
+        watched: str = "",
     ):
         """Start ``command`` and wait for a ``<interface>: listening on`` line on stderr for each of ``interfaces``.
+
+        Lines that contain ``watched`` are kept for ``wait_for``.
 
         ``command`` is the arguments of ``program``, or of this interpreter if that is None. All of the process's
         threads run on ``cores``; an empty set means any. Raises BenchError with the last log line if the process exits,
@@ -59,12 +64,16 @@ class Server:
                 )
         except OSError as error:
             raise BenchError(f"{self.name} cannot be started: {error.strerror}") from None
+        self._watched = watched
+        self._seen: list[tuple[float, str]] = []
+        self._news = threading.Condition()
         self._listening = threading.Event()
         self._faces = frozenset(interfaces)
         self._reader = threading.Thread(target=self._read_log, daemon=True)
         self._reader.start()
         try:
-            self._listening.wait(START_SECONDS)
+            if interfaces:
+                self._listening.wait(START_SECONDS)
         except BaseException:  # interrupted: the caller never receives this server and cannot stop it
             self.kill()
             raise
@@ -113,16 +122,34 @@ class Server:
         if status != 0:
             raise BenchError(f"{self.name} exited with status {status}: {' / '.join(self.output_tail)}")
 
+    def wait_for(self, text: str, seconds: float) -> float:
+        """Wait for a watched line with ``text``; returns when it was read, by ``perf_counter``. Raises BenchError."""
+
+        def found() -> list[float]:
+            return [at for at, line in self._seen if text in line]
+
+        with self._news:
+            self._news.wait_for(lambda: found() or self.process.poll() is not None, seconds)
+            if not (times := found()):
+                raise BenchError(f"{self.name} has not logged {text!r}: {' / '.join(self.output_tail)}")
+            return times[0]
+
     def _read_log(self) -> None:
         # Read everything: a server that logs a lot would block on a full pipe.
         assert self.process.stderr is not None
         for line in self.process.stderr:
             self.output_tail.append(line.rstrip())
+            if self._watched and self._watched in line:
+                with self._news:
+                    self._seen.append((time.perf_counter(), line))
+                    self._news.notify_all()
             if found := LISTENING.search(line):
                 self.addresses[found[1]] = (found[2], int(found[3]))
                 if self._faces <= self.addresses.keys():
                     self._listening.set()
         self._listening.set()
+        with self._news:
+            self._news.notify_all()
 
 
 def start_brokerd(data_path: Path, *flags: str, twin: bool = False) -> Server:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -29,11 +30,13 @@ from brokerd.mirror.manifest import File
 if TYPE_CHECKING:
     from brokerd.broker import Broker, RegistrationChange
     from brokerd.journal.journal import Journal
+    from brokerd.log.headers import HeaderFile
     from brokerd.log.log import Log
     from brokerd.log.segment import Segment
 
 _INDEX_SUFFIX: Final = ".idx"
 _DELETED: Final = ".deleted"
+_PATHS: Final = 4096
 
 
 class _Recorded:
@@ -53,23 +56,24 @@ class _Recorded:
         self.index_bytes = self.segment.commits.allocated_bytes
         return [Create(self.log, self.segment.capacity), Create(self.index, self.index_bytes)]
 
-    def catch_up(self) -> Iterator[Entry]:
-        """Yield what was appended since the last call: messages before their commit records."""
-        segment, commits = self.segment, self.segment.commits
+    def catch_up(self) -> list[Entry]:
+        """What was appended since the last call: messages before their commit records."""
+        segment, commits, entries = self.segment, self.segment.commits, list[Entry]()
         if segment.end > self.end:
-            yield Appended(self.log, self.end, segment.end)
+            entries.append(Appended(self.log, self.end, segment.end))
             self.end = segment.end
-        yield from self._appended_headers()
+        if segment.headers is not None:
+            entries += self._appended_headers(segment.headers)
         if commits.allocated_bytes > self.index_bytes:
             self.index_bytes = commits.allocated_bytes
-            yield Resize(self.index, self.index_bytes)
-        if commits.end > self.index_end:
-            yield Appended(self.index, self.index_end, commits.end)
-            self.index_end = commits.end
+            entries.append(Resize(self.index, self.index_bytes))
+        if (end := commits.end) > self.index_end:
+            entries.append(Appended(self.index, self.index_end, end))
+            self.index_end = end
+        return entries
 
-    def _appended_headers(self) -> Iterator[Entry]:
-        headers = self.segment.headers
-        if headers is None or headers.end == self.headers_end:
+    def _appended_headers(self, headers: HeaderFile) -> Iterator[Entry]:
+        if headers.end == self.headers_end:
             return
         if headers.end < self.headers_end:
             yield Resize(self.headers, headers.end)
@@ -99,6 +103,8 @@ class _Directory:
         self.path = path
         self.log = log
         self.segments: dict[Segment, _Recorded] = {}
+        self.files: dict[str, _Recorded] = {}
+        """The segments by the paths of their logs and indexes."""
         self._seen: tuple[int, Segment | None, Segment | None] = (0, None, None)
 
     @property
@@ -123,6 +129,7 @@ class _Directory:
         kept = {self.segments[segment].log for segment in present}
         gone = [recorded for segment, recorded in self.segments.items() if segment not in present]
         self.segments = {segment: self.segments[segment] for segment in present}
+        self.files = {path: each for each in self.segments.values() for path in (each.log, each.index)}
         return entries, [
             path
             for recorded in gone
@@ -187,13 +194,13 @@ class Recorder:
 
     def take_group(self, *, sweep: bool = False) -> list[Entry]:
         """The actions for all changes since the last call. With ``sweep``, also for segments that were removed."""
-        entries = self._changed_topics()
+        entries = self._changed_topics() if self._names else list[Entry]()
         deleted = list[str]()
         visited = [each for each in self._directories.values() if each.has_other_segments] if sweep else []
         dirty, self._dirty = self._dirty, {}
         for segment in dirty:
             assert segment.path is not None
-            directory = self._directories.get(self._relative(segment.path.parent))
+            directory = self._directories.get(_directory_of(segment.path))
             if directory is None:
                 continue  # deleted in the same turn
             recorded = directory.segments.get(segment)
@@ -205,11 +212,13 @@ class Recorder:
             changes, gone = directory.visit()
             entries += changes
             deleted += gone
-        entries += self._journalled()
+        if self._journal.end != self._journal_end:
+            entries += self._journalled()
         if self._is_checkpointed_anew:
             entries += self._checkpoint()
-        entries += (Delete(path) for path in deleted + self._doomed)
-        self._doomed.clear()
+        if deleted or self._doomed:
+            entries += (Delete(path) for path in deleted + self._doomed)
+            self._doomed.clear()
         return entries
 
     def cut(self) -> list[File] | None:
@@ -245,10 +254,8 @@ class Recorder:
         return self._read_file(path, start, end)
 
     def _find(self, path: str) -> _Recorded | None:
-        directory = self._directories.get(path.rpartition("/")[0])
-        if directory is None:
-            return None
-        return next((each for each in reversed(directory.segments.values()) if path in (each.log, each.index)), None)
+        directory = self._directories.get(path[: path.rfind("/")])
+        return None if directory is None else directory.files.get(path)
 
     def _read_file(self, path: str, start: int, end: int) -> bytes | None:
         generation, fd = self._journal_file
@@ -337,6 +344,11 @@ class Recorder:
         for generation in sorted(self._generations - present):
             yield Delete(f"journal.{generation}")
         self._generations &= present
+
+
+@lru_cache(_PATHS)
+def _directory_of(log: Path) -> str:
+    return f"{TOPICS}/{log.parent.name}"
 
 
 def _cut_headers(log: Log) -> None:

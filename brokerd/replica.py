@@ -10,7 +10,7 @@ import json
 import logging
 import os
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePath
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from brokerd.log.files import remove_log
 from brokerd.log.log import sync_directory
 from brokerd.mirror.actions import Action, Create, Delete, MakeDirectory, Rename, Resize, Write, is_mirrored
-from brokerd.mirror.manifest import BLOCK_BYTES, File, block_sums
+from brokerd.mirror.manifest import BLOCK_BYTES, DIGEST_BYTES, File, block_sums
 
 if TYPE_CHECKING:
     from brokerd.mirror.hello import Welcome
@@ -199,10 +199,11 @@ class Replica:
                 continue
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                os.ftruncate(fd, min(os.fstat(fd).st_size, file.end))
+                kept = min(os.fstat(fd).st_size, file.end)
+                os.ftruncate(fd, kept)
+                sums[file.path] = _sums(fd, kept)
                 if file.size:
                     os.posix_fallocate(fd, 0, file.size)
-                sums[file.path] = _sums(fd, file.end)
             finally:
                 os.close(fd)
             self._unsynced[file.path] = None
@@ -217,14 +218,18 @@ class Replica:
                     yield relative
 
 
-def sums_of(data_path: Path, files: list[File]) -> dict[str, bytes]:
-    """The checksums of a primary's files at a cut, by path. Files that were deleted since are left out."""
+def sums_of(data_path: Path, files: list[File], theirs: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The checksums of a primary's files at a cut, by path, as far as the follower has sent some.
+
+    Files that were deleted since are left out.
+    """
     found = dict[str, bytes]()
     for file in files:
-        if file.is_directory:
+        end = min(file.end, len(theirs.get(file.path, b"")) // DIGEST_BYTES * BLOCK_BYTES)
+        if file.is_directory or not end:
             continue
         with suppress(FileNotFoundError), open(data_path / file.path, "rb") as opened:
-            found[file.path] = _sums(opened.fileno(), file.end)
+            found[file.path] = _sums(opened.fileno(), end)
     return found
 
 

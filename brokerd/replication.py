@@ -32,8 +32,8 @@ class _Waiting:
 class Replication:
     """Passes the changes of a data path to the leader, and answers publishers when it says so.
 
-    ``may_answer`` returns whether the member still leads. ``changed`` is called after each change of the leader, and
-    ``failed`` with an error after which the follower may lack something.
+    ``may_answer`` returns whether the member still leads. ``changed`` is called after each change of the leader; it
+    calls ``settle``. ``failed`` is called with an error after which the follower may lack something.
     """
 
     acknowledges = True
@@ -76,8 +76,9 @@ class Replication:
 
     @property
     def delays_responses(self) -> bool:
-        is_mirrored = not self._recorder.is_dirty and self._leader.acknowledged >= self._leader.group
-        return bool(self._waiting) or not is_mirrored or (self._syncer.acknowledges and self._syncer.delays_responses)
+        if self._waiting or self._recorder.is_dirty or self._leader.acknowledged < self._leader.group:
+            return True
+        return self._syncer.acknowledges and self._syncer.delays_responses
 
     def when_synced(self, done: Done) -> None:
         if self._syncer.acknowledges:
@@ -130,29 +131,31 @@ class Replication:
             self._failed(error)
             return
         self._changed()
-        self.settle()
 
     def settle(self) -> None:
         """Answer those whose messages may be acknowledged, in order. Nobody is answered after the lease has expired."""
         if self._leader.accepts_publishes != self._accepts_publishes:
             self._accepts_publishes = self._leader.accepts_publishes
             self._storage.set_too_few_in_sync(None if self._accepts_publishes else self._refusal())
+        if not self._accepts_publishes:
+            self._refuse()
+            return
+        acknowledged, waiting = self._leader.acknowledged, self._waiting
+        if not (waiting and waiting[0].group <= acknowledged and waiting[0].is_synced and self._may_answer()):
+            return
+        ready = list[_Waiting]()
+        while waiting and waiting[0].group <= acknowledged and waiting[0].is_synced:
+            ready.append(waiting.popleft())
+        for each in ready:
+            each.done(each.error)
+
+    def _refuse(self) -> None:
         if not self._waiting or not self._may_answer():
             return
-        if not self._accepts_publishes:
-            error = self._refusal()
-            for waiting in self._taken(lambda waiting: True):
-                waiting.done(error)
-            return
-        acknowledged = self._leader.acknowledged
-        for waiting in self._taken(lambda waiting: waiting.is_synced and waiting.group <= acknowledged):
-            waiting.done(waiting.error)
+        error, refused = self._refusal(), list(self._waiting)
+        self._waiting.clear()
+        for each in refused:
+            each.done(error)
 
     def _refusal(self) -> TooFewInSync:
         return TooFewInSync(f"only {len(self._leader.record.in_sync)} member of the pair is in sync")
-
-    def _taken(self, is_ready: Callable[[_Waiting], bool]) -> list[_Waiting]:
-        taken = list[_Waiting]()
-        while self._waiting and is_ready(self._waiting[0]):
-            taken.append(self._waiting.popleft())
-        return taken

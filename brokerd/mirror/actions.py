@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from brokerd.mirror.errors import InvalidStream
@@ -19,6 +20,8 @@ _WRITE: Final = struct.Struct(">QI")
 _LENGTH: Final = struct.Struct(">H")
 
 _TOPIC: Final = r"topics/[A-Za-z0-9._-]+\.[0-9]+(?:\.deleted(?:-[0-9]+)?)?"
+_PATHS: Final = 4096
+"""How many paths are kept encoded and decoded: most actions are appends to few files."""
 _PATH: Final = re.compile(
     rf"topics|{_TOPIC}(?:/[0-9]{{20}}\.(?:log|idx|hdr))?|journal\.[0-9]+|checkpoint(?:\.previous|\.new)?"
 )
@@ -67,6 +70,7 @@ class MakeDirectory(NamedTuple):
 
 Action = Create | Write | Resize | Rename | Delete | MakeDirectory
 _KINDS: Final[dict[type[Action], int]] = {Create: 1, Write: 2, Resize: 3, Rename: 4, Delete: 5, MakeDirectory: 6}
+_WRITE_KIND: Final = _KINDS[Write]
 
 
 def is_mirrored(path: str) -> bool:
@@ -83,45 +87,56 @@ def encode_actions(actions: Iterable[Action]) -> list[bytes | memoryview]:
     """Encode actions one after the other. The data of writes is not copied: it is a part of its own."""
     parts = list[bytes | memoryview]()
     for action in actions:
-        parts += _parts(action)
+        if isinstance(action, Write):
+            parts += (write_head(action.path, action.offset, len(action.data)), action.data)
+        else:
+            parts.append(_encoded(action))
     return parts
 
 
-def _parts(action: Action) -> tuple[bytes | memoryview, ...]:
-    path = action.path.encode()
-    head = _HEAD.pack(_KINDS[type(action)], len(path)) + path
-    if isinstance(action, Write):
-        return head, _WRITE.pack(action.offset, len(action.data)), action.data
+def write_head(path: str, offset: int, nbytes: int) -> bytes:
+    """What comes before the data of an encoded write of ``nbytes``."""
+    return _head(_WRITE_KIND, path) + _WRITE.pack(offset, nbytes)
+
+
+@lru_cache(_PATHS)
+def _head(kind: int, path: str) -> bytes:
+    encoded = path.encode()
+    return _HEAD.pack(kind, len(encoded)) + encoded
+
+
+def _encoded(action: Create | Resize | Rename | Delete | MakeDirectory) -> bytes:
+    head = _head(_KINDS[type(action)], action.path)
     if isinstance(action, Create | Resize):
-        return head, _U64.pack(action.size)
+        return head + _U64.pack(action.size)
     if isinstance(action, Rename):
         to = action.to.encode()
-        return head, _LENGTH.pack(len(to)), to
-    return (head,)
+        return head + _LENGTH.pack(len(to)) + to
+    return head
 
 
-def decode_actions(payload: bytes) -> list[Action]:
-    """Decode what ``encode_actions`` returned. Raises InvalidStream, also for a path that is not mirrored."""
-    actions, at = list[Action](), 0
+def decode_actions(payload: bytes | memoryview) -> list[Action]:
+    """Decode what ``encode_actions`` returned. Raises InvalidStream, also for a path that is not mirrored.
+
+    The data of writes is not copied.
+    """
+    actions, at, view = list[Action](), 0, memoryview(payload)
     try:
         while at < len(payload):
-            action, at = _decode(payload, at)
-            for path in (action.path, action.to) if isinstance(action, Rename) else (action.path,):
-                if not is_mirrored(path):
-                    raise InvalidStream(f"{path!r} is not the path of a mirrored file")
+            action, at = _decode(view, at)
             actions.append(action)
     except (struct.error, UnicodeDecodeError) as error:
         raise InvalidStream(f"an action cannot be decoded: {error}") from None
     return actions
 
 
-def _decode(payload: bytes, at: int) -> tuple[Action, int]:
+def _decode(payload: memoryview, at: int) -> tuple[Action, int]:
     kind, length = _HEAD.unpack_from(payload, at)
-    path, at = _text(payload, at + _HEAD.size, length)
-    if kind == _KINDS[Write]:
+    path, at = _path(payload, at + _HEAD.size, length)
+    if kind == _WRITE_KIND:
         offset, nbytes = _WRITE.unpack_from(payload, at)
         at += _WRITE.size
-        data = memoryview(payload)[at : at + nbytes]
+        data = payload[at : at + nbytes]
         if len(data) != nbytes:
             raise InvalidStream("a write is incomplete")
         return Write(path, offset, data), at + nbytes
@@ -130,7 +145,7 @@ def _decode(payload: bytes, at: int) -> tuple[Action, int]:
         return (Create if kind == _KINDS[Create] else Resize)(path, size), at + _U64.size
     if kind == _KINDS[Rename]:
         (length,) = _LENGTH.unpack_from(payload, at)
-        to, at = _text(payload, at + _LENGTH.size, length)
+        to, at = _path(payload, at + _LENGTH.size, length)
         return Rename(path, to), at
     if kind == _KINDS[Delete]:
         return Delete(path), at
@@ -139,8 +154,16 @@ def _decode(payload: bytes, at: int) -> tuple[Action, int]:
     raise InvalidStream(f"there is no action of kind {kind}")
 
 
-def _text(payload: bytes, at: int, length: int) -> tuple[str, int]:
-    text = payload[at : at + length]
-    if len(text) != length:
+def _path(payload: memoryview, at: int, length: int) -> tuple[str, int]:
+    encoded = bytes(payload[at : at + length])
+    if len(encoded) != length:
         raise InvalidStream("a path is incomplete")
-    return text.decode(), at + length
+    return _decoded(encoded), at + length
+
+
+@lru_cache(_PATHS)
+def _decoded(encoded: bytes) -> str:
+    path = encoded.decode()
+    if not is_mirrored(path):
+        raise InvalidStream(f"{path!r} is not the path of a mirrored file")
+    return path

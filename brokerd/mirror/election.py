@@ -136,7 +136,7 @@ class Election:
 
     def may_answer(self, now: Seconds) -> bool:
         """Return whether this member leads: an ``OK`` may leave only then."""
-        return self.role is Role.PRIMARY and now < self.expires
+        return now < self.expires and self.role is Role.PRIMARY
 
     @property
     def waits_because(self) -> str | None:

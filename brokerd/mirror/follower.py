@@ -6,15 +6,21 @@ joining it would undo what was acknowledged since.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Iterable, Mapping
+from typing import Final, Protocol
 
 from brokerd.mirror.actions import Action, Write, decode_actions
 from brokerd.mirror.damage import check_commits
 from brokerd.mirror.errors import Fenced, InvalidStream, JoinRefused
-from brokerd.mirror.frames import Frame, FrameReader, Kind
+from brokerd.mirror.frames import Frame, FrameReader, Kind, encode_frame
 from brokerd.mirror.hello import Hello, Welcome
 from brokerd.mirror.manifest import File, decode_files, encode_sums
+
+BUFFER_BYTES: Final = 1024 * 1024
+"""Size of the buffer for what the primary sends: several frames of actions."""
+
+_ACK: Final = Kind.ACK  # before Python 3.12, to look up a member of an enumeration takes as long as a system call
+_ACTIONS: Final = Kind.ACTIONS
 
 
 class MirrorFiles(Protocol):
@@ -49,7 +55,7 @@ class Follower:
         self.applied = 0
         """The number of the last frame of actions that was applied."""
         self._files = files
-        self._reader = FrameReader()
+        self._reader = FrameReader(BUFFER_BYTES)
         self.is_begun = False
         """True once the primary has welcomed it."""
         self._output = bytearray(Frame(Kind.HELLO, epoch, 0, hello.to_bytes()).to_bytes())
@@ -60,18 +66,29 @@ class Follower:
         self._output.clear()
         return output
 
+    def get_buffer(self) -> memoryview:
+        """Where the next bytes of the primary belong; ``read`` handles them."""
+        return self._reader.get_buffer()
+
+    def read(self, nbytes: int) -> None:
+        """Handle so many bytes in the buffer. Raises as ``received`` does."""
+        self._handle_all(self._reader.read(nbytes))
+
     def received(self, data: bytes) -> None:
         """Handle bytes of the primary.
 
         Raises InvalidStream, Fenced, JoinRefused, MirrorDamaged and OSError. The connection has to be closed then.
         """
+        self._handle_all(self._reader.feed(data))
+
+    def _handle_all(self, frames: Iterable[Frame]) -> None:
         is_answered = True
-        for frame in self._reader.feed(data):
+        for frame in frames:
             if frame.epoch < self.epoch:
                 raise Fenced(f"the primary is of term {frame.epoch}, and term {self.epoch} has begun")
             is_answered = self._handle(frame) and is_answered
         if not is_answered:
-            self._send(Kind.ACK, number=self.applied)
+            self._send(_ACK, number=self.applied)
 
     def compared(self, sums: Mapping[str, bytes]) -> None:
         """The checksums of the files of the manifest, by path, after every other file was removed."""
@@ -82,28 +99,33 @@ class Follower:
 
     def _handle(self, frame: Frame) -> bool:
         """Handle a frame. False if it has to be acknowledged."""
-        if frame.kind is Kind.REFUSED:
-            raise JoinRefused(frame.payload.decode("utf-8", "replace"))
-        if not self.is_begun and frame.kind is not Kind.PING:
-            if frame.kind is not Kind.WELCOME:
+        kind = frame.kind
+        if kind is _ACTIONS and self.is_begun and frame.epoch == self.epoch:  # first: nearly all are
+            self._apply(frame)
+            return False
+        if kind is Kind.REFUSED:
+            raise JoinRefused(bytes(frame.payload).decode("utf-8", "replace"))
+        if not self.is_begun and kind is not Kind.PING:
+            if kind is not Kind.WELCOME:
                 raise InvalidStream("the first frame is no greeting")
-            self.welcome = Welcome.from_bytes(frame.payload)
+            self.welcome = Welcome.from_bytes(bytes(frame.payload))
             self._files.begin(frame.epoch, self.welcome)
             self.epoch, self.is_begun = frame.epoch, True
             return True
         if self.is_begun and frame.epoch != self.epoch:
             raise InvalidStream("the primary's term changed")
-        if frame.kind is Kind.MANIFEST:
-            self.manifest += decode_files(frame.payload)
-        elif frame.kind is Kind.MANIFEST_END:
+        if kind is Kind.MANIFEST:
+            self.manifest += decode_files(bytes(frame.payload))
+        elif kind is Kind.MANIFEST_END:
             self.awaits_sums = True
-        elif frame.kind in (Kind.ACTIONS, Kind.CUT):
+        elif kind is Kind.CUT:
             self._apply(frame)
+            self.is_copied = True
             return False
-        elif frame.kind is Kind.PING:
+        elif kind is Kind.PING:
             return False
         else:
-            raise InvalidStream(f"a frame {frame.kind.name} does not belong here")
+            raise InvalidStream(f"a frame {kind.name} does not belong here")
         return True
 
     def _apply(self, frame: Frame) -> None:
@@ -114,8 +136,7 @@ class Follower:
             if self.is_copied and isinstance(action, Write):  # before, damage of the primary's own is copied as it is
                 check_commits(action, self._files.read)
         self.applied = frame.number
-        if frame.kind is Kind.CUT:
-            self.is_copied = True
 
     def _send(self, kind: Kind, payload: bytes = b"", number: int = 0) -> None:
-        self._output += Frame(kind, self.epoch, number, payload).to_bytes()
+        for part in encode_frame(kind, self.epoch, number, (payload,)):
+            self._output += part

@@ -13,11 +13,14 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from xxhash import xxh3_64
+from xxhash import xxh3_64, xxh3_64_digest, xxh3_64_intdigest
 
 from brokerd.mirror.errors import InvalidStream
 
 MAX_PAYLOAD_BYTES: Final = 16 * 1024 * 1024
+JOINED_BELOW: Final = 16 * 1024
+"""Frames with a payload of fewer bytes are encoded in one piece."""
+BUFFER_BYTES: Final = 64 * 1024
 _HEAD: Final = struct.Struct(">IBQQQ")
 _CHECKED: Final = struct.Struct(">BQQ")
 
@@ -46,16 +49,21 @@ class Kind(IntEnum):
     """The follower may not join: the reason, for its log."""
 
 
+_KINDS: Final = {int(kind): kind for kind in Kind}  # Kind(number) takes as long as the rest of a small frame
+
+
 def encode_frame(
     kind: Kind, epoch: int, number: int, payload: Sequence[bytes | memoryview]
 ) -> list[bytes | memoryview]:
-    """The parts of a frame, of which the payload's are not copied."""
+    """The parts of a frame. Those of the payload are not copied, unless the frame is small: it is one part then."""
     checked = _CHECKED.pack(kind, epoch, number)
+    nbytes = sum(map(len, payload))
+    if nbytes < JOINED_BELOW:
+        body = b"".join(payload)
+        return [b"".join((nbytes.to_bytes(4), checked, xxh3_64_digest(checked + body), body))]
     digest = xxh3_64(checked)
-    nbytes = 0
     for part in payload:
         digest.update(part)
-        nbytes += len(part)
     return [b"".join((nbytes.to_bytes(4), checked, digest.digest())), *payload]
 
 
@@ -65,7 +73,7 @@ class Frame(NamedTuple):
     kind: Kind
     epoch: int
     number: int
-    payload: bytes = b""
+    payload: bytes | memoryview = b""
 
     def to_bytes(self) -> bytes:
         """The bytes of the frame."""
@@ -73,33 +81,79 @@ class Frame(NamedTuple):
 
 
 class FrameReader:
-    """Collects bytes of a stream into frames."""
+    """Takes the frames out of a stream.
 
-    def __init__(self) -> None:
-        self._unread = bytearray()
+    The stream's bytes are either passed to ``feed``, or read into ``get_buffer()`` and taken by ``read``, so that large
+    payloads are not copied.
+    """
+
+    def __init__(self, buffer_bytes: int = BUFFER_BYTES) -> None:
+        self._buffer = memoryview(bytearray(buffer_bytes))
+        self._start = self._end = 0  # of the bytes in the buffer that are not read yet
+
+    def get_buffer(self) -> memoryview:
+        """Where the next bytes of the stream belong. There is room at least for the rest of the frame that has begun.
+
+        The payloads that ``read`` returned before are not valid any more.
+        """
+        unread = self._end - self._start
+        if not unread:
+            self._start = self._end = 0
+            return self._buffer
+        length = int.from_bytes(self._buffer[self._start : self._start + 4]) if unread >= 4 else 0
+        needed = _HEAD.size + min(length, MAX_PAYLOAD_BYTES)
+        if self._start + needed > len(self._buffer):
+            before = self._buffer[self._start : self._end]
+            if needed > len(self._buffer):
+                self._buffer = memoryview(bytearray(needed))
+            self._buffer[:unread] = before
+            self._start, self._end = 0, unread
+        return self._buffer[self._end :]
+
+    def read(self, nbytes: int) -> list[Frame]:
+        """The frames that so many bytes of the stream complete. Raises InvalidStream."""
+        self._end += nbytes
+        frames, self._start = _frames_in(self._buffer, self._start, self._end)
+        return frames
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Add bytes, and return the frames that they complete. Raises InvalidStream."""
-        unread = self._unread
-        unread += data
+        """The frames that ``data`` completes. Their payloads stay valid. Raises InvalidStream."""
         frames, at = list[Frame](), 0
-        while len(unread) - at >= _HEAD.size:
-            length, kind, epoch, number, check = _HEAD.unpack_from(unread, at)
-            if length > MAX_PAYLOAD_BYTES:
-                raise InvalidStream(f"a frame of {length:,} bytes is too large")
-            end = at + _HEAD.size + length
-            if len(unread) < end:
-                break
-            with memoryview(unread) as view:
-                payload = bytes(view[at + _HEAD.size : end])
-            digest = xxh3_64(_CHECKED.pack(kind, epoch, number))
-            digest.update(payload)
-            if digest.intdigest() != check:
-                raise InvalidStream("a frame was altered on the way")
-            try:
-                frames.append(Frame(Kind(kind), epoch, number, payload))
-            except ValueError:
-                raise InvalidStream(f"there is no frame of kind {kind}") from None
-            at = end
-        del unread[:at]
+        if self._start == self._end:
+            frames, at = _frames_in(data, 0, len(data))
+        while at < len(data):
+            room = self.get_buffer()
+            nbytes = min(len(room), len(data) - at)
+            room[:nbytes] = data[at : at + nbytes]
+            at += nbytes
+            frames += (frame._replace(payload=bytes(frame.payload)) for frame in self.read(nbytes))
         return frames
+
+
+def _frames_in(data: bytes | memoryview, at: int, end: int) -> tuple[list[Frame], int]:
+    """The complete frames of ``data[at:end]``, whose payloads are slices of it, and the offset after them."""
+    frames = list[Frame]()
+    while end - at >= _HEAD.size:
+        length, number_of_kind, epoch, number, check = _HEAD.unpack_from(data, at)
+        if length > MAX_PAYLOAD_BYTES:
+            raise InvalidStream(f"a frame of {length:,} bytes is too large")
+        next_at = at + _HEAD.size + length
+        if end < next_at:
+            break
+        payload = data[at + _HEAD.size : next_at]
+        if _check_of(data[at + 4 : at + 4 + _CHECKED.size], payload) != check:
+            raise InvalidStream("a frame was altered on the way")
+        kind = _KINDS.get(number_of_kind)
+        if kind is None:
+            raise InvalidStream(f"there is no frame of kind {number_of_kind}")
+        frames.append(Frame(kind, epoch, number, payload))
+        at = next_at
+    return frames, at
+
+
+def _check_of(checked: bytes | memoryview, payload: bytes | memoryview) -> int:
+    if not payload:
+        return xxh3_64_intdigest(checked)
+    digest = xxh3_64(checked)
+    digest.update(payload)
+    return digest.intdigest()

@@ -9,11 +9,12 @@ arbiter is told that it is in sync. It is waited for until the arbiter has confi
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
+from itertools import chain
 from typing import Final, NamedTuple
 
-from brokerd.mirror.actions import Action, Write, encode_actions, is_replaced
+from brokerd.mirror.actions import Action, Write, encode_actions, is_replaced, write_head
 from brokerd.mirror.errors import InvalidStream
 from brokerd.mirror.frames import Frame, FrameReader, Kind, encode_frame
 from brokerd.mirror.hello import Hello, Welcome
@@ -24,6 +25,8 @@ from nsqwire.units import Seconds
 FRAME_BYTES: Final = 256 * 1024
 WINDOW_BYTES: Final = 4 * 1024 * 1024
 """Bytes that may be under way to a follower, sent and not applied."""
+COPY_WINDOW_BYTES: Final = FRAME_BYTES
+"""As ``WINDOW_BYTES``, while the copy is sent: the sending of what may be under way delays publishers."""
 PINGS_IN_PATIENCE: Final = 4
 
 Read = Callable[[str, int, int], "bytes | memoryview | None"]
@@ -93,7 +96,13 @@ class LinkState(IntEnum):
     CUT = 2
     """Actions are collected from here on."""
     TAILING = 3
-    """It has the copy, and receives the actions as they happen."""
+    """The copy is being sent, then what was collected meanwhile, then the actions as they happen."""
+
+
+# Before Python 3.12, to look up a member of an enumeration takes as long as a system call.
+_TAILING: Final = LinkState.TAILING
+_ACK: Final = Kind.ACK
+_ACTIONS: Final = Kind.ACTIONS
 
 
 class _Cut(NamedTuple):
@@ -114,6 +123,7 @@ class _Link:
         self.reader = FrameReader()
         self.state = LinkState.CONNECTED
         self.hello: Hello | None = None
+        self.member = ""
         self.files: list[File] = []
         self.replaced: list[Action] = []
         """The contents at the cut of files that are replaced rather than appended to."""
@@ -121,6 +131,10 @@ class _Link:
         """The last group that is in the copy."""
         self.sums: dict[str, bytes] = {}
         self.outbox: deque[Appended | Action | _Cut | _Mark] = deque()
+        self.collected: dict[str, Appended] = {}
+        """What was appended to files since the last entry of the outbox, while that cannot be sent yet."""
+        self.collected_mark: _Mark | None = None
+        """The end of the last group that was collected; None if none was."""
         self.sent = self.applied = 0
         """Numbers of the last frame of actions that was sent, and that was applied."""
         self.under_way: deque[tuple[int, int]] = deque()
@@ -136,10 +150,6 @@ class _Link:
         self.heard_at = self.progress_at = self.pinged_at = now
 
     @property
-    def member(self) -> str:
-        return self.hello.member if self.hello is not None else ""
-
-    @property
     def is_copied(self) -> bool:
         """True once it has applied the copy."""
         return 0 < self.cut_frame <= self.applied
@@ -147,7 +157,41 @@ class _Link:
     @property
     def is_caught_up(self) -> bool:
         """True if it receives the actions as they happen, none being held back."""
-        return self.is_copied and not self.outbox
+        return self.is_copied and not self.has_waiting
+
+    @property
+    def has_waiting(self) -> bool:
+        """True if actions were not sent yet."""
+        return bool(self.outbox) or self.collected_mark is not None
+
+    def collect(self, entries: Iterable[Entry], mark: _Mark) -> None:
+        """Keep a group that is sent later. Appends to one file are joined as long as no other action is between them.
+
+        The order of appends to different files may change: the follower is not in sync before it has them all.
+        """
+        for entry in entries:
+            if not isinstance(entry, Appended):
+                self._end_collected()
+                self.outbox.append(entry)
+                continue
+            before = self.collected.get(entry.path)
+            if before is not None and before.start <= entry.start <= before.end:
+                entry = Appended(entry.path, before.start, max(before.end, entry.end))
+            elif before is not None:
+                self._end_collected()
+            self.collected[entry.path] = entry
+        self.collected_mark = mark
+
+    def _end_collected(self) -> None:
+        self.outbox.extend(self.collected.values())
+        self.collected.clear()
+
+    def take_collected(self) -> None:
+        """Add what was collected to the outbox."""
+        if self.collected_mark is not None:
+            self._end_collected()
+            self.outbox.append(self.collected_mark)
+            self.collected_mark = None
 
 
 class Leader:
@@ -178,6 +222,8 @@ class Leader:
         self._read = read
         self._patience = patience
         self._min_in_sync = min_in_sync
+        self.accepts_publishes = len(record.in_sync) >= min_in_sync
+        """False while fewer members are in sync than ``--min-in-sync``."""
         self._ports = ports
         self._links: dict[int, _Link] = {}
         self._believed = set(record.in_sync)
@@ -192,11 +238,6 @@ class Leader:
         return len(self.record.in_sync) < 2
 
     @property
-    def accepts_publishes(self) -> bool:
-        """False while fewer members are in sync than ``--min-in-sync``."""
-        return len(self.record.in_sync) >= self._min_in_sync
-
-    @property
     def lag_bytes(self) -> int:
         """Bytes that the follower still has to apply: the sum of what is under way and what is collected."""
         return max((self._lag_of(link) for link in self._links.values()), default=0)
@@ -208,7 +249,7 @@ class Leader:
     def _lag_of(self, link: _Link) -> int:
         waiting = sum(
             entry.end - entry.start if isinstance(entry, Appended) else len(entry.data)
-            for entry in link.outbox
+            for entry in chain(link.outbox, link.collected.values())
             if isinstance(entry, Appended | Write)
         )
         return link.bytes_under_way + waiting
@@ -242,12 +283,12 @@ class Leader:
         self.group += 1
         mark = _Mark(self.group)
         for link in self._links.values():
-            if link.state is LinkState.TAILING:
+            if link.state is _TAILING and (link.is_awaited or not link.has_waiting):
                 link.outbox.extend(entries)
                 link.outbox.append(mark)
                 self._pump(link)
-            elif link.state is LinkState.CUT:
-                _collect(link.outbox, entries, mark)
+            elif link.state >= LinkState.CUT:
+                link.collect(entries, mark)
         self._settle()
         return self.group
 
@@ -287,6 +328,7 @@ class Leader:
     def record_written(self, record: PairRecord) -> None:
         """The arbiter has the record."""
         self.record, self._writing = record, None
+        self.accepts_publishes = len(record.in_sync) >= self._min_in_sync
         self._believed = set(record.in_sync)
         for link in self._links.values():
             if link.state is LinkState.EVICTED and link.member not in record.in_sync:
@@ -315,17 +357,17 @@ class Leader:
     # -- the stream -----------------------------------------------------------------------------------------------
 
     def _handle(self, link: _Link, frame: Frame, now: Seconds) -> None:
-        if frame.kind is Kind.HELLO and link.hello is None:
-            self._greeted(link, Hello.from_bytes(frame.payload), frame.epoch)
+        if frame.kind is _ACK and link.hello is not None:  # first: nearly all are
+            self._applied(link, frame, now)
+        elif frame.kind is Kind.HELLO and link.hello is None:
+            self._greeted(link, Hello.from_bytes(bytes(frame.payload)), frame.epoch)
         elif link.hello is None:
             raise InvalidStream("the first frame is no greeting")
         elif frame.kind is Kind.SUMS and link.state is LinkState.CUT:
-            path, sums = decode_sums(frame.payload)
+            path, sums = decode_sums(bytes(frame.payload))
             link.sums[path] = sums
         elif frame.kind is Kind.SUMS_END and link.state is LinkState.CUT:
             self.effects.append(CompareFiles(link.number, link.files, link.sums))
-        elif frame.kind is Kind.ACK:
-            self._applied(link, frame, now)
         else:
             raise InvalidStream(f"a frame {frame.kind.name} does not belong here")
 
@@ -343,7 +385,7 @@ class Leader:
             for other in list(self._links.values()):
                 if other is not link and other.member == hello.member:
                     self._close(other, "the member has connected again")
-            link.hello = hello
+            link.hello, link.member = hello, hello.member
             if hello.member in self._believed:
                 link.state = LinkState.EVICTED
                 self._review()
@@ -363,7 +405,7 @@ class Leader:
             link.bytes_under_way -= link.under_way.popleft()[1]
         while link.marks and link.marks[0][0] <= frame.number:
             link.group = link.marks.popleft()[1]
-        if link.state is LinkState.TAILING:
+        if link.state is _TAILING and link.has_waiting:
             self._pump(link)
         if link.member not in self.record.in_sync:
             self._review()
@@ -371,13 +413,16 @@ class Leader:
 
     def _pump(self, link: _Link) -> None:
         """Send what may be under way."""
-        while link.outbox and link.bytes_under_way < WINDOW_BYTES:
+        window = WINDOW_BYTES if link.is_copied else COPY_WINDOW_BYTES
+        while link.has_waiting and link.bytes_under_way < window:
+            if not link.outbox:
+                link.take_collected()
             if isinstance(link.outbox[0], _Cut):
                 link.outbox.popleft()
-                link.cut_frame = self._send_numbered(link, Kind.CUT)
+                link.cut_frame = self._send_numbered(link, Kind.CUT, ())
                 continue
-            actions = self._next_actions(link)
-            number = self._send_numbered(link, Kind.ACTIONS, *encode_actions(actions)) if actions else link.sent
+            actions = self._next_actions(link.outbox)
+            number = self._send_numbered(link, _ACTIONS, actions) if actions else link.sent
             while link.outbox and isinstance(mark := link.outbox[0], _Mark):
                 link.outbox.popleft()
                 if number <= link.applied:
@@ -385,33 +430,38 @@ class Leader:
                 else:
                     link.marks.append((number, mark.group))
 
-    def _next_actions(self, link: _Link) -> list[Action]:
-        """The actions of the next frame: those up to the next mark, if they are not too large."""
-        actions, nbytes, outbox = list[Action](), 0, link.outbox
+    def _next_actions(self, outbox: deque[Appended | Action | _Cut | _Mark]) -> list[bytes | memoryview]:
+        """The next frame's actions, encoded: those up to the next mark, if they are not too large."""
+        parts, nbytes = list[bytes | memoryview](), 0
         while outbox and nbytes < FRAME_BYTES and not isinstance(entry := outbox[0], _Cut | _Mark):
             outbox.popleft()
             if isinstance(entry, Appended):
-                end = min(entry.end, entry.start + FRAME_BYTES)
-                if end < entry.end:
-                    outbox.appendleft(Appended(entry.path, end, entry.end))
-                data = self._read(entry.path, entry.start, end)
+                path, start, end = entry
+                if end - start > FRAME_BYTES:
+                    end = start + FRAME_BYTES
+                    outbox.appendleft(Appended(path, end, entry.end))
+                data = self._read(path, start, end)
                 if data is None:
                     continue
-                entry = Write(entry.path, entry.start, data)
-            actions.append(entry)
-            nbytes += len(entry.data) if isinstance(entry, Write) else len(entry.path)
-        return actions
+                parts += (write_head(path, start, len(data)), data)
+                nbytes += len(data)
+            else:
+                encoded = encode_actions((entry,))
+                parts += encoded
+                nbytes += sum(map(len, encoded))
+        return parts
 
-    def _send_numbered(self, link: _Link, kind: Kind, *payload: bytes | memoryview) -> int:
-        link.sent += 1
-        nbytes = sum(map(len, payload))
-        link.under_way.append((link.sent, nbytes))
+    def _send_numbered(self, link: _Link, kind: Kind, payload: Sequence[bytes | memoryview]) -> int:
+        number = link.sent = link.sent + 1
+        parts = encode_frame(kind, self.record.epoch, number, payload)
+        nbytes = sum(map(len, parts))
+        link.under_way.append((number, nbytes))
         link.bytes_under_way += nbytes
-        self._send(link, kind, *payload, number=link.sent)
-        return link.sent
+        self.effects.append(Send(link.number, parts))
+        return number
 
-    def _send(self, link: _Link, kind: Kind, *payload: bytes | memoryview, number: int = 0) -> None:
-        self.effects.append(Send(link.number, encode_frame(kind, self.record.epoch, number, payload)))
+    def _send(self, link: _Link, kind: Kind, payload: bytes = b"") -> None:
+        self.effects.append(Send(link.number, encode_frame(kind, self.record.epoch, 0, (payload,))))
 
     def _close(self, link: _Link, reason: str) -> None:
         if self._links.pop(link.number, None) is not None:
@@ -441,39 +491,10 @@ class Leader:
         """Find out which groups are acknowledged."""
         if not self.accepts_publishes:
             return
-        applied = {link.member: link.group for link in self._links.values() if link.state is LinkState.TAILING}
-        required = self._believed | {link.member for link in self._links.values() if link.is_awaited}
-        others = [applied.get(member, -1) for member in required if member != self.member]
-        self.acknowledged = max(self.acknowledged, min([self.group, *others]))
-
-
-def _collect(outbox: deque[Appended | Action | _Cut | _Mark], entries: Iterable[Entry], mark: _Mark) -> None:
-    """Add a group that is sent later. Appends to one file are joined as long as no other action is between them.
-
-    The order of appends to different files may change: the follower is not in sync before it has them all.
-    """
-    if outbox and isinstance(outbox[-1], _Mark):
-        outbox.pop()
-    for entry in entries:
-        at = _joined(outbox, entry)
-        if at is None:
-            outbox.append(entry)
-        else:
-            first = outbox[at]
-            assert isinstance(first, Appended)
-            assert isinstance(entry, Appended)
-            outbox[at] = Appended(entry.path, first.start, max(first.end, entry.end))
-    outbox.append(mark)
-
-
-def _joined(outbox: deque[Appended | Action | _Cut | _Mark], entry: Entry) -> int | None:
-    """The position of the append that ``entry`` continues; None if there is none."""
-    if not isinstance(entry, Appended):
-        return None
-    for at in range(len(outbox) - 1, -1, -1):
-        before = outbox[at]
-        if not isinstance(before, Appended):
-            return None
-        if before.path == entry.path and before.start <= entry.start <= before.end:
-            return at
-    return None
+        acknowledged, believed, missing = self.group, self._believed, len(self._believed) - 1  # without this member
+        for link in self._links.values():
+            if link.state is _TAILING and (link.is_awaited or link.member in believed):
+                acknowledged = min(acknowledged, link.group)
+                missing -= link.member in believed
+        if not missing:
+            self.acknowledged = max(self.acknowledged, acknowledged)

@@ -72,19 +72,19 @@ ARBITER_TIMEOUTS_IN_A_LEASE: Final = 3
 DIAL_AGAIN_S: Final = 0.5
 HAND_OVER_CHECK_S: Final = 0.1
 """Time between two looks at whether the other member leads after a hand-over."""
+UNHEARD_BYTES: Final = 4096
 LEFT_OUT_NUMBERS: Final = 1 << 20
 """Numbers of each topic that are left out at a takeover. Consumers may have received as many messages from the old
 primary that the new one never got; no other message may get their ids. The numbers last for a million takeovers."""
-JOINED_BELOW: Final = 16 * 1024
-"""Frames of fewer bytes are written in one piece."""
-
 logger = logging.getLogger("brokerd")
+
+
+_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", None)  # of Linux only
 
 
 def now() -> Seconds:
     """Seconds of a clock that goes on while the machine sleeps."""
-    clock = getattr(time, "CLOCK_BOOTTIME", None)
-    return time.monotonic() if clock is None else time.clock_gettime(clock)
+    return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)
 
 
 class Mirror:
@@ -104,6 +104,8 @@ class Mirror:
         self._ports = ports
         self._lease_s = settings.mirror_lease.total_seconds()
         self._patience_s = self._lease_s / PATIENCES_IN_A_LEASE
+        self._syncs_each = settings.sync_every == 1
+        self._sync_timeout_s = settings.sync_timeout.total_seconds()
         self._loop = asyncio.get_running_loop()
         self._boot = DURABLE_BOOT if settings.sync_every == 1 else boot_id() or os.urandom(8).hex()
         self._state = replace(MirrorState.read(data_path), boot=self._boot)
@@ -534,17 +536,18 @@ class Mirror:
             while leader.effects:
                 effects, leader.effects = leader.effects, []
                 for effect in effects:
-                    self._do(leader, effect)
+                    if isinstance(effect, Send):
+                        if (link := self._links.get(effect.link)) is not None:
+                            link.send(effect.parts)
+                    else:
+                        self._do(leader, effect)
         finally:
             self._is_acting = False
         if self._replication is not None:
             self._replication.settle()
 
-    def _do(self, leader: Leader, effect: Send | Close | TakeCut | CompareFiles | WriteRecord | StepDown) -> None:
-        if isinstance(effect, Send):
-            if effect.link in self._links:
-                _write(self._links[effect.link].transport, effect.parts)
-        elif isinstance(effect, Close):
+    def _do(self, leader: Leader, effect: Close | TakeCut | CompareFiles | WriteRecord | StepDown) -> None:
+        if isinstance(effect, Close):
             if (link := self._links.pop(effect.link, None)) is not None:
                 logger.warning("MIRROR: the connection of %s is closed: %s", link.remote, effect.reason)
                 link.transport.close()
@@ -574,7 +577,7 @@ class Mirror:
         self._act()
 
     async def _compare(self, leader: Leader, effect: CompareFiles) -> None:
-        ours = await self._loop.run_in_executor(self._files, sums_of, self._data_path, effect.files)
+        ours = await self._loop.run_in_executor(self._files, sums_of, self._data_path, effect.files, effect.sums)
         leader.compared(effect.link, missing(effect.files, effect.sums, ours, BLOCK_BYTES))
         self._act()
 
@@ -649,14 +652,14 @@ class Mirror:
         connection.follower = Follower(hello, max(self._state.epoch, seen), connection.replica)
         connection.send()
 
-    def streamed(self, connection: _ToPrimary, data: bytes) -> None:
-        """The primary has sent bytes."""
+    def streamed(self, connection: _ToPrimary, nbytes: int) -> None:
+        """The primary has sent so many bytes, which are in the follower's buffer."""
         follower, replica = connection.follower, connection.replica
         if connection is not self._connection or follower is None or replica is None:
             return
         was_begun, was_copied = follower.is_begun, follower.is_copied
         try:
-            follower.received(data)
+            follower.read(nbytes)
         except (Fenced, InvalidStream, JoinRefused, MirrorDamaged, OSError) as error:
             logger.error("MIRROR: cannot follow: %s", error)
             self._drop_connection()
@@ -685,10 +688,10 @@ class Mirror:
 
     def _sync_and_send(self, connection: _ToPrimary, replica: Replica) -> None:
         """Acknowledge, with ``--sync-every=1`` once it is on the disk; otherwise sync in the background."""
-        if self._settings.sync_every > 1:
+        if not self._syncs_each:
             connection.send()
-            if now() - connection.synced_at >= self._settings.sync_timeout.total_seconds():
-                connection.synced_at = now()
+            if connection.heard_at - connection.synced_at >= self._sync_timeout_s:
+                connection.synced_at = connection.heard_at
                 synced = self._loop.run_in_executor(self._files, _sync, replica.take_unsynced())
                 synced.add_done_callback(_log_failure)
         elif connection.follower is not None:  # in the order of the syncs: an answer to a ping acknowledges too
@@ -733,6 +736,13 @@ class _FromFollower(asyncio.Protocol):
         _send_at_once(transport)
         self._mirror.connected(self)
 
+    def send(self, parts: list[bytes | memoryview]) -> None:
+        """Send the parts of a frame."""
+        if len(parts) == 1:
+            self.transport.write(parts[0])
+        else:
+            self.transport.writelines(parts)
+
     def data_received(self, data: bytes) -> None:
         self._mirror.received(self, data)
 
@@ -740,7 +750,7 @@ class _FromFollower(asyncio.Protocol):
         self._mirror.disconnected(self)
 
 
-class _ToPrimary(asyncio.Protocol):
+class _ToPrimary(asyncio.BufferedProtocol):
     """A connection to the other member."""
 
     def __init__(self, mirror: Mirror) -> None:
@@ -760,20 +770,17 @@ class _ToPrimary(asyncio.Protocol):
         if self.follower is not None and not self.transport.is_closing():
             self.transport.write(self.follower.take_output())
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self.follower is None:  # it is being closed
+            return memoryview(bytearray(UNHEARD_BYTES))
+        return self.follower.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
         self.heard_at = now()
-        self._mirror.streamed(self, data)
+        self._mirror.streamed(self, nbytes)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._mirror.lost(self)
-
-
-def _write(transport: asyncio.Transport, parts: list[bytes | memoryview]) -> None:
-    """Write parts of a frame: a small one in one piece, the parts of a large one without a copy."""
-    if sum(map(len, parts)) < JOINED_BELOW:
-        transport.write(b"".join(parts))
-    else:
-        transport.writelines(parts)
 
 
 def _send_at_once(transport: asyncio.BaseTransport) -> None:

@@ -173,6 +173,26 @@ def test_celery_is_measured_on_brokerd_beside_redis(tmp_path: Path) -> None:
         assert row["also"]["published/s"] > 0
 
 
+def test_a_mirrored_pair_is_measured_beside_a_single_broker(tmp_path: Path) -> None:
+    """What publishing costs, the rate of a member that joins, and the time of a takeover, which loses nothing."""
+    done = bench("mirror", "--seconds=0.2", "--rounds=1", "--json", f"--data-path={tmp_path}", *SMALL)
+    assert done.returncode == 0, done.stderr
+    rows = {row["name"]: row for row in json.loads(done.stdout)["rows"]}
+    assert list(rows) == ["mirror pub", "mirror pub64", "mirror pub1", "mirror join", "mirror takeover"]
+    for name in ("mirror pub", "mirror pub64", "mirror pub1"):
+        row = rows[name]
+        assert row["floor_ratio"] == pytest.approx(row["per_second"] / row["floor_per_second"])
+        assert row["also"]["messages/s, floors"] > 0
+    one = rows["mirror pub1"]
+    assert 0 < one["p50_us"] <= one["p99_us"]
+    assert one["also"]["p99, single = 1"] > 0
+    join = rows["mirror join"]["also"]
+    assert join["of the disk"] > 0
+    assert join["of it in sync"] > 0
+    assert rows["mirror takeover"]["also"]["messages"] > 10_000
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_rolling_restart_is_measured_by_drain_and_by_sigterm(tmp_path: Path) -> None:
     """With a drain, aionsq's producers see no error and nothing is delivered twice. In no row is a message lost."""
     done = bench("rolling", "--seconds=0.4", "--rounds=1", "--json", f"--data-path={tmp_path}")
@@ -215,7 +235,7 @@ def test_the_table_shows_the_rows_that_were_asked_for(tmp_path: Path) -> None:
             ["pubb"],
             "no row called 'pubb'; there are pub, pub1, pub64, sub, sync, layers, http, mpub, fanout, mixed, idle, "
             "timers, backlog, topics, start, admin, lookup, deferred, dead, expired, policy, latency, bystander, "
-            "rolling, platform, history, jobs, celery, pages",
+            "rolling, platform, history, jobs, celery, mirror, pages",
         ),
         (["--seconds=0"], "argument --seconds: '0' is not a number of seconds between 0 and 3600"),
         (["--size=-1"], "argument --size: '-1' is not a whole number above 0"),

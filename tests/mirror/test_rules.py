@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from brokerd.file_header import HEADER_BYTES
@@ -30,7 +32,7 @@ from brokerd.mirror.election import (
 )
 from brokerd.mirror.errors import Fenced, InvalidStream, JoinRefused, MirrorDamaged
 from brokerd.mirror.follower import Follower
-from brokerd.mirror.frames import MAX_PAYLOAD_BYTES, Frame, FrameReader, Kind
+from brokerd.mirror.frames import JOINED_BELOW, MAX_PAYLOAD_BYTES, Frame, FrameReader, Kind
 from brokerd.mirror.hello import Hello, Welcome
 from brokerd.mirror.leader import Appended, Close, CompareFiles, Leader, Send, StepDown, TakeCut, WriteRecord
 from brokerd.mirror.manifest import Copy, File, block_sums, missing
@@ -152,6 +154,24 @@ def test_frames_arrive_whatever_the_pieces() -> None:
     assert found == sent
 
 
+def test_frames_are_taken_out_of_the_buffer_that_they_were_read_into() -> None:
+    """Frames of all sizes, up to one that is larger than the buffer, read in pieces of all sizes."""
+    chance = random.Random(7)
+    sent = [
+        Frame(Kind.ACTIONS, 3, number, chance.randbytes(chance.choice((0, 1, 40, 3000, JOINED_BELOW + 1, 100_000))))
+        for number in range(200)
+    ]
+    data, reader, at = b"".join(frame.to_bytes() for frame in sent), FrameReader(4096), 0
+    found = list[Frame]()
+    while at < len(data):
+        room = reader.get_buffer()
+        nbytes = min(len(room), len(data) - at, chance.choice((1, 28, 500, 1 << 20)))
+        room[:nbytes] = data[at : at + nbytes]
+        at += nbytes
+        found += [frame._replace(payload=bytes(frame.payload)) for frame in reader.read(nbytes)]
+    assert found == sent
+
+
 def test_a_frame_that_was_altered_is_refused() -> None:
     data = Frame(Kind.ACTIONS, 3, 1, b"payload").to_bytes()
     for at in range(4, len(data)):
@@ -265,6 +285,30 @@ def test_actions_since_the_cut_follow_the_copy() -> None:
     ] == [
         (LOG, 100, 200),
         (INDEX, 48, 48),
+    ]
+
+
+def test_what_is_published_during_a_copy_is_sent_as_one_after_it() -> None:
+    """However long a copy takes, it is followed by one action for each file, not by one for each publish."""
+    subject = leader()
+    join(subject, copies=[Copy(LOG, 0, 10 * MAX_PAYLOAD_BYTES)])
+    end, groups = 10 * MAX_PAYLOAD_BYTES, 1000
+    for number in range(groups):
+        subject.group_changed(
+            [Appended(LOG, end + 10 * number, end + 10 * number + 10), Appended(INDEX, 48 * number, 48 * number + 48)]
+        )
+    tail, is_copied = list[Action](), False
+    while sent := frames(subject):
+        for frame in sent:
+            tail += decode_actions(frame.payload) if is_copied else []
+            is_copied = is_copied or frame.kind is Kind.CUT
+        assert subject.acknowledged == groups  # nobody waits for the follower
+        acknowledge(subject, sent[-1].number)
+    [record] = [effect.record for effect in taken(subject) if isinstance(effect, WriteRecord)]
+    assert sorted(record.in_sync) == ["a", "b"]
+    assert [(each.path, each.offset, len(each.data)) for each in tail if isinstance(each, Write)] == [
+        (LOG, end, 10 * groups),
+        (INDEX, 0, 48 * groups),
     ]
 
 

@@ -1,0 +1,50 @@
+"""What a follower that joins reads of its files, and what the primary compares it with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from brokerd.mirror.manifest import BLOCK_BYTES, DIGEST_BYTES, Copy, File, missing
+from brokerd.replica import MirrorState, Replica, sums_of
+
+LOG, INDEX, OTHER = (f"topics/t.0/{0:020d}{suffix}" for suffix in (".log", ".idx", ".hdr"))
+END = 3 * BLOCK_BYTES + 100
+FILES = [
+    File("topics", -1, 0),
+    File("topics/t.0", -1, 0),
+    File(LOG, 4 * BLOCK_BYTES, END),
+    File(INDEX, BLOCK_BYTES, 500),
+]
+
+
+def written(path: Path, contents: dict[str, bytes]) -> Path:
+    (path / "topics/t.0").mkdir(parents=True)
+    for name, data in contents.items():
+        (path / name).write_bytes(data)
+    return path
+
+
+def test_only_what_a_follower_has_is_compared(tmp_path: Path) -> None:
+    """A new follower sends no checksums. Each one gets the allocated files, and no file that the primary lacks."""
+    log = bytes(range(256)) * (END // 256 + 1)
+    primary = written(tmp_path / "primary", {LOG: log[:END] + bytes(4 * BLOCK_BYTES - END), INDEX: b"i" * 500})
+    altered = log[:BLOCK_BYTES] + b"x" + log[BLOCK_BYTES + 1 : 2 * BLOCK_BYTES]
+    followers = {
+        "empty": (dict[str, bytes](), {LOG: 0, INDEX: 0}, [Copy(LOG, 0, END), Copy(INDEX, 0, 500)]),
+        "behind": (
+            {LOG: log[: BLOCK_BYTES + 7], INDEX: b"i" * 500, OTHER: b"h"},
+            {LOG: 2, INDEX: 1},
+            [Copy(LOG, BLOCK_BYTES, END)],
+        ),
+        "ahead": ({LOG: log[:END] + b"more", INDEX: b"i" * 900}, {LOG: 4, INDEX: 1}, []),
+        "damaged": ({LOG: altered}, {LOG: 2, INDEX: 0}, [Copy(LOG, BLOCK_BYTES, END), Copy(INDEX, 0, 500)]),
+    }
+    for name, (contents, blocks, copies) in followers.items():
+        path = written(tmp_path / name, contents)
+        replica = Replica(path, MirrorState(member=name))
+        sums = replica.prepare(FILES)
+        assert {file: len(each) // DIGEST_BYTES for file, each in sums.items()} == blocks, name
+        assert missing(FILES, sums, sums_of(primary, FILES, sums), BLOCK_BYTES) == copies, name
+        sizes = {file.relative_to(path).as_posix(): file.stat().st_size for file in path.rglob("*.*") if file.is_file()}
+        assert sizes == {LOG: 4 * BLOCK_BYTES, INDEX: BLOCK_BYTES}, name
+        replica.close()
