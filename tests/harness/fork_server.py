@@ -234,14 +234,20 @@ def current_umask() -> int:
 
 
 def run(
-    command: Sequence[str], *, modules: tuple[str, ...], timeout: float, **more: Any
+    command: Sequence[str], *, modules: tuple[str, ...], timeout: float, text: str = "", **more: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end in a fork, without standard input, and with its output captured as text.
+    """Run a command to its end in a fork, with ``text`` as standard input, and with its output captured as text.
 
     Raises TimeoutExpired, after it has killed the process.
     """
-    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
-        child = ForkedProcess(command, modules=modules, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, **more)
+    with (
+        tempfile.TemporaryFile("w+") as given,
+        tempfile.TemporaryFile("w+") as output,
+        tempfile.TemporaryFile("w+") as errors,
+    ):
+        given.write(text)
+        given.seek(0)
+        child = ForkedProcess(command, modules=modules, stdin=given, stdout=output, stderr=errors, **more)
         try:
             status = child.wait(timeout)
         except BaseException:
