@@ -45,18 +45,18 @@ class AsyncForkedProcess:
         return status
 
     async def communicate(self, text: bytes | None = None) -> tuple[bytes | None, bytes | None]:
-        """Write ``text`` to standard input and close it, read both outputs to their end, and wait for the exit."""
+        """Read both outputs to their end, and wait for the exit. ``text`` is written to standard input before, which is
+        then closed; without it, standard input stays open until the exit: its end may not overtake a signal."""
         _, out, err = await asyncio.gather(self._feed(text), rest_of(self.stdout), rest_of(self.stderr))
         await self.wait()
         return out, err
 
     async def _feed(self, text: bytes | None) -> None:
-        if self.stdin is None:
+        if self.stdin is None or text is None:
             return
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the process reads no more
-            if text:
-                self.stdin.write(text)
-                await self.stdin.drain()
+            self.stdin.write(text)
+            await self.stdin.drain()
         self.stdin.close()
 
     def send_signal(self, number: int) -> None:
