@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import signal
 from collections.abc import Callable, Generator
@@ -31,6 +32,17 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Watchdog())
     if config.getoption("--record-seconds") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(SecondsRecorder())
+
+
+def pytest_sessionstart() -> None:
+    """Collect no garbage while the tests are collected: imports and tests are objects that stay."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Collections of garbage do not go through the objects of all tests from now on."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileScheduling:

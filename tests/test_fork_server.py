@@ -40,10 +40,12 @@ def probe(tmp_path: Path) -> Path:
     return tmp_path / "probe.py"
 
 
-@pytest.mark.parametrize("is_module", [False, True])
-def test_a_fork_has_what_a_started_process_has(tmp_path: Path, probe: Path, is_module: bool) -> None:
+@pytest.mark.parametrize("kind", ["script", "module", "program"])
+def test_a_fork_has_what_a_started_process_has(tmp_path: Path, probe: Path, kind: str) -> None:
     """Arguments, folder, environment, umask, limits and descriptors; not the id of a process."""
-    words = ["-m", "probe", "--flag", "ä"] if is_module else [str(probe), "--flag", "ä"]
+    program = PROBE.replace("__file__", "None")
+    start = {"script": [str(probe)], "module": ["-m", "probe"], "program": ["-c", program]}[kind]
+    words = [*start, "--flag", "ä"]
     env = {**os.environ, "ONE": "1"}
     umask, limits = os.umask(0o27), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, limits[1]))

@@ -62,10 +62,18 @@ def project(name: str) -> dict:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Callable[[str], Path]:
-    """``wheel(name)``: the distribution's wheel, built from its sdist, once."""
+def wheel(tmp_path_factory) -> Iterator[Callable[[str], Path]]:
+    """``wheel(name)``: the distribution's wheel, built from its sdist, once.
+
+    The compiler does not optimise, which takes most of the time of a build: how fast the kernel is, is not tested here.
+    """
     folder = tmp_path_factory.mktemp("wheels")
-    return cache(lambda name: build.build(name, folder))
+    compiler = folder / "cc"
+    compiler.write_text(f'#!/bin/sh\nexec {os.environ.get("CC", "cc")} "$@" -O0\n')
+    compiler.chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CC", str(compiler))
+        yield cache(lambda name: build.build(name, folder))
 
 
 # --- what the distributions require

@@ -220,10 +220,10 @@ def test_the_figures_of_an_hour_do_not_depend_on_the_hours_that_are_computed_wit
     assert together == computed(files, rules, [Share([context]) for context in contexts])
 
 
-def test_a_damaged_page_is_found(samples, tmp_path):
+def test_a_damaged_page_is_found(tmp_path):
     """A flipped bit anywhere before the footer: the file is named, or the bit is in a column that is not read."""
     writer = ArchiveWriter(str(tmp_path))
-    writer.write_table(samples.slice(0, 200))
+    writer.write_table(as_table(hostile_archive(0, MIDNIGHT)))
     expected = sorted_by_key(computed_of(tmp_path))
     [file, *_] = sorted(tmp_path.rglob("*.parquet"), key=lambda path: -path.stat().st_size)
     whole = file.read_bytes()

@@ -18,18 +18,25 @@ IMPORTS: Final = ("nsqcommand.command", *(f"aionsq.tools.{name}" for name in SUB
 """The subcommands for clusters and messages, which import most of what the others do."""
 
 
-def nsq(*words: str, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run ``manage.py nsq …``; ``env`` is added to the environment. It is forked from a process that has imported it.
+def nsq(
+    *words: str,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    text: str = "",
+    imports: tuple[str, ...] = IMPORTS,
+) -> subprocess.CompletedProcess[str]:
+    """Run ``manage.py nsq …`` with ``text`` as standard input; ``env`` is added to the environment. It is forked from a
+    process that has imported ``imports``.
 
     Raises TimeoutExpired after the suite's deadline.
     """
     command = [sys.executable, str(ROOT / "manage.py"), "nsq", *words]
     environment = os.environ | dict(env or {})
     if can_fork(command, environment, {}):
-        return run(command, modules=IMPORTS, timeout=DEADLINE_S, env=environment, cwd=cwd)
+        return run(command, modules=imports, timeout=DEADLINE_S, env=environment, cwd=cwd, text=text)
     return subprocess.run(
         command,
-        stdin=subprocess.DEVNULL,
+        input=text,
         capture_output=True,
         text=True,
         timeout=DEADLINE_S,

@@ -1,9 +1,9 @@
 """Python programs that start quickly: forks of a process that has imported them.
 
 Imports are most of what a short-lived process costs. A *fork server* is a process that has imported a program's modules
-and does nothing else. For each start it forks, and the child runs the command as ``python -m MODULE`` or ``python
-SCRIPT`` would: with its own process id, arguments, command line, environment, working folder and standard streams, and
-an exit that is the interpreter's. Each process of pytest has servers of its own.
+and does nothing else. For each start it forks, and the child runs the command as ``python -m MODULE``, ``python -c
+PROGRAM`` or ``python SCRIPT`` would: with its own process id, arguments, command line, environment, working folder and
+standard streams, and an exit that is the interpreter's. Each process of pytest has servers of its own.
 
 A fork does not test the start-up: tests of imports, of what the interpreter reads when it starts, of memory and of
 limits start plain processes. So does a command for which ``can_fork`` is False.
@@ -30,6 +30,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import IO, Any, Final, Protocol
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -212,7 +213,7 @@ def can_fork(command: Sequence[str], env: Mapping[str, str] | None, popen: Mappi
     """
     return (
         command[0] == sys.executable
-        and (command[1] == "-m" or command[1].endswith(".py"))
+        and (command[1] in ("-m", "-c") or command[1].endswith(".py"))
         and set(popen) <= {"stdin", "stdout", "stderr"}
         and popen.get("stderr") != subprocess.STDOUT
         and hasattr(os, "pidfd_open")
@@ -233,14 +234,20 @@ def current_umask() -> int:
 
 
 def run(
-    command: Sequence[str], *, modules: tuple[str, ...], timeout: float, **more: Any
+    command: Sequence[str], *, modules: tuple[str, ...], timeout: float, text: str = "", **more: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end in a fork, without standard input, and with its output captured as text.
+    """Run a command to its end in a fork, with ``text`` as standard input, and with its output captured as text.
 
     Raises TimeoutExpired, after it has killed the process.
     """
-    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
-        child = ForkedProcess(command, modules=modules, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, **more)
+    with (
+        tempfile.TemporaryFile("w+") as given,
+        tempfile.TemporaryFile("w+") as output,
+        tempfile.TemporaryFile("w+") as errors,
+    ):
+        given.write(text)
+        given.seek(0)
+        child = ForkedProcess(command, modules=modules, stdin=given, stdout=output, stderr=errors, **more)
         try:
             status = child.wait(timeout)
         except BaseException:
@@ -295,8 +302,8 @@ def become(request: Mapping[str, Any], streams: Sequence[int]) -> list[str]:
         if resource.getrlimit(number) != (soft, hard):
             resource.setrlimit(number, (soft, hard))
     command: list[str] = request["command"]
-    first = request["cwd"] if command[0] == "-m" else os.path.dirname(os.path.abspath(command[0]))
-    sys.path[0] = first
+    folders = {"-m": request["cwd"], "-c": ""}
+    sys.path[0] = folders.get(command[0], os.path.dirname(os.path.abspath(command[0])))
     sys.orig_argv = [sys.executable, *command]
     show_command_line(sys.orig_argv)
     return command
@@ -324,10 +331,14 @@ def show_command_line(words: Sequence[str]) -> None:
 
 
 def execute(command: Sequence[str]) -> None:
-    """Run ``-m MODULE …`` or ``SCRIPT …`` as the interpreter does."""
+    """Run ``-m MODULE …``, ``-c PROGRAM …`` or ``SCRIPT …`` as the interpreter does."""
     if command[0] == "-m":
         sys.argv = list(command[1:])
         runpy.run_module(command[1], run_name="__main__", alter_sys=True)
+    elif command[0] == "-c":
+        sys.argv = ["-c", *command[2:]]
+        sys.modules["__main__"] = program = ModuleType("__main__")
+        exec(compile(command[1], "<string>", "exec"), program.__dict__)
     else:
         sys.argv = list(command)
         runpy.run_path(command[0], run_name="__main__")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import stat
 import subprocess
-import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -16,8 +15,8 @@ from django.db import connection
 
 from nsqplatform.accounts.models import AuditEntry
 from tests.database import url_of
-from tests.harness.process import ROOT
-from tests.platform.conftest import platform_environment
+from tests.harness import command
+from tests.platform.conftest import LIBRARIES, platform_environment
 from tests.platform.test_definitions import FILE, emptied
 
 pytestmark = pytest.mark.django_db
@@ -29,16 +28,9 @@ def nsq(redis: Any, transactional_db: None) -> Callable[..., subprocess.Complete
     emptied()
     database = url_of(connection.settings_dict)
 
-    def run(*words: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, ROOT / "manage.py", "nsq", "definitions", *words],
-            env=platform_environment(DATABASE_URL=database, NSQLOOKUPD_HTTP_ADDRESSES=""),
-            input=text,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+    def run(*words: str, text: str = "") -> subprocess.CompletedProcess[str]:
+        environment = platform_environment(DATABASE_URL=database, NSQLOOKUPD_HTTP_ADDRESSES="")
+        return command.nsq("definitions", *words, env=environment, text=text, imports=LIBRARIES)
 
     return run
 
@@ -73,10 +65,10 @@ def test_the_command_checks_applies_and_exports_a_file(nsq: Any, tmp_path: Path)
     ("words", "text", "error"),
     [
         (["check", "-"], "version = 2", "nsq definitions: -: version: this platform reads definitions of version 1\n"),
-        (["apply", "/no/such"], None, "nsq definitions: [Errno 2] No such file or directory: '/no/such'\n"),
+        (["apply", "/no/such"], "", "nsq definitions: [Errno 2] No such file or directory: '/no/such'\n"),
     ],
 )
-def test_the_command_fails_in_one_line(nsq: Any, words: list[str], text: str | None, error: str) -> None:
+def test_the_command_fails_in_one_line(nsq: Any, words: list[str], text: str, error: str) -> None:
     answer = nsq(*words, text=text)
     assert (answer.returncode, answer.stderr, answer.stdout) == (1, error, "")
 

@@ -19,8 +19,9 @@ from nsqplatform.accounts.models import AuditEntry
 from nsqplatform.cluster.models import NodeEvent
 from nsqplatform.marks.models import Mark
 from tests.database import url_of
+from tests.harness.command import nsq
 from tests.harness.process import ROOT
-from tests.platform.conftest import platform_environment
+from tests.platform.conftest import LIBRARIES, platform_environment
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.database]
 HOUR_MS = 3_600_000
@@ -140,15 +141,14 @@ def test_the_command_posts_lists_and_deletes_marks(redis):
     """As the user of the operating system; what is wrong is named, with the status of wrong usage."""
     environment = platform_environment(DATABASE_URL=url_of(connection.settings_dict))
 
-    def nsq(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, ROOT / "manage.py", "nsq", "mark", *words]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    def mark_command(*words: str) -> subprocess.CompletedProcess[str]:
+        return nsq("mark", *words, env=environment, imports=LIBRARIES)
 
-    posted = nsq("deploy 1.2", "--topic", "orders.*", "--at", "2026-03-14T16:00+01:00")
+    posted = mark_command("deploy 1.2", "--topic", "orders.*", "--at", "2026-03-14T16:00+01:00")
     mark = Mark.objects.get()
     line = f"{mark.pk}  2026-03-14T15:00:00Z  orders.*  deploy 1.2  {getpass.getuser()}\n"
     assert (posted.returncode, posted.stdout, posted.stderr) == (0, line, "")
-    assert nsq("--list").stdout == line
+    assert mark_command("--list").stdout == line
     assert AuditEntry.objects.get(action="post mark").via == "command line"
     for words, error in (
         (["x", "--topic", "a b"], "nsq mark: 'a b' is not a glob of topic names, such as orders.*\n"),
@@ -156,9 +156,9 @@ def test_the_command_posts_lists_and_deletes_marks(redis):
         (["x", "--at", "0001-01-01T00:00Z"], "nsq mark: this time is before 1970\n"),
         (["x", "--cluster", "nowhere"], "nsq mark: --cluster: there is no cluster 'nowhere'; there are default\n"),
     ):
-        refused = nsq(*words)
+        refused = mark_command(*words)
         assert (refused.returncode, refused.stderr) == (2, error)
-    assert nsq("--delete", str(mark.pk)).returncode == 0
-    gone = nsq("--delete", str(mark.pk))
+    assert mark_command("--delete", str(mark.pk)).returncode == 0
+    gone = mark_command("--delete", str(mark.pk))
     assert (gone.returncode, gone.stderr) == (1, f"nsq mark: there is no mark {mark.pk}\n")
     assert not Mark.objects.exists()

@@ -16,6 +16,7 @@ from msgspec import to_builtins
 
 from aionsq import Node, Producer
 from nsqcluster import NodeStats
+from tests.harness.async_process import AsyncForkedProcess, start_process
 from tests.harness.process import ROOT
 from tests.harness.waiting import DEADLINE_S, until
 
@@ -25,6 +26,12 @@ SCRIPTS = {
     for name, entry in tomllib.loads(part.read_text())["project"].get("scripts", {}).items()
 }
 PIPE = asyncio.subprocess.PIPE
+IMPORTS = (
+    "nsqcommand.command",
+    *(f"aionsq.tools.{each.stem}" for each in (ROOT / "aionsq" / "tools").glob("[a-z]*.py")),
+)
+"""What the tools import."""
+Process = asyncio.subprocess.Process | AsyncForkedProcess
 
 QUICK = "--consumer-opt=default_requeue_delay,0", "--consumer-opt=backoff_multiplier,10ms"
 
@@ -42,7 +49,7 @@ class Ended:
 class Tool:
     """A running tool."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: Process) -> None:
         self.process = process
 
     async def end(self, stdin: bytes | None = None) -> Ended:
@@ -78,7 +85,7 @@ def words_of(name: str) -> list[str]:
     return [sys.executable, "-c", program]
 
 
-async def _emptied(process: asyncio.subprocess.Process) -> None:
+async def _emptied(process: Process) -> None:
     """Wait for the end of a process. asyncio waits for the end of its output too, which a full pipe would hold up."""
     async with asyncio.timeout(DEADLINE_S):
         await asyncio.gather(*(pipe.read() for pipe in (process.stdout, process.stderr) if pipe), process.wait())
@@ -92,9 +99,8 @@ async def start_tool() -> AsyncIterator[Started]:
 
     async def start(name: str, *flags: str, env: dict[str, str] | None = None, **files: Any) -> Tool:
         files = {"stdin": PIPE, "stdout": PIPE, "stderr": PIPE, **files}
-        process = await asyncio.create_subprocess_exec(
-            *words_of(name), *flags, env={**os.environ, **(env or {})}, cwd=ROOT, **files
-        )
+        command = [*words_of(name), *flags]
+        process = await start_process(command, imports=IMPORTS, env={**os.environ, **(env or {})}, cwd=ROOT, **files)
         started.append(process)
         return Tool(process)
 

@@ -11,7 +11,6 @@ import signal
 import socket
 
 import aiohttp
-import pytest
 
 from bench.ports import free_ports
 from tests.harness.process import ROOT
@@ -36,10 +35,9 @@ async def read(browser: aiohttp.ClientSession, url: str) -> str:
         return await response.text()
 
 
-@pytest.mark.parametrize("publish", ["put", "pub"])
-async def test_the_quick_start_of_nsqs_documentation(start_tool, tmp_path, publish):
-    """Three messages, published before and after nsq_to_file is started, are in its file; nsqadmin, once its link has
-    signed us in, lists their topic; Ctrl-C ends each program."""
+async def test_the_quick_start_of_nsqs_documentation(start_tool, tmp_path):
+    """Four messages, two of them published before nsq_to_file is started, by /pub and by /put, which older editions
+    have, are in its file; nsqadmin, once its link has signed us in, lists their topic; Ctrl-C ends each program."""
     lookup_tcp, lookup_http, nsqd_tcp, nsqd_http, admin_http = free_ports(5)
     data, out = tmp_path / "data", tmp_path / "x"
     data.mkdir()
@@ -57,16 +55,17 @@ async def test_the_quick_start_of_nsqs_documentation(start_tool, tmp_path, publi
         *("nsqadmin", f"--lookupd-http-address=127.0.0.1:{lookup_http}", f"--http-address=127.0.0.1:{admin_http}"),
         env={"NSQ_HOME": str(tmp_path / "home"), "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "platform")])},
     )
-    url = f"http://127.0.0.1:{nsqd_http}/{publish}?topic=test"
-    assert await curl("hello world 1", url) == b"OK"
+    put, pub = (f"http://127.0.0.1:{nsqd_http}/{verb}?topic=test" for verb in ("put", "pub"))
+    assert await curl("hello world 1", put) == b"OK"
+    assert await curl("hello world 2", pub) == b"OK"
     to_file = await start_tool(
         "nsq_to_file", "--topic=test", f"--output-dir={out}", f"--lookupd-http-address=127.0.0.1:{lookup_http}"
     )
-    assert await curl("hello world 2", url) == b"OK"
-    assert await curl("hello world 3", url) == b"OK"
-    await until(lambda: b"".join(each.read_bytes() for each in out.glob("test.*.log")).count(b"\n") == 3, "three lines")
+    assert await curl("hello world 3", put) == b"OK"
+    assert await curl("hello world 4", pub) == b"OK"
+    await until(lambda: b"".join(each.read_bytes() for each in out.glob("test.*.log")).count(b"\n") == 4, "four lines")
     (file,) = out.glob("test.*.log")
-    assert sorted(file.read_text().splitlines()) == ["hello world 1", "hello world 2", "hello world 3"]
+    assert sorted(file.read_text().splitlines()) == [f"hello world {number}" for number in range(1, 5)]
     assert re.fullmatch(rf"test\.{socket.gethostname().partition('.')[0]}\.\d{{4}}-\d\d-\d\d_\d\d\.log", file.name)
     link = re.search(r"http://\S+/signin/\S+", await nsqadmin.logged("sign in, once, as admin: ", within=90))[0]
     async with asyncio.timeout(DEADLINE_S), aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as browser:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,12 +15,25 @@ from nsqdaemon.command_line import CommandParser
 from nsqplatform.console.nsq.options import add_home, use_home
 
 
+@contextlib.contextmanager
+def without_collections() -> Iterator[None]:
+    """Collect no garbage in the block, and none of its objects later. Imports make a few hundred thousand objects that
+    stay, and searching them for cycles is a fifth of their time."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def load_django() -> None:
     """Load Django's settings and applications. Raises the errors of invalid settings."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "nsqplatform.console.settings")
-    import django
+    with without_collections():
+        import django
 
-    django.setup()
+        django.setup()
 
 
 def load_django_quietly() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from importlib import import_module
 
 from nsqdaemon.command_line import CommandParser
 from nsqdaemon.default_ports import default_ports
 from nsqplatform.console.nsq.options import add_home, address, use_home
 from nsqplatform.console.nsq.ports import Address, bind_error, holder
+from nsqplatform.console.nsq.prepare import without_collections
 
 
 def parser() -> CommandParser:
@@ -55,7 +57,11 @@ def main(argv: Sequence[str]) -> int:
 def serve(where: list[str]) -> int:
     """Run Daphne until a signal."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "nsqplatform.console.settings")
-    from nsqplatform.console.server import CommandLine
+    with without_collections():
+        from nsqplatform.console.server import CommandLine
+
+        import_module("nsqplatform.console.asgi")
+        import_module("nsqplatform.console.urls")  # a first request would load it
 
     CommandLine().run([*where, "--no-server-name", "-v", "0", "nsqplatform.console.asgi:application"])
     return 0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from nsqdaemon.command_line import CommandParser
 from nsqplatform.console.nsq.options import add_home, use_home
-from nsqplatform.console.nsq.prepare import load_django
+from nsqplatform.console.nsq.prepare import load_django, without_collections
 from nsqplatform.console.nsq.readiness import write_pid_file
 
 
@@ -35,10 +35,13 @@ def main(argv: Sequence[str]) -> int:
 
 def work(queue: str, *, name: str, concurrency: int) -> int:
     """Run the tasks of one queue until a signal."""
-    from celery.platforms import SecurityWarning
-    from celery.signals import worker_ready
+    with without_collections():
+        from celery.platforms import SecurityWarning
+        from celery.signals import worker_ready
 
-    from nsqplatform.console.celery import app
+        from nsqplatform.console.celery import app
+
+        app.loader.import_default_modules()
 
     # Celery's warning about root and pickle: our tasks are JSON.
     warnings.simplefilter("ignore", SecurityWarning)
