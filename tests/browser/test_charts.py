@@ -93,12 +93,15 @@ def test_what_happened_is_marked_in_the_charts(live, stack, axe):
 
 RECORDED = """
 from django.utils.timezone import now
+from nsqplatform.accounts.models import AuditEntry
 from nsqplatform.cluster.models import NodeEvent
 from nsqplatform.reports.models import ReportRun
 NodeEvent.objects.create(at=now(), node="kinds:4151", kind=NodeEvent.Kind.RESTARTED)
 ReportRun.objects.create(job="latency", state="cancelled", requested_by="clerk", started_at=now(), finished_at=now())
+AuditEntry.objects.create(user="ada", action="hand over", subject="kinds:4151", outcome="done")
 """
-"""A script for ``manage.py shell``: what a restart between two polls and a report leave behind."""
+"""A script for ``manage.py shell``: what a restart between two polls, a report and the hand-over of a pair leave
+behind."""
 
 
 def test_each_kind_of_event_is_marked_in_the_charts_of_the_cluster(visit, stack):
@@ -156,6 +159,7 @@ def test_each_kind_of_event_is_marked_in_the_charts_of_the_cluster(visit, stack)
         "tombstoned": "Tombstoned kinds.stone by ada",
         "drain_begun": f"Began to drain {other.id} by ada",
         "drain_cancelled": f"Cancelled the drain of {other.id} by ada",
+        "handed_over": "Handed over kinds:4151 by ada",
         "node_down": f"Node down: {other.id}",
         "node_up": f"Node up: {other.id}",
         "node_restarted": "Node restarted: kinds:4151",
