@@ -103,7 +103,9 @@ class BrokerSettings(Settings, env="BROKERD_"):
     sync_every: int = setting(2500, "Messages per fsync; 1 makes every acknowledgement wait for the disk.", min=1)
     sync_timeout: timedelta = setting("2s", "Longest time between two fsyncs.", min="1ms")
     disk_timeout: timedelta = setting(
-        "20s", "Time without an end of an fsync after which publishes are refused until it ends; 0s for none.", min="0s"
+        "20s",
+        "Time that the disk may take for one operation before publishes are refused until it ends; 0s for none.",
+        min="0s",
     )
     retention: timedelta = setting(
         "0s", "How long messages stay in the log after every channel has finished them, for rewinding.", min="0s"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import shutil
 import signal
 import sys
 import tempfile
@@ -15,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from brokerd.journal.checkpoint import CHECKPOINT, PREVIOUS, Damaged, read_checkpoint
 from tests.failures.disk import HANG
 from tests.harness.etcd import EtcdServer
 from tests.harness.link import Link
@@ -138,6 +140,19 @@ class Takeovers:
                 link.heal()
 
 
+def damaged_checkpoints(pair: Pair) -> list[str]:
+    """Why checkpoints of the members cannot be read; one may be missing while it is replaced."""
+    found = []
+    for path in (member.data_path / name for member in pair.members for name in (CHECKPOINT, PREVIOUS)):
+        try:
+            read_checkpoint(path)
+        except FileNotFoundError:
+            pass
+        except Damaged as error:
+            found.append(str(error))
+    return found
+
+
 def main() -> int:
     """Lose members as often as told."""
     parser = argparse.ArgumentParser(prog="python -m tests.mirror.takeovers", description=__doc__)
@@ -161,10 +176,14 @@ def main() -> int:
                     fault = chance.choice(given.fault or sorted(faults))
                     faults[fault]()
                     pair.wait_until_in_sync()
+                    wait_until(lambda: not damaged_checkpoints(pair), "the members' checkpoints can be read")
                     done[fault] += 1
                     print(f"\r{number + 1}/{given.rounds}", end="", file=sys.stderr, flush=True)
                 load.finish()
         except AssertionError:
+            kept = Path(directory).with_name(Path(directory).name + "-failed")
+            shutil.copytree(directory, kept, ignore_dangling_symlinks=True, ignore=shutil.ignore_patterns("etcd"))
+            print(f"seed {seed}, after {done}; the data paths: {kept}")
             for member in pair.members:
                 print(*(f"{member.name}: {line}" for line in member.log if "MIRROR" in line), sep="\n")
             raise
