@@ -42,6 +42,9 @@ new MutationObserver((_, mutations) => {
 """Runs before the page's own scripts. ``tasks`` are the long tasks (above 50 ms) as start and duration in ms, ``rows``
 is the time of the first rows, both since the navigation began."""
 
+RECORDED = "new Promise((done) => requestAnimationFrame(() => setTimeout(() => done(recorded()))))"
+"""After the next frame: a busy browser reports a task some time after its end."""
+
 SCROLL = """
 ([frames, step]) => new Promise((done) => {
   const box = document.querySelector('.scroll.long') ?? document.scrollingElement;
@@ -191,7 +194,7 @@ def wait_for_rows(page: Page) -> None:
 
 
 def recorded(page: Page) -> Watched:
-    watched: Watched = page.evaluate("recorded()")
+    watched: Watched = page.evaluate(RECORDED)
     return watched
 
 

@@ -18,8 +18,10 @@ pytestmark = [
 
 PAGE = b"""<!doctype html><body style="height: 20000px"><script>
 function work(ms) { const until = performance.now() + ms; while (performance.now() < until); }
-setTimeout(() => { work(300); document.body.append(Object.assign(document.createElement('p'), {id: 'rows'})); });
+const show = () => document.body.append(Object.assign(document.createElement('p'), {id: 'rows'}));
+requestAnimationFrame(() => setTimeout(() => { work(300); show(); }, 100));
 </script></body>"""
+"""Before its first frame, Chromium does not report each long task."""
 
 
 class Pages(BaseHTTPRequestHandler):
@@ -44,9 +46,9 @@ def url() -> Iterator[str]:
 def test_a_page_that_works_before_its_rows_has_a_long_task_and_then_none(url):
     """The rows come after the work, which is one long task of the load; idling and scrolling need little."""
     with browser() as running:
-        seen = visit(running, url, ("sessionid", "x"), "#rows", settle_seconds=0.1, idle_seconds=0.5)
+        seen = visit(running, url, ("sessionid", "x"), "#rows", settle_seconds=0.5, idle_seconds=0.5)
     assert seen.first_rows >= 300
-    assert max(seen.loading.long_tasks) >= 300
+    assert max(seen.loading.long_tasks, default=0) >= 300
     assert 0 < seen.loading.longest_task <= seen.loading.processor
     assert seen.idling is not None
     assert seen.idling.longest_task < seen.loading.longest_task

@@ -30,6 +30,7 @@ BRANCHES = {
     "platform/nsqplatform/cluster/collector/lives.py": "the lives of messages",
     "platform/nsqplatform/cluster/collector/samples.py": "the archive",
     "platform/nsqplatform/cluster/history/records.py": "the history",
+    "platform/nsqplatform/cluster/readings/pairs.py": "which node stands for a mirrored pair",
     "platform/nsqplatform/cluster/snapshots/latency.py": "percentiles of latency",
     "platform/nsqplatform/cluster/store.py": "the snapshot for browsers that join later",
     "platform/nsqplatform/objectives/": "counts of objectives",
