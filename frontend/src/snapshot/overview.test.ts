@@ -76,6 +76,11 @@ test('topics that do not grow are not among the fastest growing', () => {
   expect(fastestGrowing(shop, (name) => slopes[name] ?? null, 5)).toEqual([{ topic: 'emails', value: 2.5 }]);
 });
 
+test('a rate that is shown as 0 is not ranked', () => {
+  expect(fastestGrowing(shop, () => 0.04, 5)).toEqual([]);
+  expect(busiest(snapshot([], [topic('a', { publish_rate: 0.04 })], []), 5)).toEqual([]);
+});
+
 test('problems: nodes down first, then backlogs without clients and timeouts', () => {
   expect(attentionOf(shop).map((item) => [item.what, item.name])).toEqual([
     ['down', 'b:1'],

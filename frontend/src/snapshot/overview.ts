@@ -9,9 +9,12 @@ export type Ranked = { topic: string; value: number };
 /** Number of snapshots for growth. */
 export const GROWTH_POLLS = 30;
 
-function top(entries: Iterable<[string, number | null]>, count: number): Ranked[] {
+/** Smallest rate that is not shown as 0. */
+const LEAST_RATE = 0.05;
+
+function top(entries: Iterable<[string, number | null]>, count: number, least = Number.MIN_VALUE): Ranked[] {
   return [...entries]
-    .flatMap(([topic, value]) => (value !== null && value > 0 ? [{ topic, value }] : []))
+    .flatMap(([topic, value]) => (value !== null && value >= least ? [{ topic, value }] : []))
     .sort((a, b) => b.value - a.value || a.topic.localeCompare(b.topic))
     .slice(0, count);
 }
@@ -20,6 +23,7 @@ export const busiest = (snapshot: ClusterSnapshot, count: number): Ranked[] =>
   top(
     [...snapshot.topics.values()].map((topic): [string, number | null] => [topic.name, topic.publish_rate]),
     count,
+    LEAST_RATE,
   );
 
 export const largestBacklog = (snapshot: ClusterSnapshot, count: number): Ranked[] => top(backlogOf(snapshot), count);
@@ -29,6 +33,7 @@ export function fastestGrowing(snapshot: ClusterSnapshot, slope: (topic: string)
   return top(
     [...snapshot.topics.keys()].map((topic): [string, number | null] => [topic, slope(topic)]),
     count,
+    LEAST_RATE,
   );
 }
 
@@ -45,7 +50,7 @@ export type Retried = { topic: string; channel: string; timeouts: number; requeu
 export function mostRetried(snapshot: ClusterSnapshot, count: number): Retried[] {
   return [...snapshot.channels.values()]
     .map((row) => ({ topic: row.topic, channel: row.name, timeouts: row.timeout_rate ?? 0, requeues: row.requeue_rate ?? 0 }))
-    .filter(({ timeouts, requeues }) => timeouts + requeues >= 0.05)
+    .filter(({ timeouts, requeues }) => timeouts + requeues >= LEAST_RATE)
     .sort((a, b) => b.timeouts + b.requeues - a.timeouts - a.requeues)
     .slice(0, count);
 }
