@@ -24,7 +24,8 @@ export const feed = new FeedStore(connectBrowser, {
   onAccount: () => void session.check(),
   loadRecent: recentHistory,
   frame: whenStill({
-    frame: (then) => void requestAnimationFrame(then),
+    // Not in the frame itself, whose layout and painting would be part of the same long task.
+    frame: (then) => void requestAnimationFrame(() => setTimeout(then)),
     onScroll: (listener) => document.addEventListener('scroll', listener, { capture: true, passive: true }),
     now: () => performance.now(),
   }),
