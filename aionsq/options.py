@@ -177,7 +177,7 @@ class ProducerOptions(ConnectionOptions, env="AIONSQ_"):
     max_req_timeout: timedelta = setting("1h", "Longest delay of a deferred publish.", min="0s")
 
     def identify_fields(self) -> dict[str, object]:
-        """As of any connection, and whether ids are wanted."""
+        """The JSON object of IDENTIFY, which also asks for ids if they are wanted."""
         return {**super().identify_fields(), **({"publish_ids": True} if self.publish_ids else {})}
 
 

@@ -109,7 +109,7 @@ class HeaderPublish(Publish):
             super().send_alone()
 
     def send_alone(self) -> None:
-        """As of any publish, also after it is encoded for another node."""
+        """Combine the publish with no others, even if it is encoded for another node."""
         if not self._alone:
             self._alone = True
             super().send_alone()

@@ -148,7 +148,7 @@ def dead(options: Options, processes: LoadProcesses) -> Iterator[Row]:
 
 
 def kill_within(server: Server, seconds: float) -> None:
-    """Kill the broker at a random moment of a requeue that takes about so long."""
+    """Kill the broker at a random moment of a requeue that takes about ``seconds``."""
 
     def begin() -> None:
         try:
@@ -225,8 +225,8 @@ def check(numbers: np.ndarray, publications: Publications) -> None:
 
 
 def expired(options: Options, processes: LoadProcesses) -> Iterator[Row]:
-    """Publish messages to many channels without consumers, where they expire and die. The broker's own times tell how
-    late: a message's timestamp, its time to live, and when it died."""
+    """Publish messages to many channels without consumers, where they expire and die. How late is measured by the
+    broker's own times: a message's timestamp, its time to live, and when it died."""
     topics = [f"expired{i}" for i in range(math.ceil(options.channels / CHANNELS_PER_TOPIC))]
     names = [f"c{i}" for i in range(min(CHANNELS_PER_TOPIC, options.channels))]
     count = len(topics) * len(names) * MESSAGES_PER_TOPIC

@@ -31,7 +31,7 @@ LEAST_PACE_SECONDS = 1.0
 FRAME_BYTES = 34
 """Bytes of a stored message beside its body."""
 FILE_BYTES = 1 << 30
-"""At most so many bytes are written to measure the disk."""
+"""Maximum number of bytes that are written to measure the disk."""
 WRITE_BYTES = 1 << 20
 
 Run = Callable[[Address, float], Load]

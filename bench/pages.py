@@ -18,7 +18,7 @@ from bench.visits import Visit, browser, visit
 NODES, CHANNELS = 4, 3
 SETTLED_POLLS = 5
 SETTLE_SECONDS = 4.0
-"""From the first rows to the measured idling: a page fetches the other pages three seconds after it was opened."""
+"""Pause between the first rows and the measured idling: a page fetches the other pages three seconds after it opens."""
 EMPTY = ("empty page", "/ping", "body")
 """A static page of the same server."""
 PAGES = (

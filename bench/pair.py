@@ -112,7 +112,7 @@ class Member:
         return 0
 
     def wait_until_in_sync(self, members: int) -> float:
-        """Wait until this member leads and so many are in sync. Returns the time, by ``perf_counter``."""
+        """Wait until this member leads and this many are in sync. Returns the time, by ``perf_counter``."""
         until(lambda: self.in_sync() == members, f"{members} members are in sync")
         return time.perf_counter()
 

@@ -87,7 +87,7 @@ print(json.dumps([*last, rows]))
 """
 PATIENCE_S = 900.0
 MOST_JOBS = 50
-"""After so many, a worker's session ends."""
+"""Number of reports after which a worker's session ends."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ window.bench = {tasks: [], rows: null};
   const add = (entries) => bench.tasks.push(...entries.map((task) => [task.startTime, task.duration]));
   const observer = new PerformanceObserver((list) => add(list.getEntries()));
   observer.observe({type: 'longtask', buffered: true});
-  // A busy page may not have been told yet of the last ones.
+  // A busy page may not have received the last ones yet.
   window.recorded = () => (add(observer.takeRecords()), bench);
 }
 new MutationObserver((_, mutations) => {

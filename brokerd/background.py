@@ -20,9 +20,9 @@ PAUSE_S = 0.000_5
 
 
 def use_batch_scheduling() -> None:
-    """Let this thread wait while the event loop's runs, where the system has SCHED_BATCH (Linux).
+    """On Linux, schedule this thread as SCHED_BATCH: it does not interrupt the event loop's thread when it wakes up.
 
-    Otherwise it interrupts the event loop whenever it wakes up, and clients wait for it.
+    Otherwise clients would wait for it.
     """
     if sys.platform == "linux":
         with suppress(OSError):

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 class Waiting(NamedTuple):
-    """What waits in a topic itself, and the most that waits in any one channel, each field by itself. Deferred messages
-    and those in flight do not wait."""
+    """Each field is a sum: what waits in the topic itself, and the largest value of any of its channels. Messages that
+    are deferred or in flight do not wait."""
 
     depth: int
     never_delivered: int
@@ -29,7 +29,7 @@ class BoundedTopic(Protocol):
     message_bytes: int
 
     def waiting(self, *, counts_bytes: bool) -> Waiting:
-        """Count what waits, the bytes only if asked. Raises OSError."""
+        """Count what waits; the bytes only with ``counts_bytes``. Raises OSError."""
         ...
 
     def most_requeued(self) -> int:

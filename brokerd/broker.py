@@ -73,8 +73,8 @@ class Broker:
         left_out_numbers: int = 0,
     ) -> None:
         """Lock the data path, import nsqd's files in it, and recover its state. ``policies`` are those of the settings'
-        file, and ``data_path`` is the settings' if that is locked already. ``left_out_numbers`` is how many of the next
-        numbers of each topic no message gets: consumers may have received them from another broker.
+        file, and ``data_path`` is the settings' if that is locked already. ``left_out_numbers`` is how many numbers
+        each topic skips: consumers may have received messages with these numbers from another broker.
 
         Raises DataPathLocked and OSError. With nothing changed, raises CorruptState if the state cannot be read,
         ImportFailed if nsqd's metadata cannot be read, and UnsupportedFormat if a file is of a newer release.
@@ -91,7 +91,7 @@ class Broker:
         self.mirror_figures: Callable[[], dict[str, object]] | None = None
         """Returns the figures of the mirror for ``/stats``; None for a node without one."""
         self.begin_hand_over: Callable[[], dict[str, object]] | None = None
-        """Lets the follower lead, and returns what ``/mirror/handover`` answers; None for a node without a mirror."""
+        """Hands over to the follower, and returns the answer of ``/mirror/handover``; None without a mirror."""
         self._left_out_numbers = left_out_numbers
         self._next_client = 0
         self._data_path = data_path or DataPath(settings.data_path or ".")
@@ -117,7 +117,7 @@ class Broker:
         self._imports = state.imports
         boot = boot_id()
         self._unsynced_ns: int | None = None
-        """That of :class:`brokerd.log.commit_repair.SegmentContext`; None if the machine was not restarted."""
+        """The field of :class:`brokerd.log.commit_repair.SegmentContext`; None if the machine was not restarted."""
         if state.clock is not None and state.clock.boot and boot and state.clock.boot != boot:
             self._unsynced_ns = UNSYNCED_NS + settings.sync_timeout // timedelta(microseconds=1) * 1000
         clock = NodeClock(now, state.clock, boot, lambda offset: self.storage.append(records.clock(offset)))

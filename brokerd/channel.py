@@ -371,7 +371,7 @@ class Channel:
         self.messages.release()
 
     def keep_dead(self, first: int, count: int) -> None:
-        """Keep those messages of a range dead that were set aside again, because a record of their routing was lost."""
+        """Keep the dead messages of a range dead that were routed, and so set aside, again: a record was lost."""
         numbers = range(first, first + count)
         dead = (
             [each for each in islice(self.dead.starting_at(first), count) if each.seq in numbers] if self.dead else []

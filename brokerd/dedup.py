@@ -11,7 +11,7 @@ from nsqwire.units import Nanoseconds, Seconds
 
 MAX_ID_BYTES: Final = 256
 MOST_IDS: Final = 100_000
-"""A topic remembers as many ids at most. Beyond them it forgets the oldest before the end of the window."""
+"""Maximum number of ids that a topic remembers. Beyond it, the oldest are forgotten before the window ends."""
 DIGEST_BYTES: Final = 16
 ENTRY: Final = struct.Struct(">16sQIQQ")
 """A Publish in a checkpoint: ``digest 16 bytes | first_seq u64 | length u32 | timestamp_ns u64 | until_ns u64``,
@@ -54,7 +54,7 @@ class SeenIds:
         return publish if now < until else None
 
     def add(self, publish: Publish, until: Seconds, now: Seconds) -> None:
-        """Remember a publish, which ends after all others, and forget those that have ended."""
+        """Remember a publish until ``until``, which is the latest of all, and forget those whose time has ended."""
         publishes = self._publishes
         publishes.pop(publish.digest, None)
         publishes[publish.digest] = publish, until

@@ -1,10 +1,10 @@
 """Runs operations on files in a thread, and waits for each for a limited time: a disk may stop answering.
 
 Creating, allocating, renaming and deleting a file wait for the journal of the file system, and so for the disk. The
-event loop waits too, because the next step needs the result. If that takes too long, the loop goes on without it: what
-needs the result is refused, and so is all that needs a further operation, until the disk has completed those that it
-was given. Writes of messages are not made here: they go to the system's page cache, and handing each over would cost
-more than the write.
+event loop waits too, because the next step needs the result. If that takes too long, the loop continues without it:
+what needs this result or another operation is refused until the disk has completed all operations that were begun.
+Writes of messages are not made here: they go to the system's page cache, and handing each over would cost more than the
+write.
 """
 
 from __future__ import annotations

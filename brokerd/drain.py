@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 LEAST_S: Final = 1.0
-"""Shortest drain of an empty node. Meanwhile publishes are refused, so that those who publish go to other nodes: if the
-process ended at once, they would lose their connections with publishes unanswered."""
+"""Shortest drain of an empty node. Meanwhile publishes are refused, so that producers go to other nodes. If the process
+ended at once, they would lose their connections with publishes unanswered."""
 
 logger = logging.getLogger("brokerd")
 

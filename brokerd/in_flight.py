@@ -134,8 +134,8 @@ class InFlight:
         return sorted([*fresh, *aside])
 
     def named(self, client: Client, lines: memoryview, count: int, every: int = 1) -> list[int]:
-        """The messages in flight with ``client`` that ``count`` REQ lines of the same length name, without those whose
-        numbers are no multiples of ``every``."""
+        """The messages in flight with ``client`` that ``count`` REQ lines of the same length name, if their numbers
+        are multiples of ``every``."""
         head, length, found = self.window.head, len(lines) // count, dict[int, None]()
         for at in range(REQ_ID_AT, len(lines), length):
             message_id = bytes(lines[at : at + MESSAGE_ID_BYTES])

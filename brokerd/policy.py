@@ -42,7 +42,7 @@ class Policy(NamedTuple):
     """What happens above ``max_depth`` or ``max_bytes``: REJECT, DROP_OLDEST or DEAD; empty without such a bound."""
     dead_topic: str = ""
     sample_lives: int = 0
-    """One in so many messages of the topic is sampled: what happens to it is recorded."""
+    """One in this number of messages of the topic is sampled; 0: none."""
 
     @classmethod
     def of(cls, settings: BrokerSettings) -> Self:

@@ -72,7 +72,7 @@ class DataPathFailed(Exception):
 MEMORY_TO_END: Final = 4 * 1024 * 1024
 """Address space that is kept for the end of a process that has run out of memory."""
 _PERMANENT = frozenset((errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR))
-"""Errors of the data path that another start does not end."""
+"""Errors of the data path that a restart does not clear."""
 
 
 class Listeners(NamedTuple):

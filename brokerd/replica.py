@@ -219,7 +219,7 @@ class Replica:
 
 
 def sums_of(data_path: Path, files: list[File], theirs: Mapping[str, bytes]) -> dict[str, bytes]:
-    """The checksums of a primary's files at a cut, by path, as far as the follower has sent some.
+    """The checksums of a primary's files at a cut, by path, for the blocks of which the follower has sent checksums.
 
     Files that were deleted since are left out.
     """

@@ -1,4 +1,4 @@
-"""When a primary's messages are acknowledged: once they are synced, if the node does that, and the mirror has them."""
+"""Acknowledges a primary's messages: once they are synced, if ``--sync-every`` is 1, and the follower has them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Waiting:
 
 
 class Replication:
-    """Passes the changes of a data path to the leader, and answers publishers when it says so.
+    """Passes the changes of a data path to the leader, and answers publishers once it has acknowledged their messages.
 
     ``may_answer`` returns whether the member still leads. ``changed`` is called after each change of the leader; it
     calls ``settle``. ``failed`` is called with an error after which the follower may lack something.
@@ -120,7 +120,7 @@ class Replication:
     # -- the mirror's side ----------------------------------------------------------------------------------------
 
     def flush(self, *, sweep: bool = False) -> None:
-        """Pass the changes since the last call to the leader. At the end of a turn of the event loop with a publish."""
+        """Pass the changes since the last call to the leader, at the end of a turn of the event loop with a publish."""
         self._is_flush_due = False
         try:
             if sweep or self._recorder.has_changes:

@@ -280,7 +280,7 @@ class Storage:
             raise kinds.get(type(self.refusal), PublishFailed)(str(self.refusal))
 
     def set_drained(self, refusal: NodeDrained | None) -> None:
-        """Refuse publishes because the node is being drained; None: no longer. A refusal for ever goes before."""
+        """Refuse publishes because the node is being drained; None: no longer. A permanent refusal takes precedence."""
         self._drained = refusal
         self._refuse_as_needed()
 

@@ -60,7 +60,7 @@ class Acknowledger(Protocol):
 
     @property
     def is_stalled(self) -> bool:
-        """True if those who waited have had an error, and no publish is accepted."""
+        """True if the acknowledgements that waited became errors, and no publish is accepted."""
         ...
 
     def wrote(self, segment: Segment, messages: int) -> None:
@@ -95,10 +95,9 @@ class Syncer:
     ``journal`` returns the journal's present files, and ``journal_bytes`` a number that changes with each record.
     ``check_directory`` raises DataPathMoved if the data path leads to another directory; any thread may call it.
     ``failed`` is called with each error. After DataPathMoved and NotSynced the same files are synced again later.
-    DiskStalled lasts
-    until ``resumed`` is called; no publish may be accepted in between. After any other error nothing may be
-    acknowledged, because the next fsync might not report what was lost. ``patience`` is ``--disk-timeout``; zero for no
-    limit.
+    DiskStalled lasts until ``resumed`` is called; no publish may be accepted in between. After any other error nothing
+    may be acknowledged, because the next fsync might not report what was lost. ``patience`` is ``--disk-timeout``; zero
+    for no limit.
     """
 
     def __init__(

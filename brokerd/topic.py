@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 MPUB_LINE = ord("M")
 """The first byte of an MPUB's command line; a PUB's differs."""
 LEAST_MESSAGE_BYTES = SIZE_BYTES + 1
-"""Bytes that a message takes at least in a command."""
+"""Least number of bytes that a message takes in a command."""
 
 
 Publishers = Party | list[Party] | None
@@ -386,7 +386,7 @@ class Topic:
         self._journal(record)
 
     def _journal_failed_publish(self, publish: Publish) -> None:
-        """Journal that a publish was not stored: once its numbers are gone from the log, nothing else tells."""
+        """Journal that a publish was not stored: nothing else shows it once the log lacks its numbers."""
         self._journal(records.publish_begun(self.number, publish._replace(length=0)))
 
     def recover_publishes(self, publishes: Iterable[Publish]) -> None:

@@ -1,7 +1,7 @@
 """Messages of a channel of one node: reading them without consuming them, and actions on single ones, by their ids.
 
-Only brokerd supports these requests. Go's nsqd refuses them, which ``Refused.is_unknown_request`` tells. All functions
-raise RequestFailed; Refused, with ``is_unknown_message`` if the channel no longer has the message.
+Only brokerd supports these requests. Go's nsqd refuses them, with ``Refused.is_unknown_request``. All functions raise
+RequestFailed: Refused, with ``is_unknown_message``, if the channel no longer has the message.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ DeathReason = Literal["attempts", "expired", "overflow", "operator"]
 
 
 class ChosenDead(NamedTuple):
-    """Dead messages of one reason, or of all if it is None, that died at ``since`` or later, unix milliseconds; None:
+    """Dead messages of one reason, or of all if it is None, that died at ``since`` or later, Unix milliseconds; None:
     at any time."""
 
     reason: DeathReason | None = None
     since: Milliseconds | None = None
 
     def includes(self, death: Death) -> bool:
-        """Whether it includes a message that died so."""
+        """Whether it includes a message with this death."""
         is_recent = self.since is None or death.died >= self.since * 1_000_000
         return is_recent and self.reason in (None, death.reason)
 
@@ -56,7 +56,7 @@ class PeekedClient(Struct, kw_only=True):
 
 
 class Death(Struct, kw_only=True):
-    """Why and when a message died; times are in unix nanoseconds. ``client_id`` is that of the last client it was in
+    """Why and when a message died; times are in Unix nanoseconds. ``client_id`` is that of the last client it was in
     flight with, empty if there was none."""
 
     reason: str
@@ -67,7 +67,7 @@ class Death(Struct, kw_only=True):
 
 
 class PeekedMessage(Struct, kw_only=True):
-    """One message. Times are in unix nanoseconds. ``body`` is the start of the body in base64; ``size`` is the whole
+    """One message. Times are in Unix nanoseconds. ``body`` is the start of the body in base64; ``size`` is the whole
     body's length in bytes."""
 
     id: str

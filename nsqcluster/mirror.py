@@ -42,7 +42,8 @@ async def hand_over(cluster: Cluster, node: str, *, confirm_s: Seconds = CONFIRM
     """Let the follower of the node with this id lead. The detail of its result has the member and its term.
 
     It fails if no follower is in sync. It waits for up to ``confirm_s`` until a member leads the next term and answers
-    at the node's address, which the old primary leads to the new one. Without such an answer, the detail says so.
+    at the node's address, where the old primary passes requests on to the new one. Without such an answer, the detail
+    says so.
     """
     begun: list[_Begun] = []
 

@@ -92,7 +92,7 @@ class PolicyNode(TypedDict):
 
 
 class PolicyRow(TypedDict):
-    """One policy of the cluster. ``drift`` tells whether the nodes that have policies differ in it. ``policy`` has the
+    """One policy of the cluster. ``drift`` is true if the nodes that have policies differ in it. ``policy`` has the
     values of most nodes; of the first of them, if several values are equally frequent."""
 
     topic_pattern: str
@@ -290,8 +290,8 @@ def row_patterns(row: PolicyRow) -> Patterns:
 def turn(before: Values | None, after: Values | None) -> int:
     """When to make a change of one policy among others; None: there is none.
 
-    In ascending order, no change makes a circle of dead topics that the last one ends: those without a dead topic come
-    first, because they can end one, and the deletions of such policies last.
+    In ascending order, no circle of dead topics exists only between two changes: policies without a dead topic come
+    first, because they can end a circle, and deletions of such policies come last.
     """
     if after is None:
         return 0 if before and before.get("dead_topic") else 2

@@ -83,7 +83,7 @@ class ChannelNames(Struct, kw_only=True):
 
 
 class NodeInfo(Struct, kw_only=True):
-    """Response of nsqd to ``/info``. Older versions omit keys. Durations are in ns, ``start_time`` in unix seconds."""
+    """Response of nsqd to ``/info``. Older versions omit keys. Durations are in ns, ``start_time`` in Unix seconds."""
 
     version: str = ""
     broadcast_address: str = ""

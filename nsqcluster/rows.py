@@ -36,7 +36,7 @@ class MirrorRow(TypedDict):
 
 
 class NodeRow(TypedDict):
-    """One node; ``start_time`` is in unix seconds, 0 if unknown."""
+    """One node; ``start_time`` is in Unix seconds, 0 if unknown."""
 
     id: str
     hostname: str

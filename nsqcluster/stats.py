@@ -177,7 +177,7 @@ class TopicStats(_TopicFigures, kw_only=True):
     message_bytes: Int64 = 0
     lost_message_count: Count = 0
     sample_lives: Count = 0
-    """One in so many messages is sampled; 0 for none, and from a Go node."""
+    """One in this number of messages is sampled; 0 for none, and from a Go node."""
     channels_or_null: list[ChannelStats] | None = field(name="channels", default=None)
 
     @property

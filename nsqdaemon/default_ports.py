@@ -15,7 +15,7 @@ HIGHEST: Final = 65535 - 21
 
 
 class DefaultPorts(NamedTuple):
-    """The ports where ``nsq up`` listens, and where the tools look for its servers, unless told otherwise."""
+    """The ports where ``nsq up`` listens and where the tools look for its servers, by default."""
 
     nsqd_tcp: int
     nsqd_http: int
@@ -25,9 +25,9 @@ class DefaultPorts(NamedTuple):
 
 
 def ports_from(base: int) -> DefaultPorts:
-    """The ports for a base, at the distances of NSQ's: of 4150, they are 4150, 4151, 4160, 4161 and 4171.
+    """The ports for a base, at the distances of NSQ's: for 4150, they are 4150, 4151, 4160, 4161 and 4171.
 
-    Raises ValueError if one of them is no port.
+    Raises ValueError if one of them is not a port.
     """
     if not 0 < base <= HIGHEST:
         raise ValueError(f"{base} is not a port from 1 to {HIGHEST}; the last port is 21 above it")

@@ -36,17 +36,17 @@ def allow_many_descriptors() -> int:
 
 
 def is_for_connections(descriptor: int) -> bool:
-    """Return whether a connection may keep ``descriptor``, or whether the last ones are in use.
+    """Return whether a connection may keep ``descriptor``. False if it is one of the last, which are for other uses.
 
-    The system gives each file the lowest free number: the number tells how many are in use.
+    The system gives each file the lowest free number, so the number shows how many are in use.
     """
     limit = _limit()
     return descriptor < limit - min(limit // 8, CONNECTIONS_LEAVE)
 
 
 def is_for_requests(descriptor: int) -> bool:
-    """As is_for_connections, for an HTTP connection, which may have half of what others leave: an operator has to reach
-    a process that is full of clients."""
+    """As is_for_connections, for an HTTP connection, which may also have half of the descriptors that other connections
+    leave free: an operator has to reach a process that is full of clients."""
     limit = _limit()
     return descriptor < limit - min(limit // 8, CONNECTIONS_LEAVE) // 2
 

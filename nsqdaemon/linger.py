@@ -1,7 +1,7 @@
 """The end of a TCP connection whose client may still be sending.
 
 Closing a socket with unread input resets the connection. A client that is sending then sees the reset, and may lose the
-error that it was sent before. So the server ends its own side only, and reads on until the client closes.
+error that the server sent before. So the server ends its own side only, and reads on until the client closes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ QUIET_S: Final = 5.0
 LONGEST_S: Final = 30.0
 _DISCARDED_BYTES: Final = 64 * 1024
 _discarded = bytearray(_DISCARDED_BYTES)
-"""All connections read into it: nobody looks at these bytes."""
+"""The buffer into which all connections read: the bytes are not used."""
 
 
 class Linger(asyncio.BufferedProtocol):

@@ -10,7 +10,7 @@ from nsqwire.durations import format_duration, nanoseconds
 
 @dataclass(frozen=True, kw_only=True)
 class HTTPTimeouts(Settings):
-    """Flags and file keys are nsqadmin's."""
+    """The timeouts of requests. Flags and file keys are nsqadmin's."""
 
     http_client_connect_timeout: timedelta = setting("2s", "Timeout for connecting over HTTP.")
     http_client_request_timeout: timedelta = setting("5s", "Timeout of an HTTP request.")
@@ -25,7 +25,7 @@ class HTTPTimeouts(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class NodeTLSSettings(Settings):
-    """Flags and file keys are nsqadmin's."""
+    """TLS of requests over HTTPS. Flags and file keys are nsqadmin's."""
 
     http_client_tls_insecure_skip_verify: bool = setting(False, "Accept any certificate of nodes over HTTPS.")
     http_client_tls_root_ca_file: str = setting("", "PEM file of authorities that sign the nodes' certificates.")

@@ -1,4 +1,4 @@
-"""``python -m nsqdaemon.probe URL``: whether a server answers 200, for the health checks of images without a shell.
+"""``python -m nsqdaemon.probe URL``: checks that a server answers 200, for health checks of images without a shell.
 
 The exit status is 0 if it does, and 1 otherwise, with one line on standard error.
 """

@@ -161,7 +161,7 @@ def parser_of(
 ) -> SettingsParser:
     """The parser of a settings class, for its help; :func:`load` reads the settings.
 
-    ``words`` are the arguments that are not flags, for the usage. Of a subcommand of ``nsq``, the usage has no flags.
+    ``words`` are the arguments that are not flags, for the usage. The usage of a subcommand of ``nsq`` has no flags.
     """
     is_subcommand = prog.startswith("nsq ")
     parser = SettingsParser(
@@ -226,9 +226,9 @@ def _go_words(
     """Convert Go's flag syntax to plain ``--name=value`` words.
 
     ``-x`` is ``--x``. A boolean takes a value only after ``=``; any other flag takes the next word, even if that begins
-    with a dash. The first word that is not a flag ends the flags. The rest is ignored, or with ``refuse_words`` is an
-    error with exit status 1, of a subcommand of ``nsq`` 2. With ``taken``, words that are not flags are added to it;
-    flags may follow, until ``--``.
+    with a dash. The first word that is not a flag ends the flags. The rest is ignored; with ``refuse_words``
+    it is an error, with exit status 2 for a subcommand of ``nsq`` and 1 otherwise. With ``taken``, words that are not
+    flags are added to it; flags may follow, until ``--``.
     """
     by_flag = {declaration.flag_name: declaration for declaration in declarations(cls).values()}
     words: list[str] = []

@@ -21,8 +21,9 @@ _GO_MAX_NS: Final = 2**63 - 1
 def parse_duration(text: str) -> timedelta:
     """Read Go's notation: numbers with units, or ``0``, with an optional sign.
 
-    Fractions of a microsecond are dropped, but a duration that is not zero stays so: zero often means no limit. Raises
-    ValueError with a message for the user, also above 292 years, the limit of Go's 64-bit nanoseconds.
+    Fractions of a microsecond are dropped. A positive duration becomes at least one microsecond, because zero often
+    means no limit. Raises ValueError with a message for the user, also above 292 years, the limit of Go's 64-bit
+    nanoseconds.
     """
     sign = -1 if text.startswith("-") else 1
     rest = text[1:] if text[:1] in ("-", "+") else text

@@ -50,7 +50,7 @@ class TopicFull(PublishFailed):
 
 
 class BelowReserve(PublishFailed):
-    """A publish was refused because the disk has less free than its reserve. nsqd has no such error."""
+    """A publish was refused because less of the disk is free than its reserve. nsqd has no such error."""
 
 
 DRAINED: Final = "the node is being drained"

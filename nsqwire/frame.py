@@ -1,8 +1,8 @@
 """Frames, the unit of everything a broker sends: ``size i32 | type i32 | data``, big-endian, size = 4 + len(data).
 
 A message frame's data is ``timestamp i64 (ns) | attempts u16 | id 16 ASCII hex digits | body``. Type 3 is a message
-with headers, which only clients get that have agreed to it in IDENTIFY: ``header size i32 | header block`` are between
-its id and its body (:mod:`nsqwire.headers`).
+with headers, for clients that agreed to headers in IDENTIFY: ``header size i32 | header block`` are between its id and
+its body (:mod:`nsqwire.headers`).
 """
 
 from __future__ import annotations

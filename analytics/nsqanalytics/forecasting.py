@@ -60,7 +60,7 @@ _ENOUGH = 30
 
 @dataclass(frozen=True)
 class BackTest:
-    """How a forecast of the last ``hours`` of the history, made without them, compares with what came.
+    """How a forecast of the last ``hours`` of the history, made without them, compares with their values.
 
     ``mase`` is the mean absolute error divided by that of repeating the last day or week; None if that has no error.
     ``within_80`` and ``within_95`` are the shares of hours that lie in the bands, 0 to 1.

@@ -187,7 +187,7 @@ class Log:
         return segment
 
     def _new_segment(self, capacity: int, least: int) -> Segment:
-        """An empty segment of ``capacity`` bytes; of at least ``least`` if that is what there is. Raises OSError."""
+        """An empty segment of ``capacity`` bytes; one of at least ``least``, if that exists. Raises OSError."""
         self._disk.require()
         if self._late is not None and self._late.capacity >= least:
             late, self._late = self._late, None

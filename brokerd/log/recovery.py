@@ -107,7 +107,7 @@ def _belongs(commits: CommitRecords, path: Path) -> bool:
 
 
 def _owner(commits: CommitRecords, path: Path) -> str:
-    """Whose records those are that do not belong to the segment ``path``."""
+    """The owner of ``commits``, which do not belong to the segment ``path``."""
     topic = commits.other_topic(path.parent)
     return "another segment" if topic is None else f"topic number {topic}"
 

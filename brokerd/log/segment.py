@@ -2,10 +2,11 @@
 
 ``<first seq, 20 digits>.log`` has a header (:mod:`brokerd.file_header`), then message frames without gaps, as sent to
 consumers, then zeros; a file of format 0 has no header. ``….idx`` has their commit records, and ``….hdr`` the headers
-of those messages that have any (:mod:`brokerd.log.headers`). A small batch is copied
-into the map; a large one is written by a system call, which changes the same pages. The pages belong to the file, so
-appended messages are kept when the process is killed. The file's space is allocated when it is created, so a full disk
-is an error at that time and never a fault while copying.
+of those messages that have any (:mod:`brokerd.log.headers`).
+
+A small batch is copied into the map; a large one is written by a system call, which changes the same pages. The pages
+belong to the file, so appended messages are kept when the process is killed. The file's space is allocated when it is
+created, so a full disk is an error at that time and never a fault while copying.
 """
 
 from __future__ import annotations

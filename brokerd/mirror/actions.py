@@ -95,7 +95,7 @@ def encode_actions(actions: Iterable[Action]) -> list[bytes | memoryview]:
 
 
 def write_head(path: str, offset: int, nbytes: int) -> bytes:
-    """What comes before the data of an encoded write of ``nbytes``."""
+    """The bytes before the data of an encoded write of ``nbytes``."""
     return _head(_WRITE_KIND, path) + _WRITE.pack(offset, nbytes)
 
 

@@ -1,8 +1,8 @@
-"""A member's part in the choice of who leads: what it asks the arbiter, and until when it may lead.
+"""A member's part in the election of the primary: its requests to the arbiter, and the time until which it may lead.
 
 The arbiter keeps an *election key*, which disappears with the lease of the member that holds it, and the pair's record.
 A lease that was granted or renewed counts from before the request was sent, on a clock that goes on while the machine
-sleeps, and it is renewed only after a small write to the data path reached the disk: a member that cannot write, or
+sleeps. It is renewed only after a small write to the data path has reached the disk: a member that cannot write, or
 that was paused, loses the lead although its network works.
 """
 
@@ -18,9 +18,9 @@ READS_IN_A_LEASE: Final = 10
 MAX_READ_INTERVAL_S: Final = 1.0
 RENEWALS_IN_A_LEASE: Final = 4
 MARGIN: Final = 0.1
-"""The part of a lease by which a member stops to lead before the arbiter's clock ends the lease."""
+"""The part of a lease by which a member stops leading before the arbiter ends the lease."""
 LEASES_BEFORE_FOUNDING: Final = 2
-"""An empty member waits for so many leases before it founds a pair, so that one with messages founds it."""
+"""Number of leases that an empty member waits before it founds a pair, so that one with messages founds it."""
 
 
 class Found(NamedTuple):
@@ -33,7 +33,7 @@ class Found(NamedTuple):
 
 
 class ReadArbiter(NamedTuple):
-    """Read the election key and the record, and call ``found`` or ``not_answered``."""
+    """Read the election key and the record, and call ``read_answered`` if the arbiter answers."""
 
 
 class Campaign(NamedTuple):
@@ -110,7 +110,7 @@ class Election:
         self.boot = boot
         self.role = Role.FOLLOWER
         self.expires: Seconds = 0.0
-        """When this member stops to lead, unless the lease is renewed."""
+        """When this member stops leading, unless the lease is renewed."""
         self.found: Found | None = None
         """The last answer of the arbiter; None until there is one."""
         self.decisions: list[Decision] = []
@@ -260,7 +260,7 @@ class Election:
             self.end_term("the arbiter has ended the lease")
 
     def end_term(self, reason: str) -> None:
-        """Stop to lead."""
+        """Stop leading."""
         if self.role is Role.PRIMARY:
             self.role, self.expires, self._asked_at, self.is_recovering = Role.FOLLOWER, 0.0, None, False
             self.decisions.append(EndTerm(reason))

@@ -1,4 +1,4 @@
-"""What may be wrong with a stream between two members of a pair. The texts are logged."""
+"""Errors of the stream between two members of a pair. The texts are logged."""
 
 from __future__ import annotations
 

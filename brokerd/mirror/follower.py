@@ -19,7 +19,7 @@ from brokerd.mirror.manifest import File, decode_files, encode_sums
 BUFFER_BYTES: Final = 1024 * 1024
 """Size of the buffer for what the primary sends: several frames of actions."""
 
-_ACK: Final = Kind.ACK  # before Python 3.12, to look up a member of an enumeration takes as long as a system call
+_ACK: Final = Kind.ACK  # before Python 3.12, looking up a member of an enumeration takes as long as a system call
 _ACTIONS: Final = Kind.ACTIONS
 
 
@@ -67,11 +67,11 @@ class Follower:
         return output
 
     def get_buffer(self) -> memoryview:
-        """Where the next bytes of the primary belong; ``read`` handles them."""
+        """The buffer for the primary's next bytes, which ``read`` handles."""
         return self._reader.get_buffer()
 
     def read(self, nbytes: int) -> None:
-        """Handle so many bytes in the buffer. Raises as ``received`` does."""
+        """Handle ``nbytes`` bytes in the buffer. Raises as ``received`` does."""
         self._handle_all(self._reader.read(nbytes))
 
     def received(self, data: bytes) -> None:

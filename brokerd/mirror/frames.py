@@ -29,7 +29,7 @@ class Kind(IntEnum):
     """The kinds of frames. The follower sends HELLO, SUMS, SUMS_END and ACK; the primary sends the others."""
 
     HELLO = 1
-    """Who connects: JSON of :class:`brokerd.mirror.follower.Hello`."""
+    """Who connects: JSON of :class:`brokerd.mirror.hello.Hello`."""
     WELCOME = 11
     """The follower may join: JSON of :class:`brokerd.mirror.hello.Welcome`."""
     MANIFEST = 2
@@ -92,7 +92,7 @@ class FrameReader:
         self._start = self._end = 0  # of the bytes in the buffer that are not read yet
 
     def get_buffer(self) -> memoryview:
-        """Where the next bytes of the stream belong. There is room at least for the rest of the frame that has begun.
+        """The buffer for the stream's next bytes. It has room at least for the rest of the frame that has begun.
 
         The payloads that ``read`` returned before are not valid any more.
         """
@@ -111,7 +111,7 @@ class FrameReader:
         return self._buffer[self._end :]
 
     def read(self, nbytes: int) -> list[Frame]:
-        """The frames that so many bytes of the stream complete. Raises InvalidStream."""
+        """The frames that ``nbytes`` more bytes of the stream complete. Raises InvalidStream."""
         self._end += nbytes
         frames, self._start = _frames_in(self._buffer, self._start, self._end)
         return frames

@@ -2,8 +2,9 @@
 
 Changes arrive in *groups*, one for each turn of the event loop that changed a file. A group is *acknowledged* once
 every member that the arbiter may believe to be in sync has applied it; only then may an ``OK`` that depends on it
-leave. A follower that has caught up is waited for first; once it has applied all that was acknowledged without it, the
-arbiter is told that it is in sync. It is waited for until the arbiter has confirmed that it is not in sync any more.
+leave. A follower joins this set in two steps: once it has caught up, acknowledgements wait for it; once it has applied
+all that was acknowledged without it, the arbiter records that it is in sync. Acknowledgements wait for it until the
+arbiter has recorded that it is not in sync any more.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ FRAME_BYTES: Final = 256 * 1024
 WINDOW_BYTES: Final = 4 * 1024 * 1024
 """Bytes that may be under way to a follower, sent and not applied."""
 COPY_WINDOW_BYTES: Final = FRAME_BYTES
-"""As ``WINDOW_BYTES``, while the copy is sent: the sending of what may be under way delays publishers."""
+"""As ``WINDOW_BYTES``, while the copy is sent: publishers wait while these bytes are sent."""
 PINGS_IN_PATIENCE: Final = 4
 
 Read = Callable[[str, int, int], "bytes | memoryview | None"]
-"""Returns the bytes ``[start, end)`` of a file; None if it has them no longer, because it was deleted since."""
+"""Returns the bytes ``[start, end)`` of a file; None if the file was deleted."""
 
 
 class Appended(NamedTuple):
@@ -92,14 +93,14 @@ class LinkState(IntEnum):
 
     CONNECTED = 0
     EVICTED = 1
-    """It joins anew, and the arbiter is told that it is not in sync before any of its files changes."""
+    """It joins anew, and the arbiter records that it is not in sync before any of its files changes."""
     CUT = 2
     """Actions are collected from here on."""
     TAILING = 3
     """The copy is being sent, then what was collected meanwhile, then the actions as they happen."""
 
 
-# Before Python 3.12, to look up a member of an enumeration takes as long as a system call.
+# Before Python 3.12, looking up a member of an enumeration takes as long as a system call.
 _TAILING: Final = LinkState.TAILING
 _ACK: Final = Kind.ACK
 _ACTIONS: Final = Kind.ACTIONS

@@ -1,4 +1,4 @@
-"""The list of a primary's files at the cut, and the checksums by which a joining follower is spared what it has.
+"""The list of a primary's files at the cut, and the checksums that show which of their bytes a joining follower has.
 
 A *cut* is a moment: the manifest has what the files contained then, and the actions since then follow the copy.
 """

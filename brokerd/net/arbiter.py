@@ -1,4 +1,4 @@
-"""What a member of a pair asks the arbiter, whichever it is."""
+"""The requests of a member to the arbiter of its pair, the same for all arbiters."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Server(NamedTuple):
 
 
 class NotConnected(OSError):
-    """No connection was made, so nothing was asked."""
+    """No connection was made, so no request was sent."""
 
 
 class _Received:

@@ -19,7 +19,7 @@ POLL_SECONDS: Final = 40e-6
 PROBE_EVERY: Final = 64
 """While polls find nothing, only one input in this many is followed by a poll."""
 MISS_COST: Final = 3
-"""Number of successful polls that make up for one other."""
+"""Number of successful polls that make up for one without success."""
 MAX_CREDIT: Final = 8 * MISS_COST
 
 

@@ -1,4 +1,4 @@
-"""Periodic checks of the data path: whether it was moved, whether its disk answers, what it has free and accepts."""
+"""Periodic checks of the data path: was it moved, and does its disk answer, have free space and accept writes?"""
 
 from __future__ import annotations
 

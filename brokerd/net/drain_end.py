@@ -17,7 +17,7 @@ logger = logging.getLogger("brokerd")
 
 async def end_when_drained(broker: Broker, stop: asyncio.Event) -> None:
     """Wait for the end of a drain, and set ``stop`` then."""
-    while not broker.drain.is_over:  # noqa: ASYNC110 - a FIN tells nobody that it was the last
+    while not broker.drain.is_over:  # noqa: ASYNC110 - a FIN does not show that it was the last
         await asyncio.sleep(INTERVAL_S)
     logger.info("the drain is over: %d messages are left", broker.drain.left)
     stop.set()

@@ -1,7 +1,7 @@
-"""etcd as the arbiter of a pair, by the JSON gateway of its v3 API (etcd 3.4 and later).
+"""etcd as the arbiter of a pair, through the JSON gateway of its v3 API (etcd 3.4 and later).
 
 Two keys below ``/nsq/<pair's name>/``: ``leader``, the election key, which is bound to a lease, and ``record``
-(:mod:`brokerd.mirror.pair`). Each call is one request, but a campaign, which is granted a lease first.
+(:mod:`brokerd.mirror.pair`). Each call is one request, except a campaign, which requests a lease first.
 """
 
 from __future__ import annotations

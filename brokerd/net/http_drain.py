@@ -26,7 +26,7 @@ class DrainVerbs:
         return self._state()
 
     def begin(self, request: Request) -> Response:
-        """Drain the node; of a node that drains, change the parameters."""
+        """Drain the node; if it is being drained, change the parameters."""
         settings = self._broker.settings
         timeout_s, takes_publishes = settings.drain_timeout.total_seconds(), settings.drain_publishes
         if (text := request.params.get("timeout")) is not None:

@@ -43,7 +43,7 @@ EXITING: Final = error_response(503, "EXITING")
 GATHERED_BYTES: Final = 16 * 1024
 """Messages of up to this many bytes are published together. For longer ones this would save nothing."""
 GATHERED_AT_MOST: Final = 1000
-"""A topic without room for as many more takes each message alone, so that only those without room are refused."""
+"""A topic without room for this many more messages takes each alone, so that only those without room are refused."""
 
 HEADER_PREFIX: Final = b"x-nsq-header-"
 """The beginning, in lower case, of the names of request headers that are headers of the message."""
@@ -61,8 +61,8 @@ class Gathered(NamedTuple):
 
 
 class Wishes(NamedTuple):
-    """What a publish asks for that is not stored together with those of other requests: the ids of its messages, and to
-    be stored once. ``dedup_digest`` is None if it has no deduplication id."""
+    """The parameters of a publish that is not stored together with those of other requests: whether it asks for the ids
+    of its messages, and the digest of its deduplication id, None without one."""
 
     asks_ids: bool
     dedup_digest: bytes | None

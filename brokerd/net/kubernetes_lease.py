@@ -1,11 +1,11 @@
 """A Lease of Kubernetes as the arbiter of a pair.
 
 One object of ``coordination.k8s.io/v1`` has both who leads, in its spec as for every leader election in Kubernetes, and
-the pair's record, in annotations. A change is a read and an update, which the API server refuses if the object has been
-changed in between; then it is tried again, from the read.
+the pair's record, in annotations. A change is a read and an update. The API server refuses the update if the object was
+changed in between; the change is then tried again, from the read.
 
-Nobody ends a Lease that is not renewed. As for client-go, it has ended for a process that has seen no change of it for
-as long as it lasts, on a clock of its own. Its holder counts from before its last change, and so stops earlier.
+Nobody ends a Lease that is not renewed. As in client-go, a process considers it ended once it has seen no change of it
+for the Lease's duration, by its own clock. The holder counts from before its last change, so it stops earlier.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from typing import Any
 class Stop(asyncio.Event):
     """Set once the process is to end. ``is_asked`` is true a little earlier: from the signal on.
 
-    The event loop sets the event in a later turn. A process that was paused may run a timer before that, which has to
-    know of the signal if it replaces the process.
+    The event loop sets the event in a later turn. A process that was paused may run a timer before that; a timer that
+    replaces the process has to know of the signal.
     """
 
     def __init__(self) -> None:

@@ -288,7 +288,7 @@ async def test_a_drain_has_a_deadline_and_may_take_publishes(fleet: Fleet) -> No
     assert (row["drain"]["ends_within"], row["drain"]["takes_publishes"]) == (None, False)
 
 
-async def test_messages_are_called_off_and_deferred_wherever_they_are(fleet: Fleet) -> None:
+async def test_messages_are_cancelled_and_deferred_wherever_they_are(fleet: Fleet) -> None:
     """Nobody has to know the node; what became of each is printed, and what no node has is an error."""
     other = fleet.brokers[1]
     published = await fleet.nsq(
@@ -301,9 +301,9 @@ async def test_messages_are_called_off_and_deferred_wherever_they_are(fleet: Fle
     shown = ", ".join(f"{name} deferred" for name in names)
     assert (len(names), deferred.status, deferred.errors) == (2, 0, "")
     assert deferred.output == f"{first} on {other.http_address}: {shown}\n"
-    called_off = await fleet.nsq("messages", "cancel", "orders", first, second, "--json")
-    assert (called_off.status, called_off.errors) == (0, "")
-    assert called_off.document == {
+    cancelled = await fleet.nsq("messages", "cancel", "orders", first, second, "--json")
+    assert (cancelled.status, cancelled.errors) == (0, "")
+    assert cancelled.document == {
         "messages": [
             {"id": each, "node": other.http_address, "topic": None, "channels": dict.fromkeys(names, "cancelled")}
             for each in (first, second)

@@ -240,7 +240,7 @@ async def test_a_consumer_that_did_not_ask_ignores_frames_with_headers(header_ns
         message.finish()
 
 
-async def test_a_consumer_opens_envelopes_if_told_to(nsqd):
+async def test_a_consumer_opens_envelopes_if_the_option_is_set(nsqd):
     """Anything else than an envelope stays as it is."""
     enveloped = in_envelope(block(tenant="a"), b"body")
     others = [b"\xffNSQHDR1", enveloped[:20], b"plain"]

@@ -31,7 +31,7 @@ Row = dict[str, Any]
 
 @pytest.fixture
 def reading(midnight) -> Callable[..., Sample]:
-    """One channel's figures on one node, of a process that started at midnight, after so many minutes."""
+    """One channel's figures on one node, of a process that started at midnight, some minutes later."""
 
     def make(minute: float, **figures: Any) -> Sample:
         of = {"node": "10.0.0.1:4151", "channel": "c", "dead_count": 0, "died_count": 0, "dropped_count": 0} | figures

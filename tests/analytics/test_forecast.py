@@ -18,7 +18,7 @@ HISTORY = 28 * DAY
 
 def test_the_bands_contain_the_share_of_hours_that_they_name():
     """Of 30 series whose next week is known, the 80 % band has 75 to 85 % of the hours, the other 92 to 98 %; the
-    forecast is better than last week again, and its back-test tells its error and its coverage, roughly."""
+    forecast is better than last week again, and its back-test estimates its error and its coverage roughly."""
     rows = []
     for seed in range(30):
         truth = with_known_truth(seed, HISTORY + WEEK, kind=seed % 4)

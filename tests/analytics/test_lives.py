@@ -36,7 +36,7 @@ class Events:
         self.rows: list[Row] = []
 
     def add(self, message_id: str, event: str, ms: float, channel: str | None = None, **more: Any) -> None:
-        """Add an event so many milliseconds after noon."""
+        """Add an event ``ms`` after noon."""
         of = {"client_id": None, "reason": None, "attempts": 0, "topic": "orders"} | more
         self.rows.append(
             of

@@ -1,4 +1,4 @@
-"""A publisher gets the ids of its messages, and calls them off or defers them by these ids."""
+"""A publisher gets the ids of its messages, and cancels or defers them by these ids."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_cancelled_message_is_delivered_nowhere(broker: Any, connect: Connect)
 
 
 def test_of_a_cancel_and_a_delivery_one_wins_and_the_answer_says_which(broker: Any, connect: Connect) -> None:
-    """A message in flight stays with its client; one that came back is called off; a finished one is not found."""
+    """A message in flight stays with its client; one that came back is cancelled; a finished one is not found."""
     broker.post("/channel/create", topic="t", channel="d")
     [message_id] = published(broker, b"a")
     consumer = consumer_of(connect, broker)
@@ -132,7 +132,7 @@ def test_of_a_cancel_and_a_delivery_one_wins_and_the_answer_says_which(broker: A
     assert act(broker, "cancel", [message_id]) == {"messages": [], "not_found": [message_id]}
 
 
-def test_a_message_that_waits_in_the_topic_is_called_off(broker: Any, connect: Connect) -> None:
+def test_a_message_that_waits_in_the_topic_is_cancelled(broker: Any, connect: Connect) -> None:
     """Of a paused topic, deferred or not, after a restart too: no channel gets it when it is routed."""
     broker.post("/topic/pause", topic="t")
     ids = published(broker, b"a\nb\nc\nd", path="/mpub")
@@ -154,7 +154,7 @@ def test_a_message_that_waits_in_the_topic_is_called_off(broker: Any, connect: C
     assert channel_of(broker)["depth"] == 0
 
 
-def test_a_part_of_a_deferred_batch_that_waits_in_the_topic_is_called_off(broker: Any, connect: Connect) -> None:
+def test_a_part_of_a_deferred_batch_that_waits_in_the_topic_is_cancelled(broker: Any, connect: Connect) -> None:
     """The rest of the batch stays deferred, after a restart too, whichever part it was."""
     broker.post("/topic/pause", topic="t")
     client = connect_with_ids(connect, broker)
@@ -252,7 +252,7 @@ def test_a_wrong_request_is_refused_by_name(broker: Any, target: str, status: in
     assert act(broker, "cancel", ["nonsense"]) == {"messages": [], "not_found": ["nonsense"]}
 
 
-def test_an_ephemeral_topic_answers_ids_and_calls_off_too(start_broker: Start) -> None:
+def test_an_ephemeral_topic_answers_ids_and_cancels_too(start_broker: Start) -> None:
     """Those that it drops have no id."""
     broker = start_broker("--mem-queue-size=2")
     broker.post("/topic/create", topic="e#ephemeral")

@@ -178,7 +178,7 @@ def test_a_topic_that_was_just_created_is_not_reported_missing(live, stack):
 
 
 def test_the_page_of_a_deleted_topic_or_channel_leads_to_the_list(live, stack):
-    """Whoever looks at it meanwhile is not left on a page without contents, and is told why."""
+    """Whoever looks at it meanwhile is not left on a page without contents, and sees the reason."""
     stack.command("/topic/create", topic="shortlived")
     stack.command("/channel/create", topic="shortlived", channel="first")
     page, other = live("/topics/shortlived"), live("/topics/shortlived/first")

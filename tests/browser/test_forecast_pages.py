@@ -60,7 +60,7 @@ def fits(page: Page, axe) -> None:
         assert axe(page) == []
 
 
-def test_a_forecast_is_drawn_with_its_bands_and_tells_its_error(live, results, axe):
+def test_a_forecast_is_drawn_with_its_bands_and_shows_its_error(live, results, axe):
     """Another figure is chosen by name; a channel with a short history says why it has no forecast."""
     page = live(f"/reports/runs/{results['forecast']}", timezone_id="UTC")
     chart = page.get_by_role("img", name="orders / billing")

@@ -25,7 +25,7 @@ def addresses(host: str) -> tuple[str, ...]:
 
 
 def mirror(address: str) -> dict[str, Any]:
-    """The pair, as an address tells it; empty while nobody answers there."""
+    """The pair that an address reports; empty while nobody answers there."""
     try:
         answer = web.get(f"http://{address}/mirror")
     except httpx.TransportError:

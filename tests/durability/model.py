@@ -204,7 +204,7 @@ class TopicModel:
         self.route(now)
 
     def admits(self, count: int) -> bool:
-        """False if a bound of the topic refuses the publish of so many messages."""
+        """False if a bound of the topic refuses the publish of ``count`` messages."""
         most = max((channel.count(Status.QUEUED) for channel in self.channels.values()), default=0)
         policy = ChannelModel.policy
         return not policy.bounds_topic or len(self.waiting) + most + count <= policy.max_depth

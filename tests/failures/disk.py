@@ -26,7 +26,7 @@ def reports_unreadable_pages() -> bool:
 
 
 class FaultyDisk:
-    """The data path of a broker, whose system calls fail as told."""
+    """The data path of a broker, whose system calls fail as ``fault`` requests."""
 
     def __init__(self, folder: Path) -> None:
         self.data_path, self._file = folder / "data", folder / "faults"

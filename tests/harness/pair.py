@@ -245,7 +245,7 @@ class Load:
             thread.join()
 
     def wait_for(self, more: int) -> None:
-        """Wait until so many more messages are acknowledged."""
+        """Wait until ``more`` further messages are acknowledged."""
         target = len(self.acknowledged) + more
         wait_until(lambda: len(self.acknowledged) >= target, f"{more} more messages are acknowledged")
 

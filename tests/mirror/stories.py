@@ -1,6 +1,6 @@
 """Stories of a pair: publishers, faults at random times, and a check of what was acknowledged.
 
-``python -m tests.mirror.stories --stories 100000 --seed 1`` tells many, and prints the seed of each that goes wrong.
+``python -m tests.mirror.stories --stories 100000 --seed 1`` runs many, and prints the seed of each that goes wrong.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ def damaged_checkpoints(pair: Pair) -> list[str]:
 
 
 def main() -> int:
-    """Lose members as often as told."""
+    """Lose members as often as requested."""
     parser = argparse.ArgumentParser(prog="python -m tests.mirror.takeovers", description=__doc__)
     parser.add_argument("--rounds", type=int, default=100, help="number of faults (default: 100)")
     parser.add_argument("--seed", type=int, help="repeat the choices of an earlier run; its timing cannot be repeated")

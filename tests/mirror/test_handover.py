@@ -27,7 +27,7 @@ def hand_over(broker: Broker) -> tuple[int, str]:
 
 
 def epoch(member: Member) -> int | None:
-    """The term, as it is told at the member's address; None while nobody answers there."""
+    """The term that the member's address reports; None while nobody answers there."""
     try:
         return int(member.stats(include_histograms="true")["mirror"]["epoch"])
     except (OSError, AssertionError, ValueError):

@@ -64,7 +64,7 @@ def published_and_delivered(address: tuple[str, int], topic: str) -> set[bytes]:
 
 
 def received(address: tuple[str, int], topic: str, count: int) -> list[tuple[bytes, bytes]]:
-    """The ids and bodies of so many messages of the channel."""
+    """The ids and bodies of the next ``count`` messages of the channel."""
     consumer, found = Connection(address), list[tuple[bytes, bytes]]()
     consumer.send(b"SUB %s c\nRDY 1000\n" % topic.encode())
     while len(found) < count:

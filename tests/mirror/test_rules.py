@@ -361,7 +361,7 @@ def test_a_primary_steps_down_when_a_member_has_seen_a_later_term() -> None:
         ({"pair": "", "has_data": True}, "its data path has messages and was never a mirror; empty it"),
     ],
 )
-def test_who_may_not_join_is_told_why(fields: dict[str, object], reason: str) -> None:
+def test_who_may_not_join_gets_the_reason(fields: dict[str, object], reason: str) -> None:
     subject = leader()
     greet(subject, **fields)  # type: ignore[arg-type]
     [frame] = frames(subject)

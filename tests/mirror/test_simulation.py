@@ -16,7 +16,7 @@ SEARCHED = 120
 
 
 def test_stories_lose_nothing_and_end_in_sync() -> None:
-    """``python -m tests.mirror.stories`` tells thousands, of other seeds."""
+    """``python -m tests.mirror.stories`` runs thousands, of other seeds."""
     counts = Counter[str]()
     for seed in range(STORIES):
         story = Story(seed)

@@ -276,7 +276,7 @@ class Process:
         self.leader = Leader(self.member, self.record, self.disk.read_to_send, patience=PATIENCE)
 
     def end(self) -> None:
-        """A primary that stops to lead starts again as a process, so that nothing is left of the term."""
+        """A primary that stops leading starts again as a process, so that nothing is left of the term."""
         self.world.kill(self.member)
         self.world.start(self.member)
 

@@ -92,7 +92,7 @@ def test_a_connection_connects_closes_and_connects_again(connection: Connection)
 
 
 def test_a_broker_that_is_not_there_is_a_connection_error() -> None:
-    """kombu and Celery then try again, as often as they are told to."""
+    """kombu and Celery then try again, as often as they are configured to."""
     connection = Connection(f"nsq://127.0.0.1:{free_port()}")
     with pytest.raises(ConnectFailed):
         connection.connect()

@@ -179,7 +179,7 @@ class Clock:
             self.polls(snapshot(), 11)
 
     def polls(self, seen: Snapshot, count: int = 1) -> list[tuple[float, str, Any]]:
-        """The events of so many polls: the time, the kind, and the last part of the subject or the resolution."""
+        """The events of ``count`` polls: the time, the kind, and the last part of the subject or the resolution."""
         found = []
         for _ in range(count):
             self.now += 1

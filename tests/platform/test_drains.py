@@ -192,7 +192,7 @@ def row(snapshot: Any, node: str) -> Any:
     return next((each for each in (snapshot() or {"nodes": ()})["nodes"] if each["id"] == node), None)
 
 
-def test_the_row_of_a_node_tells_its_drain_until_it_is_cancelled(cluster, operator, collect, snapshot, redis):
+def test_the_row_of_a_node_shows_its_drain_until_it_is_cancelled(cluster, operator, collect, snapshot, redis):
     """With the messages that are left and its end. The registries no longer list the node."""
     broker = fill(cluster, 3)
     node = broker.http_address

@@ -89,7 +89,7 @@ def is_alone(member: Member) -> bool:
 
 
 def test_an_operator_hands_a_pair_over(pair, operator, collect, snapshot, redis):
-    """The row tells who leads; afterwards the other member's node stands for the pair, and nothing counts twice."""
+    """The row shows who leads; afterwards the other member's node represents the pair, and nothing counts twice."""
     primary = pair.wait_for_primary()
     other, node = pair.other(primary), primary.http_address
     figures = pair.wait_until_in_sync()
@@ -117,7 +117,7 @@ def test_an_operator_hands_a_pair_over(pair, operator, collect, snapshot, redis)
 
 
 def test_a_pair_without_a_follower_is_under_replicated_and_is_not_handed_over(pair, operator, collect, snapshot, redis):
-    """The row and the alert metric tell it; the API fails with the reason, and the member still leads."""
+    """The row and the alert metric show it; the API fails with the reason, and the member still leads."""
     primary = pair.wait_for_primary()
     node = primary.http_address
     collect()

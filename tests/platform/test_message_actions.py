@@ -248,7 +248,7 @@ def test_who_does_not_see_whole_bodies_cannot_copy_or_move_them(channel, sign_in
 
 
 def test_no_job_is_started_if_a_node_that_was_counted_does_not_answer(channel, operator, short_request_timeout):
-    """Status 502, with the node. Otherwise its messages would be missing without a word."""
+    """Status 502, with the node. Otherwise its messages would be missing silently."""
     channel.publish("orders", 2)
     channel.wait_until_routed("orders")
     silent = channel.brokers[1]

@@ -166,7 +166,7 @@ def test_the_snapshot_is_sent_compressed(go_cluster, collect, snapshot, web, cal
         ({}, None),
     ],
 )
-def test_browsers_are_told_to_use_https_where_it_is_on(start_web, environment, expected):
+def test_browsers_use_https_only_where_it_is_on(start_web, environment, expected):
     """For a day unless the setting says otherwise; never over plain HTTP."""
     web = start_web(**environment)
     with httpx.Client(base_url=web.base, trust_env=False, timeout=DEADLINE_S) as client:

@@ -1,4 +1,4 @@
-"""A request for a host name that is not the platform's is told what to set."""
+"""The answer to a request for a host name that is not the platform's says what to set."""
 
 from __future__ import annotations
 

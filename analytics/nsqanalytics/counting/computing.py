@@ -55,7 +55,7 @@ class AllAtOnce:
 
 
 def _named(samples: pa.Table) -> pa.Table:
-    """Return the rows that say what they are a reading of."""
+    """Return the rows that name their series."""
     is_named = np.logical_and.reduce([samples[name].is_valid().to_numpy() for name in (*SERIES, "taken_at")])
     return samples if is_named.all() else samples.filter(pa.array(is_named))
 

@@ -192,7 +192,7 @@ def _number(name: str | None) -> int:
 
 
 def _comparable(hour: HourOfSamples, wanted: Wanted) -> pa.Table:
-    """Return the columns COMPARED of the rows that say what they are a reading of."""
+    """Return the columns COMPARED of the rows that name their series."""
     rows = _before(hour.rows, wanted.until)
     is_named = np.logical_and.reduce([rows[name].is_valid().to_numpy() for name in (*SERIES, "taken_at")])
     return falls.comparable(Readings.of_samples(rows.filter(pa.array(is_named))))

@@ -76,7 +76,7 @@ class Readings:
         unfinished = sum(integers(table[name]) for name in ("depth", "in_flight_count", "deferred_count"))
         left = np.where(is_channel, given["message_count"] - unfinished, NULL)
         given["done_count"] = np.where(finish_count == NULL, left, finish_count)
-        # Of readings that are only compared with, no count is checked: null is 0, as the lowest valid one.
+        # Counts of readings that are only compared with are not checked: null becomes 0, the lowest valid count.
         given["counter_sum"] = np.sum([np.clip(given[name], 0, HIGHEST_COUNT) for name in SUMMED], axis=0)
         lacking = (finish_count == NULL) & table["hist_offset"].is_valid().to_numpy()
         of = codes(table, SERIES)

@@ -1,4 +1,4 @@
-"""Sums of 64-bit integers that are exact or fail: NumPy's own wrap around without a word."""
+"""Sums of 64-bit integers that are exact or fail: NumPy's own sums wrap around silently."""
 
 from __future__ import annotations
 

@@ -42,8 +42,8 @@ def compared(
 def comparable(rollups: Rollups, earlier: Span, shift: timedelta) -> tuple[Span, Span]:
     """Return the parts of a period and of ``earlier``, which is ``shift`` before it, that can both be counted.
 
-    They are equally long, and empty if there is nothing to compare. If the shift is no whole number of hours, to cut
-    one at an hour whose samples were removed may move the end of the other into another such hour.
+    They are equally long, and empty if there is nothing to compare. If the shift is not a whole number of hours,
+    cutting one at an hour whose samples were removed may move the end of the other into another such hour.
     """
     while True:
         counted = rollups.countable(earlier)

@@ -33,7 +33,7 @@ test('a request that changes something carries the CSRF token, and JSON', async 
   expect(await asked[0]?.json()).toEqual({ topic: 't', bodies: ['x'] });
 });
 
-test('an answer without a body is no failure', async () => {
+test('an answer without a body is not a failure', async () => {
   answering(204, '');
   expect(await changePassword('a', 'b')).toBeUndefined();
 });

@@ -316,7 +316,7 @@ export const diagnosis = async (topic: string, channel: string): Promise<Diagnos
   return withVisibleText(await answered(api.GET('/api/v1/diagnosis', { params: { query: { topic, channel, time_zone } } })));
 };
 
-/** What happened from `since` up to `until`, in unix milliseconds; oldest first. */
+/** What happened from `since` up to `until`, in Unix milliseconds; oldest first. */
 export const events = async (of: EventScope): Promise<ClusterEvent[]> =>
   withVisibleText(await answered(api.GET('/api/v1/events', { params: { query: of } }))).events;
 
@@ -331,7 +331,7 @@ export const recentHistory = (view: ViewOf): Promise<RecentHistory> =>
 export const graphs = (of: { topic?: string; channel?: string; node?: string }): Promise<Graphs> =>
   answered(api.GET('/api/v1/graphs', { params: { query: of } }));
 
-/** Filters of the audit trail; an empty text matches everything, times are unix milliseconds. */
+/** Filters of the audit trail; an empty text matches everything, times are Unix milliseconds. */
 export type AuditFilters = { user?: string; action?: string; object?: string; outcome?: AuditOutcome; job?: number; since?: number; until?: number };
 
 function narrowing({ user, action, object, ...rest }: AuditFilters): AuditFilters {
@@ -385,7 +385,7 @@ export const deleteSchedule = (id: number): Promise<void> =>
   done(api.DELETE('/api/v1/reports/schedules/{schedule_id}', ofSchedule(id)));
 export const runSchedule = (id: number): Promise<Run> =>
   answered(api.POST('/api/v1/reports/schedules/{schedule_id}/run', ofSchedule(id)));
-/** The next due times of a schedule, in unix milliseconds, in order. */
+/** The next due times of a schedule, in Unix milliseconds, in order. */
 export const nextRuns = async (when: Pick<ScheduleRequest, 'cron' | 'every_seconds' | 'time_zone'>): Promise<number[]> =>
   (await answered(api.GET('/api/v1/reports/schedules/preview', { params: { query: when } }))).next_runs;
 

@@ -1,6 +1,6 @@
 /**
  * The platform's types. Rows and bodies are generated from the API's OpenAPI document; the websocket's
- * messages are declared there too; those that contain tables are written here with rows. Times are unix milliseconds.
+ * messages are declared there too; those that contain tables are written here with rows. Times are Unix milliseconds.
  */
 import type { Columns } from './columns';
 import type { components, paths } from './schema';

@@ -56,7 +56,7 @@ test('a chart without a value says so, also if it has times', () => {
   expect(hasNumbers([[1, 2], [null, null], [null, 0]])).toBe(true);
 });
 
-test('powers of ten are told from what is between them', () => {
+test('powers of ten are distinguished from values between them', () => {
   expect([0.001, 0.1, 1, 10, 1000].map(isDecade)).toEqual([true, true, true, true, true]);
   expect([0.2, 2, 5, 99, 0].map(isDecade)).toEqual([false, false, false, false, false]);
 });

@@ -46,7 +46,7 @@ function round(value: number): number {
 }
 
 /**
- * The range of a time axis in unix seconds: a single point is in the middle of `alone` seconds, several points are at
+ * The range of a time axis in Unix seconds: a single point is in the middle of `alone` seconds, several points are at
  * the right of at least `shortest` seconds.
  */
 export function timeRange(low: number, high: number, alone: number, shortest = 0): [number, number] {

@@ -51,7 +51,7 @@ export class Grid<Row> {
   /** The earliest poll of any row. */
   #begin = Infinity;
 
-  /** `kept`: the number of polls that are kept of a table with so many rows. */
+  /** `kept`: the number of polls that are kept of a table, from its number of rows. */
   constructor(
     figures: Partial<Record<Metric, (row: Row) => number | null>>,
     private readonly kept: (rows: number) => number,
@@ -131,8 +131,8 @@ export class Grid<Row> {
   }
 
   /**
-   * The difference of the means of the last and the first third of a row's last `polls` polls; null if so many are not
-   * known of it. It is computed for all rows at once, as a list needs it.
+   * The difference of the means of the last and the first third of a row's last `polls` polls; null if fewer are known
+   * of it. It is computed for all rows at once, as a list needs it.
    */
   rise(key: string, metric: Metric, polls: number): number | null {
     const slot = this.#slots.get(key);
@@ -190,7 +190,7 @@ export class Grid<Row> {
     }
   }
 
-  /** Make space for so many rows, and for the polls up to `poll` of which there are values. */
+  /** Make space for this number of rows, and for the polls up to `poll` of which there are values. */
   #reserve(rows: number, poll: number): void {
     const kept = this.kept(rows);
     const height = rows <= this.#height ? this.#height : Math.max(START_HEIGHT, Math.ceil(1.25 * rows));

@@ -55,7 +55,7 @@ export class Ring {
   }
 }
 
-/** The recent records of one scope's series; record n of series s is of `times[n] + phases[s]`, in unix seconds. */
+/** The recent records of one scope's series; record n of series s is of `times[n] + phases[s]`, in Unix seconds. */
 export type RecentSeries = {
   scope: 'cluster' | 'node' | 'topic' | 'channel';
   names: readonly string[];
@@ -174,7 +174,7 @@ export class History {
 
   /**
    * Add records of the time before this browser's first snapshot, and of the times at which it had another view.
-   * Values between two records are interpolated; those after the last are as it. Known values stay.
+   * Values between two records are interpolated; those after the last are equal to it. Known values stay.
    */
   fill(recent: readonly RecentSeries[], stepS: number): void {
     if (this.#times.length === 0) return;
@@ -253,7 +253,7 @@ export class History {
     return grid.polls(key);
   }
 
-  /** Columns for a chart: unix seconds, then one column per metric; null where nothing was known. */
+  /** Columns for a chart: Unix seconds, then one column per metric; null where nothing was known. */
   columns(series: string, metrics: readonly Metric[]): [number[], ...(number | null)[][]] {
     const polls = this.polls(series);
     const times = this.#times.last(polls);

@@ -1,7 +1,7 @@
 /** Events as the markers of charts and as text. */
 import type { ClusterEvent } from '../api/types';
 
-/** `at` is in unix seconds. */
+/** `at` is in Unix seconds. */
 export type Marker = { at: number; text: string; tone: Tone };
 export type Tone = 'bad' | 'warn' | 'note' | 'quiet';
 /** Markers that would overlap, as one; `x` is in pixels. */

@@ -1,4 +1,4 @@
-/** The window of charts: which time they show. It is part of the address; times are unix seconds. */
+/** The window of charts: which time they show. It is part of the address; times are Unix seconds. */
 
 export type Window =
   | { kind: 'last'; key: string; seconds: number }

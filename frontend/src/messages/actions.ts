@@ -46,7 +46,7 @@ export function costOfOne(action: MessageAction, message: PeekedMessage, channel
   };
 }
 
-/** The cost of an action on all messages that match, as the nodes counted them. `now`: unix milliseconds. */
+/** The cost of an action on all messages that match, as the nodes counted them. `now`: Unix milliseconds. */
 export function costOfAll(action: MessageAction, found: MatchingMessages, channel: string, target: string, now: number): Cost {
   const [first, ...others] = effectOf(action, found.matching, channel, target);
   const silent = found.nodes.filter((node) => node.error !== '');

@@ -36,7 +36,7 @@ export const ACTIONS: Record<DeadAction, { label: string; past: string }> = {
 /** brokerd’s limit. */
 const MAX_RATE = 1_000_000;
 
-/** Messages per second as typed; 0, from an empty text, is all at once. Null if it is no rate. */
+/** Messages per second as typed; 0, from an empty text, is all at once. Null if it is not a rate. */
 export function rateOf(text: string): number | null {
   const digits = text.trim().replaceAll(',', '');
   if (digits === '') return 0;
@@ -63,7 +63,7 @@ function effect(action: DeadAction, found: DeadCount, rate: number): string[] {
   ];
 }
 
-/** The cost of an action on the chosen dead messages, as the nodes counted them. `now`: unix milliseconds. */
+/** The cost of an action on the chosen dead messages, as the nodes counted them. `now`: Unix milliseconds. */
 export function deadCost(action: DeadAction, found: DeadCount, rate: number, now: number): Cost {
   const number = chosenIn(found);
   const concerned = found.parts.filter((part) => part.matching > 0);

@@ -24,7 +24,7 @@ export function sinceOf(preset: string, typed: string, now: Date): { at: Date } 
   return { at };
 }
 
-/** The messages that a rewind redelivers, as counted by each node. `clients`: of the channel now. `now`: unix milliseconds. */
+/** The messages that a rewind redelivers, as counted by each node. `clients`: of the channel now. `now`: Unix milliseconds. */
 export function rewindCost({ counted_at, nodes }: RewindPreview, clients: number, now: number): Cost {
   const known = nodes.filter((part) => part.messages !== null);
   const again = known.reduce((sum, part) => sum + (part.messages ?? 0), 0);

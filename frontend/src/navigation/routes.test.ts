@@ -14,7 +14,7 @@ test.each(['orders', 'metrics#ephemeral', 'a.b_c-d', '.', '..', '...', '.hidden'
   },
 );
 
-test('an ephemeral name is percent-encoded, so that it is no fragment', () => {
+test('an ephemeral name is percent-encoded, so that it is not a fragment', () => {
   expect(hrefOf({ page: 'topic', topic: 'clicks#ephemeral' })).toBe('/topics/clicks%23ephemeral');
 });
 

@@ -28,7 +28,7 @@ export function objectiveFormOf(objective: Objective | null): ObjectiveForm {
   };
 }
 
-/** As of the API: one bad message in a million. */
+/** The API's limit: one bad message in a million. */
 const MAX_TARGET_PERCENT = 99.9999;
 
 /** The form's request, or the errors by the request's fields. */

@@ -2,7 +2,7 @@
 import type { ResultHeat } from '../api/types';
 import { heat } from './results';
 
-/** A rectangle: its times in unix seconds, its latencies in milliseconds, and how dark it is, 0 to 1. */
+/** A rectangle: its times in Unix seconds, its latencies in milliseconds, and how dark it is, 0 to 1. */
 export type Tile = { from: number; to: number; low: number; high: number; share: number; messages: number };
 
 /** The lower end of the band from 0, which a logarithmic axis cannot show. */

@@ -4,7 +4,7 @@ import type { ResultGroup } from '../api/types';
 import { pointsCells, type Cells } from './results';
 
 type Group = Pick<ResultGroup, 'topic' | 'channel'>;
-/** A part of a result in unix milliseconds: the rows whose windows begin in [since, until). */
+/** A part of a result in Unix milliseconds: the rows whose windows begin in [since, until). */
 export type Part = { since?: number; until?: number };
 /** The lines of a chart: `points`, each of `stepMs`, summarise `windows` windows. */
 export type Line = { cells: Cells[]; stepMs: number; windows: number };

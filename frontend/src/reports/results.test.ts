@@ -88,7 +88,7 @@ test('hours whose score reaches the threshold are unusual, others are gaps', () 
   expect(unusualOf(rows, 4)).toEqual([null, 9, null]);
 });
 
-test('a back-test is told with its error beside that of repetition, or not at all', () => {
+test('a back-test is shown with its error beside that of repetition, or not at all', () => {
   const names = ['unit', 'season', 'history_hours', 'tested_hours', 'mae', 'mase', 'within_80_percent', 'within_95_percent'];
   const [tested, untested] = cellsOf(result(names, [['messages', 'week', 672, 168, 12, 0.754, 80.4, 94], ['messages', 'day', 150, null, null, null, null, null]]));
   expect(tested && backTestText(tested)).toBe(

@@ -1,4 +1,4 @@
-/** The part of a report's period that its charts show. It is part of the address; times are unix seconds. */
+/** The part of a report's period that its charts show. It is part of the address; times are Unix seconds. */
 
 export type Zoom = readonly [from: number, to: number];
 

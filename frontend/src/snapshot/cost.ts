@@ -115,7 +115,7 @@ function states({ waiting, inFlight, deferred, dead }: Figures): string {
   ]);
 }
 
-/** What the sentences are about: so many topics or channels, with their channels, on the nodes that answer. `where` names these, or says that there are none. */
+/** What the sentences are about: topics or channels, their number and their channels, on the nodes that answer. `where` names these, or says that there are none. */
 type Subject = { kind: 'topic' | 'channel'; number: number; channels: number; figures: Figures; where: string; isOnNone: boolean };
 
 const itself = ({ kind, number }: Subject): string => (number === 1 ? `The ${kind}` : `The ${plural(number, kind)}`);
@@ -218,7 +218,7 @@ export function asOf(at: number, now: number): string {
 
 const nodesText = (nodes: readonly string[]): string => (nodes.length === 1 ? `node ${nodes[0]}` : `${nodes.length} nodes`);
 
-/** The cost of an action. Null if the snapshot has only older figures of a topic than its time says. `now`: unix milliseconds. */
+/** The cost of an action. Null if the snapshot has only older figures of a topic than its time says. `now`: Unix milliseconds. */
 export function costOf(snapshot: ClusterSnapshot, costly: Costly, now: number): Cost | null {
   const isTombstone = costly.action === 'tombstone';
   const targets = isTombstone ? [{ topic: costly.topic }] : costly.targets;

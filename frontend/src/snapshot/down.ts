@@ -18,7 +18,7 @@ export function downAmong(snapshot: ClusterSnapshot, shares: readonly { node: st
   return downNodes(snapshot).filter((node) => !isRead(node) || shares.some((share) => share.node === node.id));
 }
 
-/** `has not answered since 17:04:09`. `now`: unix milliseconds. */
+/** `has not answered since 17:04:09`. `now`: Unix milliseconds. */
 export function silence(node: NodeRow, now: number): string {
   if (node.down_since === null) return 'has not answered yet';
   return `has not answered since ${now - node.down_since < HALF_A_DAY_MS ? clock(node.down_since) : dateTime(node.down_since)}`;

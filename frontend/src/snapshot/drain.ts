@@ -57,7 +57,7 @@ function stuckSentences({ stuck }: Remaining, hasDeadline: boolean): string[] {
   return [`${plural(stuck, 'message')} ${be(stuck)} paused or ${stuck === 1 ? 'has' : 'have'} no client: ${after}.`];
 }
 
-/** What a drain does. `timeoutS`: as in TIMEOUTS. `now`: unix milliseconds. */
+/** What a drain does. `timeoutS`: as in TIMEOUTS. `now`: Unix milliseconds. */
 export function drainCost(snapshot: ClusterSnapshot, node: string, timeoutS: number, takesPublishes: boolean, now: number): Cost {
   const remaining = remainingOn(snapshot, node);
   const { messages, clients } = remaining;

@@ -18,7 +18,7 @@ function snapshot(channels: ChannelRow[], nodes: NodeRow[] = []): ClusterSnapsho
 const channel = (...nodes: object[]): ChannelRow => ({ topic: 'orders', name: 'billing', nodes }) as ChannelRow;
 const share = (node: string, clients: number, inFlight: number): object => ({ node, client_count: clients, in_flight_count: inFlight });
 
-test('the lag is told in bytes and time, and only if there is one', () => {
+test('the lag is shown in bytes and time, and only if there is one', () => {
   expect(lagText(mirror())).toBe('');
   expect(lagText(mirror({ lag_bytes: 2048 }))).toBe('2.0 KiB behind');
   expect(lagText(mirror({ lag_bytes: 2048, lag_ms: 340 }))).toBe('2.0 KiB behind, for 340 ms');
@@ -48,7 +48,7 @@ test('the confirmation of a hand-over counts consumers and messages in flight of
   expect([idle.nodes, idle.lost]).toEqual([['a:1'], 0]);
 });
 
-test('the node that stands for a pair is found by the pair, whichever member leads', () => {
+test('the node that represents a pair is found by the pair, whichever member leads', () => {
   const moved = { id: 'b:1', mirror: mirror({ member: 'b0' }) } as NodeRow;
   const found = snapshot([], [{ id: 'c:1', mirror: null } as NodeRow, moved]);
   expect(nodeOfPair(found, 'p')).toBe(moved);

@@ -35,7 +35,7 @@ function deliveriesOn(snapshot: ClusterSnapshot, node: string): { clients: numbe
   return found;
 }
 
-/** What a hand-over does. `now`: unix milliseconds. */
+/** What a hand-over does. `now`: Unix milliseconds. */
 export function handOverCost(snapshot: ClusterSnapshot, node: string, mirror: Mirror, now: number): Cost {
   const { clients, inFlight } = deliveriesOn(snapshot, node);
   const follower = followerOf(mirror);
@@ -53,7 +53,7 @@ export function handOverCost(snapshot: ClusterSnapshot, node: string, mirror: Mi
   };
 }
 
-/** The node that stands for a pair; undefined if there is none. */
+/** The node that represents a pair; undefined if there is none. */
 export function nodeOfPair(snapshot: ClusterSnapshot, pair: string): NodeRow | undefined {
   return [...snapshot.nodes.values()].find(({ mirror }) => mirror?.pair === pair);
 }

@@ -23,7 +23,7 @@ FOUND_AT = Key("alerts:bands_at")
 """The time of the stored bands, which the collector reads with every poll."""
 HOUR_S = 3600
 HOURS_AHEAD = 2
-"""Bands are stored for the hour before, the present one and so many after it, in case the next task is late."""
+"""Bands are stored for the hour before, the present one and this many after it, in case the next task is late."""
 EXPIRES_S = (HOURS_AHEAD + 1) * HOUR_S
 
 Hour: TypeAlias = "tuple[float, float, int] | None"

@@ -130,7 +130,7 @@ class MetricReader:
         return values
 
     def value(self, metric: Metric, row: Row, reading: Reading) -> float | None:
-        """The value of a reading that is shown: none of a flag, and of an anomaly that of its figure."""
+        """The value to show for a reading: None for a flag, and the figure's value for an anomaly."""
         if metric.is_anomaly and self.unusual is not None:
             value = float(self.unusual.values(metric, [key_of(metric.scope, row)], _array([row[metric.field]]))[0])
             return None if np.isnan(value) else value

@@ -128,9 +128,8 @@ async def store_snapshot(
     has_all: bool,
 ) -> None:
     """Store a snapshot and what belongs to it. ``addresses`` by node id; ``nodes``: all that are polled;
-    ``registries``: the last error of each, None
-    if it answered; ``metrics``: the collector's own; ``damaged_files``: None if the archive could not be listed;
-    ``has_all``: as in STATE."""
+    ``registries``: the last error of each, None if it answered; ``metrics``: the collector's own; ``damaged_files``:
+    None if the archive could not be listed; ``has_all``: as in STATE."""
     names = orjson.dumps(sorted(snapshot.topics))
     state = {
         "version": snapshot.version,

@@ -58,7 +58,7 @@ class OtherMethods:
 
 
 def bad_request(request: HttpRequest, exception: Exception, *args: Any, **kwargs: Any) -> HttpResponse:
-    """Django's handler of status 400. A request for a host name that is not allowed is told what to set."""
+    """Django's handler of status 400. The answer to a request for a host name that is not allowed says what to set."""
     if not isinstance(exception, DisallowedHost):
         return django_bad_request(request, exception, *args, **kwargs)
     name = split_domain_port(request.META.get("HTTP_HOST", ""))[0]

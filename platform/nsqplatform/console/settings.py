@@ -145,7 +145,7 @@ CELERY_TASK_ROUTES = {"reports.run_report": {"queue": "reports"}}
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 # The rings in Redis hold an hour: a run may come 50 minutes late.
 CELERY_BEAT_SCHEDULE = {
-    # Bands are found for two hours ahead: a run may come so late.
+    # Bands are found for two hours ahead: a run may be two hours late.
     "alerts: find the bands of past weeks": {"task": "alerts.find_bands", "schedule": 1800.0},
     "cluster: keep the history": {"task": "cluster.keep_history", "schedule": 600.0},
     "jobs: resume those whose worker died": {

@@ -1,6 +1,6 @@
 /**
- * Tell whether `row` has room for its children beside each other while it has the class `full`: now, and after each change
- * of its size or content. `last` is its last child in the flow; no child may shrink while `row` has the class. Returns a
+ * Call `tell` with whether `row` has room for its children beside each other while it has the class `full`: now, and after
+ * each change of its size or content. `last` is its last child in the flow; no child may shrink while `row` has the class. Returns a
  * function that ends this.
  */
 export function watchFit(row: HTMLElement, last: HTMLElement, full: string, tell: (fits: boolean) => void): () => void {

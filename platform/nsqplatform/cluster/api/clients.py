@@ -29,7 +29,7 @@ Order = Literal[
     "connected_s",
 ]
 FIRST_LIMIT = 100
-"""Up to so many clients, in the order of topics, only the nodes of the first topics are queried."""
+"""Up to this many clients, in the order of topics, only the nodes of the first topics are queried."""
 
 
 class UnansweredOut(Schema):

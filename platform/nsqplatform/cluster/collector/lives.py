@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 EVERY_S: Final = 10.0
 SOONER: Final = 8_000
-"""With so many unread events of one node, they are read at once: it keeps some 32,000."""
+"""If a node has this many unread events, they are read at once: it keeps some 32,000."""
 PATIENCE_S: Final = 3.0
 MOST_PAGES: Final = 50
 """Pages of one node that are written together."""
@@ -30,7 +30,7 @@ class Writer(Protocol):
 
 
 class _Place(NamedTuple):
-    """Up to which event a node was read: of which process, and the number of the next one."""
+    """The process of a node whose events were read, and the number of the next event to read."""
 
     boot_id: str
     number: int
@@ -39,9 +39,9 @@ class _Place(NamedTuple):
 class LifeReader:
     """Archives the events of all nodes, every EVERY_S seconds.
 
-    Each node tells with its figures how many events it has had; only nodes with new ones are asked. What is not written
-    yet stays on the node, so that nothing is kept here while the archive cannot be written. A new collector reads all
-    that the nodes still have: the archive may have an event twice.
+    Each node's figures include its number of events; only nodes with new ones are asked. What is not written yet stays
+    on the node, so that nothing is kept here while the archive cannot be written. A new collector reads all that the
+    nodes still have: the archive may have an event twice.
     """
 
     def __init__(self, open_writer: Callable[[], Writer]) -> None:

@@ -183,7 +183,7 @@ class Collector:
         self.lives.add(self.client, self.views, now=time.monotonic())
 
     def _without_superseded(self, views: list[NodeView]) -> list[NodeView]:
-        """The views without those of nodes that another member of their pair stands for."""
+        """The views without those of nodes whose pair another member represents."""
         hidden = superseded(views, self.directory.listed_at)
         for name in hidden:
             self.latencies.forget(name)

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 RECONNECT = 1012
 """Close code for a browser that cannot be served now: it reconnects, and first receives a whole snapshot."""
 SNAPSHOT_TYPE, REST_TYPE = '"type":"snapshot"', '"type":"rest"'
-"""The beginnings of the same snapshot as the browser's view, and as what it has beside its view."""
+"""The type of a message with a whole snapshot: for the browser's view, and for the rest beside its view."""
 MAX_ID_LENGTH = 300
 """Maximum length of a node's id, in characters."""
 
@@ -159,7 +159,7 @@ class ClusterSocket(SignedInSocket):
             self.version = version
 
     async def _send_rest(self) -> None:
-        """Send the whole newest snapshot beside the browser's view, whose version and deltas go on."""
+        """Send the whole newest snapshot in addition to the browser's view, whose version and deltas continue."""
 
         async def send(text: str) -> None:
             await self._send_text(text.replace(SNAPSHOT_TYPE, REST_TYPE, 1))

@@ -65,7 +65,7 @@ class SnapshotCache:
 
 
 def version_of(stored: bytes) -> int:
-    """The version of a stored snapshot, without parsing all of it if it head as the collector writes it."""
+    """The version of a stored snapshot, without parsing all of it if it begins as the collector writes it."""
     found = VERSION.search(stored, 0, store.SNAPSHOT_HEAD_BYTES)
     return int(found[1] if found else orjson.loads(stored)["version"])
 

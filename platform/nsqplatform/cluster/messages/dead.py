@@ -63,7 +63,7 @@ class DeadPart(TypedDict):
     """The dead messages of a channel on one node.
 
     ``dead`` is null and ``by_reason`` empty if they are unknown; ``error`` says why. ``matching`` is the number of the
-    chosen ones; if not ``exact``, at most so many, because their times of death were not read.
+    chosen ones; if not ``exact``, an upper bound, because their times of death were not read.
     """
 
     topic: str

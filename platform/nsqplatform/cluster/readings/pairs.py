@@ -9,11 +9,11 @@ from nsqwire.units import Seconds
 
 
 def superseded(views: Sequence[NodeView], listed_at: Callable[[str], Seconds]) -> set[str]:
-    """The ids of nodes that are members of a pair which another node stands for.
+    """The ids of nodes that are members of a pair which another node represents.
 
     The messages of both members are the same, and the follower's address leads to the primary, so that both would
-    count twice. A node stands for its pair if it is up, then if it has the later term, then if the registries have
-    listed it last. ``listed_at`` returns the monotonic time at which that was, for a node id.
+    count twice. The node that represents a pair is one that is up, of these one with the latest term, and of these the
+    one that the registries have listed last. ``listed_at`` returns the monotonic time at which that was, for a node id.
     """
     of_pair: dict[str, list[NodeView]] = {}
     for view in views:

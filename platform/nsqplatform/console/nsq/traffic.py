@@ -30,7 +30,7 @@ class Channel:
     """How a channel's consumers behave. ``work_seconds`` is the median of a log-normal, ``spread`` its sigma.
 
     ``load`` is arrival rate / capacity: above 1, the channel's backlog grows. With ``max_attempts``, some messages
-    always fail, and die after so many deliveries.
+    always fail, and die after this many deliveries.
     """
 
     name: str
