@@ -255,7 +255,7 @@ def main() -> None:
     parser.add_argument("--channels", type=int, default=1000, help="channels of the day (default 1,000)")
     parser.add_argument("--every", type=int, default=60, help="seconds between samples of the day (default 60)")
     parser.add_argument("--reports", type=int, default=4, help="reports of each kind in the session (default 4)")
-    parser.add_argument("--in-a-row", type=int, metavar="N", help="only run so many small reports in one session")
+    parser.add_argument("--in-a-row", type=int, metavar="N", help="run only N small reports in one session")
     parser.add_argument("--rest", type=float, default=60.0, help="seconds before the last report (default 60)")
     parser.add_argument("--no-samples", action="store_true", help="leave out the day from samples, the longest part")
     parser.add_argument("--data-path", type=Path, help="directory for the archives (default: the temporary directory)")

@@ -55,15 +55,17 @@ def parser() -> CommandParser:
     parser.add_argument(
         "--arbiter",
         metavar="URL",
-        help="that of the members: etcd://HOST:PORT[,HOST:PORT]/NAME or kubernetes://NAMESPACE/NAME",
+        help="the members' arbiter: etcd://HOST:PORT[,HOST:PORT]/NAME or kubernetes://NAMESPACE/NAME",
     )
-    parser.add_argument("--arbiter-ca-file", metavar="FILE", default="", help="that of the members, for etcds://")
-    parser.add_argument("--arbiter-user-file", metavar="FILE", default="", help="that of the members")
+    parser.add_argument(
+        "--arbiter-ca-file", metavar="FILE", default="", help="the members' --arbiter-ca-file, for etcds://"
+    )
+    parser.add_argument("--arbiter-user-file", metavar="FILE", default="", help="the members' --arbiter-user-file")
     parser.add_argument(
         "--arbiter-service-account",
         metavar="DIRECTORY",
         default=SERVICE_ACCOUNT,
-        help="that of the members, for kubernetes:// (default: %(default)s)",
+        help="the members' --arbiter-service-account, for kubernetes:// (default: %(default)s)",
     )
     parser.add_argument(
         "--accept-loss", action="store_true", help="messages that only the other member has may be lost"

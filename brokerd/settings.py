@@ -115,7 +115,7 @@ class BrokerSettings(Settings, env="BROKERD_"):
         "", "Free space of the disk, such as 5% or 2GB, below which publishes are refused.", shown="none"
     )
     permanent_error_status: int = setting(
-        1, "Exit status if the data path cannot be read until somebody mends it, for supervisors.", min=1, max=255
+        1, "Exit status if the data path has to be repaired before it can be read, for supervisors.", min=1, max=255
     )
     drain_timeout: timedelta = setting(
         "10m", "Time after which a drained node ends although messages are left; 0: when it is empty.", min="0s"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
@@ -78,7 +78,6 @@ class Options:
 
 
 NAMES: Final = tuple(each.name for each in fields(Options))
-_REQUIRED: Final = tuple(each.name for each in fields(Options) if each.default is MISSING and not each.default_factory)
 _LISTS: Final = ("nsqd_tcp_addresses", "lookupd_http_addresses")
 _DURATIONS: Final = tuple(each.name for each in fields(Options) if "timedelta" in str(each.type))
 _CLIENT_NAMES: Final = frozenset(each.name for each in fields(ConnectionOptions))

@@ -52,10 +52,6 @@ class Ticket(NamedTuple):
         return ticket
 
 
-class PublishPaused(Exception):
-    """Publishing is suspended for PAUSE_S after a failed publish."""
-
-
 class Publisher:
     """Publishes tasks of one backend, and stores the time in their records. Thread-safe."""
 

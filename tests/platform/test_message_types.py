@@ -92,7 +92,7 @@ def test_who_may_not_read_messages_has_no_message_types(people):
         ({"file": b"\n" * (LARGEST_BYTES + 1)}, "descriptors", "1,048,577 bytes; at most 1,048,576"),
         ({"name": "shop.v1.Basket"}, "name", "no message type shop.v1.Basket; it has shop.v1.Money, shop.v1.Order"),
         ({"topic_pattern": ""}, "topic_pattern", "at least 1 character"),
-        ({"topic_pattern": "no topic"}, "topic_pattern", "'no topic' is no glob of topic names"),
+        ({"topic_pattern": "no topic"}, "topic_pattern", "'no topic' is not a glob of topic names"),
     ],
 )
 def test_an_upload_that_cannot_decode_is_refused_with_its_field(more, field, complaint, people):

@@ -25,7 +25,6 @@ export type Graphs = Schemas['GraphsOut'];
 export type ActionName = Schemas['Action'];
 export type ActionRequest = { action: ActionName; topic: string; channel?: string };
 export type ActionOutcome = Schemas['ActionOut'];
-export type NodeResult = Schemas['Result'];
 export type BulkTarget = { topic: string; channel?: string };
 export type BulkAction = Exclude<ActionName, 'create'>;
 export type AuditEntry = Schemas['AuditEntryOut'];

@@ -81,10 +81,6 @@ export function wordsTest(query: string): (text: string) => boolean {
   };
 }
 
-export function matchesWords(text: string, query: string): boolean {
-  return wordsTest(query)(text);
-}
-
 /**
  * The rows of a long table to render: `[first, end)` around the viewport, with `margin` more rows on both sides. `top`
  * is the position of the first row, relative to the viewport's top.

@@ -31,5 +31,6 @@ class MaskValues(Schema):
     paths: Paths = Field(description="JSON paths (RFC 9535), such as $.card.number")
     visible_to: Literal["operator", "admin"] = Field("admin", description="the lowest role that sees the values")
     visible_headers: HeaderNames = Field(
-        [], description="headers whose values everyone sees who may read messages; all others are hidden like the paths"
+        [],
+        description="headers shown to everyone who may read messages; the values of all others are hidden like the paths",
     )
