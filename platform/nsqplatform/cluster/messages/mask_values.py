@@ -32,5 +32,5 @@ class MaskValues(Schema):
     visible_to: Literal["operator", "admin"] = Field("admin", description="the lowest role that sees the values")
     visible_headers: HeaderNames = Field(
         [],
-        description="headers shown to everyone who may read messages; the values of all others are hidden like the paths",
+        description="headers whose values all who may read messages see; all others are hidden like the paths",
     )
