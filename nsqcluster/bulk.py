@@ -126,7 +126,7 @@ class Bulk:
             cluster,
             "nsqlookupd",
             registries,
-            {address: names for address in registries},
+            dict.fromkeys(registries, names),
             "/topic/tombstone",
             {"node": announced(node)},
         )
