@@ -75,10 +75,10 @@ def _handler(act: Act) -> Handler:
 
 
 async def _act(act: Act, request: Request) -> Response:
-    return await _in_turns(act_on_each(request, names_of(request), act))
+    return await in_turns(act_on_each(request, names_of(request), act))
 
 
-async def _in_turns(steps: Generator[None, None, Response]) -> Response:
+async def in_turns(steps: Generator[None, None, Response]) -> Response:
     """Run the steps, at most TURN_S in one turn of the event loop."""
     until = time.monotonic() + TURN_S
     while True:
