@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -31,7 +31,7 @@ from nsqplatform.cluster.actions.notification import Origin
 from nsqplatform.clusters import current
 from nsqplatform.jobs import audit_entries
 from nsqplatform.jobs.kinds import find_kind
-from nsqplatform.jobs.kinds.kind import Outcome, Performer, Subject
+from nsqplatform.jobs.kinds.kind import Outcome, Performer, Subject, topics_to_check
 from nsqplatform.jobs.live import broadcast_job
 from nsqplatform.jobs.models import MESSAGE_CHARACTERS, Job, JobSubject
 from nsqplatform.worker_task import WrongState
@@ -271,11 +271,11 @@ class Execution:
         )
         return Claim(steps, is_last=len(rows) < wanted)
 
-    def _check_permission(self, topics: Iterable[str]) -> None:
+    def _check_permission(self, topics: Collection[str]) -> None:
         """Raise PermissionDenied unless the user may still act, on these topics."""
         user = user_now(username=self.username, via=self.via)
         require(user, self.kind.permission)
-        for topic in topics:
+        for topic in topics_to_check(user, topics):
             self.kind.check_rights(user, topic, self.parameters)
 
     def _notify(self) -> None:

@@ -17,7 +17,7 @@ audit trail, and resuming after a killed worker.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Literal, NamedTuple
 
@@ -63,6 +63,11 @@ def outcome_of_results(results: Sequence[Result]) -> Outcome:
     """The outcome of an action, from its results on the servers."""
     failures = [f"{each['node']}: {each['detail']}" for each in results if each["outcome"] in ("failed", "unreachable")]
     return Outcome(outcome_of(results), "; ".join(failures), results)
+
+
+def topics_to_check(user: User, topics: Collection[str]) -> Collection[str]:
+    """The topics for which to check a user's rights: any one of them, if the user's rights do not depend on topics."""
+    return topics if user.rights.topic_patterns else list(topics)[:1]
 
 
 class Performer(ABC):
