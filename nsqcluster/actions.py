@@ -38,20 +38,14 @@ class Action(StrEnum):
     CREATE = "create"
 
 
-async def perform(
-    cluster: Cluster, action: Action, topic: str, channel: str | None, *, http: Client | None = None
-) -> list[Result]:
+async def perform(cluster: Cluster, action: Action, topic: str, channel: str | None) -> list[Result]:
     """Perform the action on every node that has the topic now, and return the result of each.
-
-    ``http`` is a client that stays open, for many actions; by default, one is opened and closed.
 
     The nodes are discovered first. A topic or channel is deleted from the registries before the nodes, so that
     consumers do not connect to a node that is about to delete it. The results contain a registry that did not answer,
     because the action has left out nodes that only this registry knows. Raises NotInCluster and ClusterUnreachable;
     nothing has changed then.
     """
-    if http is not None:
-        return await _perform(http, cluster, action, topic, channel)
     async with cluster.client() as http:
         return await _perform(http, cluster, action, topic, channel)
 
@@ -219,14 +213,12 @@ def _rewound(answer: bytearray) -> str:
     return since if rewound.complete else f"{since}; earlier messages are no longer stored"
 
 
-async def tombstone(cluster: Cluster, topic: str, node: str, *, http: Client | None = None) -> list[Result]:
+async def tombstone(cluster: Cluster, topic: str, node: str) -> list[Result]:
     """Remove a topic from one node, as nsqadmin does.
 
     Tombstone it in every registry, so that no consumer of the topic connects to the node again, and delete it on the
-    node. ``http`` as for ``perform``.
+    node.
     """
-    if http is not None:
-        return await _tombstone(http, cluster, topic, node)
     async with cluster.client() as http:
         return await _tombstone(http, cluster, topic, node)
 
