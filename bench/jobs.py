@@ -30,7 +30,7 @@ CHANNELS_PER_TOPIC = 3
 CONNECTIONS = 8
 """Connections of the requests that are sent to the broker without the platform."""
 READY_SECONDS = 120.0
-POLL_SECONDS = 0.1
+POLL_SECONDS = 0.05
 MANAGE = (sys.executable, str(HERE / "manage.py"))
 PARTS = ("brokerd", "dispatcher", "web")
 

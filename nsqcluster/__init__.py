@@ -2,13 +2,14 @@
 
 ``Cluster`` contains the addresses. ``survey()`` reads everything at once, ``Discovery`` finds nodes, and ``reads``
 requests one resource from one server or several. ``perform()``, ``rewind()``, ``tombstone()``, ``drain()`` and
-``hand_over()`` act and return the result of each server. ``policies`` reads and changes the policies of all nodes.
-``messages`` are those of a channel of one node, ``publishing`` adds some to a topic, and ``recalls`` cancels or defers
-published ones. ``Client`` is the HTTP client of all of them; nothing else in the project requests a path of nsqd or
-nsqlookupd.
+``hand_over()`` act and return the result of each server; ``Bulk`` acts on many topics or channels at once. ``policies``
+reads and changes the policies of all nodes. ``messages`` are those of a channel of one node, ``publishing`` adds some
+to a topic, and ``recalls`` cancels or defers published ones. ``Client`` is the HTTP client of all of them; nothing else
+in the project requests a path of nsqd or nsqlookupd.
 """
 
 from nsqcluster.actions import Action, Rewound, perform, preview_rewind, rewind, tombstone
+from nsqcluster.bulk import Bulk, Name
 from nsqcluster.client import Client
 from nsqcluster.cluster import Cluster
 from nsqcluster.discovery import Discovery, Node
@@ -32,6 +33,7 @@ from nsqcluster.tls import tls_context
 
 __all__ = [
     "Action",
+    "Bulk",
     "ChannelStats",
     "Client",
     "ClientStats",
@@ -41,6 +43,7 @@ __all__ = [
     "Discovery",
     "Interrupted",
     "Malformed",
+    "Name",
     "Node",
     "NodeInfo",
     "NodeStats",

@@ -38,20 +38,14 @@ class Action(StrEnum):
     CREATE = "create"
 
 
-async def perform(
-    cluster: Cluster, action: Action, topic: str, channel: str | None, *, http: Client | None = None
-) -> list[Result]:
+async def perform(cluster: Cluster, action: Action, topic: str, channel: str | None) -> list[Result]:
     """Perform the action on every node that has the topic now, and return the result of each.
-
-    ``http`` is a client that stays open, for many actions; by default, one is opened and closed.
 
     The nodes are discovered first. A topic or channel is deleted from the registries before the nodes, so that
     consumers do not connect to a node that is about to delete it. The results contain a registry that did not answer,
     because the action has left out nodes that only this registry knows. Raises NotInCluster and ClusterUnreachable;
     nothing has changed then.
     """
-    if http is not None:
-        return await _perform(http, cluster, action, topic, channel)
     async with cluster.client() as http:
         return await _perform(http, cluster, action, topic, channel)
 
@@ -62,15 +56,15 @@ async def _perform(http: Client, cluster: Cluster, action: Action, topic: str, c
     targets = await find(http, cluster, topic)
     results = targets.complaints
     if action is Action.DELETE:
-        results = await _on_registries(http, cluster, [_verb(action, channel)], topic, channel, results)
-    done = await _on_nodes(http, cluster, targets, _verb(action, channel), topic, channel)
-    return _somewhere(results + done, topic, channel)
+        results = await _on_registries(http, cluster, [verb_of(action, channel)], topic, channel, results)
+    done = await _on_nodes(http, cluster, targets, verb_of(action, channel), topic, channel)
+    return somewhere(results + done, topic, channel)
 
 
 async def perform_on_node(http: Client, address: str, action: Action, topic: str, channel: str | None) -> None:
     """Perform the action on one node, and on no registry. Raises RequestFailed."""
-    verb = _verb(action, channel)
-    await http.post(address, verb, _params(topic, channel, verb))
+    verb = verb_of(action, channel)
+    await http.post(address, verb, params_of(topic, channel, verb))
 
 
 async def _create(http: Client, cluster: Cluster, topic: str, channel: str | None) -> list[Result]:
@@ -99,10 +93,11 @@ async def _create(http: Client, cluster: Cluster, topic: str, channel: str | Non
         nodes = cluster.given
         before = await post_everywhere(http, "nsqd", nodes, verbs[0], {"topic": topic}, cluster.step_s)
     done = await _on_nodes(http, cluster, replace(targets, nodes=nodes), verbs[1], topic, channel)
-    return _somewhere(results + merged(before, done), topic, channel)
+    return somewhere(results + merged(before, done), topic, channel)
 
 
-def _verb(action: Action, channel: str | None) -> str:
+def verb_of(action: Action, channel: str | None) -> str:
+    """The path of an action."""
     return f"/{_kind(channel)}/{action}"
 
 
@@ -122,7 +117,7 @@ async def _on_registries(
     names = {name: name for name in cluster.lookupd}
     results = list(before)
     for verb in verbs:
-        found = await post_everywhere(http, "nsqlookupd", names, verb, _params(topic, channel, verb), cluster.step_s)
+        found = await post_everywhere(http, "nsqlookupd", names, verb, params_of(topic, channel, verb), cluster.step_s)
         results = merged(results, found)
     return results
 
@@ -130,18 +125,19 @@ async def _on_registries(
 async def _on_nodes(
     http: Client, cluster: Cluster, targets: Targets, verb: str, topic: str, channel: str | None
 ) -> list[Result]:
-    """POST the verb to the targets. Results of nodes that are not holders and do not know the topic are left out."""
-    done = await post_everywhere(http, "nsqd", targets.nodes, verb, _params(topic, channel, verb), cluster.step_s)
-    return _of_holders(done, targets)
+    """POST the verb to the targets."""
+    done = await post_everywhere(http, "nsqd", targets.nodes, verb, params_of(topic, channel, verb), cluster.step_s)
+    return of_holders(done, targets)
 
 
-def _of_holders(results: Iterable[Result], targets: Targets) -> list[Result]:
+def of_holders(results: Iterable[Result], targets: Targets) -> list[Result]:
+    """Leave out the results of nodes that are not holders and do not know the topic."""
     return [
         each for each in results if each["node"] in targets.holders or (each["outcome"], each["detail"]) != NO_TOPIC
     ]
 
 
-def _somewhere(results: list[Result], topic: str, channel: str | None) -> list[Result]:
+def somewhere(results: list[Result], topic: str, channel: str | None) -> list[Result]:
     """Return the results. Raises NotInCluster if all are ``absent``."""
     if any(each["outcome"] != "absent" for each in results):
         return results
@@ -161,7 +157,7 @@ async def rewind(cluster: Cluster, topic: str, channel: str, since: str) -> list
         done = await post_everywhere(
             http, "nsqd", targets.nodes, REWIND, params, cluster.step_s, describe=_rewound, unknown=NO_REWIND
         )
-    return _somewhere(targets.complaints + _of_holders(done, targets), topic, channel)
+    return somewhere(targets.complaints + of_holders(done, targets), topic, channel)
 
 
 async def preview_rewind(cluster: Cluster, topic: str, channel: str, since: str) -> dict[str, Rewound | str]:
@@ -217,32 +213,35 @@ def _rewound(answer: bytearray) -> str:
     return since if rewound.complete else f"{since}; earlier messages are no longer stored"
 
 
-async def tombstone(cluster: Cluster, topic: str, node: str, *, http: Client | None = None) -> list[Result]:
+async def tombstone(cluster: Cluster, topic: str, node: str) -> list[Result]:
     """Remove a topic from one node, as nsqadmin does.
 
     Tombstone it in every registry, so that no consumer of the topic connects to the node again, and delete it on the
-    node. ``http`` as for ``perform``.
+    node.
     """
-    if http is not None:
-        return await _tombstone(http, cluster, topic, node)
     async with cluster.client() as http:
         return await _tombstone(http, cluster, topic, node)
 
 
 async def _tombstone(http: Client, cluster: Cluster, topic: str, node: str) -> list[Result]:
-    host, _, port = node.rpartition(":")
-    announced = f"{host.strip('[]')}:{port}"  # nsqlookupd compares the texts, and its IPv6 addresses have no brackets
     results = await post_everywhere(
         http,
         "nsqlookupd",
         {name: name for name in cluster.lookupd},
         "/topic/tombstone",
-        {"topic": topic, "node": announced},
+        {"topic": topic, "node": announced(node)},
         cluster.step_s,
     )
     where = {node: cluster.address(node)}
     return results + await post_everywhere(http, "nsqd", where, "/topic/delete", {"topic": topic}, cluster.step_s)
 
 
-def _params(topic: str, channel: str | None, verb: str) -> dict[str, str]:
+def announced(node: str) -> str:
+    """A node's id as nsqlookupd compares it: its IPv6 addresses have no brackets."""
+    host, _, port = node.rpartition(":")
+    return f"{host.strip('[]')}:{port}"
+
+
+def params_of(topic: str, channel: str | None, verb: str) -> dict[str, str]:
+    """The parameters of a request with this path."""
     return {"topic": topic} | ({"channel": channel} if channel and verb.startswith("/channel/") else {})

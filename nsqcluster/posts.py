@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import Final, Literal
 
 from nsqcluster.client import Client
 from nsqcluster.cluster import STEP_S, Target
 from nsqcluster.errors import Malformed, NotReached, Refused, RequestFailed, TimedOut, detail_of
 from nsqcluster.results import Result
+
+UNKNOWN: Final = "404 NOT_FOUND"
+"""Detail of a server that does not know the verb."""
 
 
 async def post_everywhere(
@@ -22,7 +25,7 @@ async def post_everywhere(
     *,
     body: bytes = b"",
     describe: Callable[[bytearray], str] = lambda answer: "",
-    unknown: str = "404 NOT_FOUND",
+    unknown: str = UNKNOWN,
 ) -> list[Result]:
     """POST the verb to all servers at once. Returns the results, sorted by the servers' names.
 
@@ -34,13 +37,14 @@ async def post_everywhere(
         try:
             answer = await http.post(address, verb, params, body, timeout_s=step_s)
         except RequestFailed as error:
-            return _failed(name, target, error, unknown)
+            return failed(name, target, error, unknown)
         return Result(node=name, target=target, outcome="done", detail=describe(answer))
 
     return await asyncio.gather(*(one(name, address) for name, address in sorted(addresses.items())))
 
 
-def _failed(name: str, target: Target, error: RequestFailed, unknown: str) -> Result:
+def failed(name: str, target: Target, error: RequestFailed, unknown: str = UNKNOWN) -> Result:
+    """The result of a server whose request failed."""
     outcome: Literal["absent", "failed", "unreachable"] = "unreachable"
     detail = detail_of(error)
     if isinstance(error, (Refused, Malformed)):

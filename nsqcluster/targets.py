@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 from nsqcluster import reads
 from nsqcluster.client import Client
 from nsqcluster.cluster import Cluster, Target
 from nsqcluster.discovery import nodes_of
 from nsqcluster.errors import Refused, detail_of
+from nsqcluster.producers import Producers
+from nsqcluster.reads import Answers
 from nsqcluster.results import NO_TOPIC, Result
 
 FIND_S: Final = 1.5
@@ -50,6 +52,40 @@ class Targets:
     complaints: list[Result] = field(default_factory=list)
     """Registries that did not answer (unreachable) or do not know the topic (absent)."""
 
+    @classmethod
+    def of(cls, cluster: Cluster, topic: str, lookups: Answers[Producers], has_topic: Answers[bool]) -> Self:
+        """The targets according to each registry's answer to the lookup, and to each given node's answer whether it has
+        the topic. Raises the same as ``find``."""
+        given = cluster.given
+        targets, silent = cls(is_registered=bool(lookups.found)), list[Result]()
+        for address, error in lookups.failures.items():
+            if isinstance(error, Refused) and error.is_unknown_name:
+                outcome, detail = NO_TOPIC
+                targets.complaints.append(Result(node=address, target="nsqlookupd", outcome=outcome, detail=detail))
+            else:
+                silent.append(Result(node=address, target="nsqlookupd", outcome="unreachable", detail=detail_of(error)))
+                targets.complaints.append(silent[-1])
+        for name, node in nodes_of(lookups.found, cluster.address).items():
+            targets.holders.add(name)
+            targets.nodes[name] = node.address
+        for name, has in has_topic.found.items():
+            if has:
+                targets.holders.add(name)
+                targets.nodes[name] = given[name]
+        for name, error in has_topic.failures.items():
+            silent.append(Result(node=name, target="nsqd", outcome="unreachable", detail=detail_of(error)))
+            targets.nodes[name] = given[name]
+        for name in cluster.seen.get(topic, ()):
+            if name not in given:
+                targets.nodes.setdefault(name, cluster.address(name))
+        if silent and len(silent) == len(cluster.lookupd) + len(given):
+            raise ClusterUnreachable("nsqlookupd" if cluster.lookupd else "nsqd", silent)
+        if not targets.nodes and not targets.is_registered:
+            if silent:
+                raise ClusterUnreachable("nsqlookupd", silent)
+            raise NotInCluster(f"no node of the cluster has topic {topic}, and no registry knows it")
+        return targets
+
 
 async def find(http: Client, cluster: Cluster, topic: str) -> Targets:
     """Find the nodes that have the topic: look it up in the registries and read it from each given node.
@@ -62,32 +98,6 @@ async def find(http: Client, cluster: Cluster, topic: str) -> Targets:
         reads.lookups(http, cluster.lookupd, topic, timeout_s=FIND_S),
         reads.stats(http, given, topic=topic, timeout_s=FIND_S),
     )
-    targets, silent = Targets(is_registered=bool(lookups.found)), list[Result]()
-    for address, error in lookups.failures.items():
-        if isinstance(error, Refused) and error.is_unknown_name:
-            outcome, detail = NO_TOPIC
-            targets.complaints.append(Result(node=address, target="nsqlookupd", outcome=outcome, detail=detail))
-        else:
-            silent.append(Result(node=address, target="nsqlookupd", outcome="unreachable", detail=detail_of(error)))
-            targets.complaints.append(silent[-1])
-    for name, node in nodes_of(lookups.found, cluster.address).items():
-        targets.holders.add(name)
-        targets.nodes[name] = node.address
-    for name, answer in stats.found.items():
-        # Old versions return all topics, whatever the parameter.
-        if any(each.topic_name == topic for each in answer.topics):
-            targets.holders.add(name)
-            targets.nodes[name] = given[name]
-    for name, error in stats.failures.items():
-        silent.append(Result(node=name, target="nsqd", outcome="unreachable", detail=detail_of(error)))
-        targets.nodes[name] = given[name]
-    for name in cluster.seen.get(topic, ()):
-        if name not in given:
-            targets.nodes.setdefault(name, cluster.address(name))
-    if silent and len(silent) == len(cluster.lookupd) + len(given):
-        raise ClusterUnreachable("nsqlookupd" if cluster.lookupd else "nsqd", silent)
-    if not targets.nodes and not targets.is_registered:
-        if silent:
-            raise ClusterUnreachable("nsqlookupd", silent)
-        raise NotInCluster(f"no node of the cluster has topic {topic}, and no registry knows it")
-    return targets
+    # Old versions return all topics, whatever the parameter.
+    has_topic = {name: any(each.topic_name == topic for each in answer.topics) for name, answer in stats.found.items()}
+    return Targets.of(cluster, topic, lookups, reads.Answers(found=has_topic, failures=stats.failures))

@@ -18,6 +18,7 @@ from brokerd.net.http_drain import DrainVerbs
 from brokerd.net.http_lives import LifeEndpoint
 from brokerd.net.http_messages import MessageVerbs
 from brokerd.net.http_mirror import MirrorVerbs
+from brokerd.net.http_names import ManyChannels, ManyTopics
 from brokerd.net.http_policies import PolicyVerbs
 from brokerd.net.http_publish import Publishing
 from brokerd.net.http_topics import ChannelVerbs, TopicVerbs
@@ -237,6 +238,10 @@ def broker_router(
     router.add("GET", "/topic/scan", topics.scan)
     for path, handler in channels.routes().items():
         router.add("POST", f"/channel/{path}", handler)
+    for path, handler in ManyTopics(broker).routes().items():
+        router.add("POST", f"/topics/{path}", handler)
+    for path, handler in ManyChannels(broker).routes().items():
+        router.add("POST", f"/channels/{path}", handler)
     router.add("POST", "/channel/rewind", channels.rewind)
     router.add("GET", "/channel/rewind", channels.rewind_preview)
     router.add("POST", "/channel/finish", channels.finish)

@@ -10,6 +10,7 @@ from typing import Final
 
 from nsqdaemon.http import HTTPError, Request, Response, Router, empty, json_response, text_response
 from nsqdaemon.http.messages import JSON_HEADER, NSQ_HEADER
+from nsqdaemon.http.names import act_on_each, names_of, topic_and_channel
 from nsqdaemon.http.profiling import add_profiling
 from nsqlookup.peer import Peer
 from nsqlookup.registry import EVERY, Registry
@@ -49,6 +50,10 @@ def make_router(registry: Registry, clock: Clock, scheduler: Scheduler | None = 
     router.add("POST", "/topic/tombstone", handlers.tombstone)
     router.add("POST", "/channel/create", handlers.create_channel)
     router.add("POST", "/channel/delete", handlers.delete_channel)
+    router.add("POST", "/topics/lookup", handlers.lookup_topics)
+    router.add("POST", "/topics/delete", handlers.delete_topics)
+    router.add("POST", "/topics/tombstone", handlers.tombstone_topics)
+    router.add("POST", "/channels/delete", handlers.delete_channels)
     return router
 
 
@@ -176,6 +181,45 @@ class _Handlers:
             raise HTTPError(404, "CHANNEL_NOT_FOUND")
         return empty()
 
+    # --- many names in one request, an extension ---
+
+    def lookup_topics(self, request: Request) -> Answer:
+        return self._scheduler.answer(self._lookup_topics(names_of(request)))
+
+    def _lookup_topics(self, topics: list[str]) -> Steps:
+        """``{"producers": [...], "topics": {"orders": [0]}}``: the numbers of the producers of each topic, in the order
+        of ``producers``. A topic that does not exist is left out."""
+        numbers = dict[Peer, int]()
+        found = dict[str, list[int]]()
+        for topic in topics:
+            if topic != EVERY and self._registry.has_topic(topic):
+                peers = self._registry.producers(topic, self._clock())
+                found[topic] = [numbers.setdefault(peer, len(numbers)) for peer in peers]
+            yield
+        producers = b",".join([peer.wire for peer in numbers])
+        return _json([b'{"producers":[', producers, b'],"topics":', encode(found), b"}"])
+
+    def delete_topics(self, request: Request) -> Answer:
+        return self._scheduler.answer(act_on_each(request, names_of(request), self._delete_topic))
+
+    def _delete_topic(self, topic: str) -> None:
+        self._scheduler.begin(_each(self._registry.delete_topic(_not_every(topic))))
+
+    def tombstone_topics(self, request: Request) -> Answer:
+        node, now_ns = request.required("node", "MISSING_ARG_NODE"), self._clock()
+
+        def tombstone(topic: str) -> None:
+            self._registry.tombstone(_not_every(topic), node, now_ns)
+
+        return self._scheduler.answer(act_on_each(request, names_of(request), tombstone))
+
+    def delete_channels(self, request: Request) -> Answer:
+        return self._scheduler.answer(act_on_each(request, names_of(request), self._delete_channel))
+
+    def _delete_channel(self, name: str) -> None:
+        if not self._registry.delete_channel(*topic_and_channel(name)):
+            raise HTTPError(404, "CHANNEL_NOT_FOUND")
+
 
 def _name(request: Request, parameter: str) -> str:
     name = request.required(parameter, f"MISSING_ARG_{parameter.upper()}")
@@ -187,7 +231,10 @@ def _name(request: Request, parameter: str) -> str:
 def _one_topic(request: Request) -> str:
     """The topic parameter. As in nsqlookupd, it need not be a valid name; ``*``, which means every topic there, is
     refused."""
-    topic = request.required("topic", "MISSING_ARG_TOPIC")
+    return _not_every(request.required("topic", "MISSING_ARG_TOPIC"))
+
+
+def _not_every(topic: str) -> str:
     if topic == EVERY:
         raise HTTPError(400, "INVALID_ARG_TOPIC")
     return topic

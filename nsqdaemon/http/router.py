@@ -33,8 +33,6 @@ log = logging.getLogger(__name__)
 Answer = Response | PendingResponse | Awaitable[Response]
 Handler = Callable[[Request], Answer]
 
-_INTERNAL_ERROR: Final = error_response(500, "INTERNAL_ERROR")
-_STORAGE_FAILED: Final = error_response(503, "STORAGE_FAILED")
 _BAD_PATH: Final = Response(400, b"400 Bad Request", (TEXT_HEADER,), closes=True)
 _SERVER_OPTIONS: Final = Response(200)
 _BROKEN_ESCAPE: Final = re.compile(rb"%(?![0-9a-fA-F]{2})")
@@ -201,12 +199,17 @@ async def _awaited(request: Request, answer: Awaitable[Response]) -> Response:
 
 def refusal(request: Request, error: Exception) -> Response:
     """The response if a handler raised ``error``."""
+    return error_response(*refusal_code(request, error))
+
+
+def refusal_code(request: Request, error: Exception) -> tuple[int, str]:
+    """Status and code of the response if a handler raised ``error``. Logs errors that are not the client's."""
     if isinstance(error, HTTPError):
-        return error_response(error.status, error.code)
+        return error.status, error.code
     if isinstance(error, NSQError) and (reply := REPLIES[type(error)].http) is not None:
-        return error_response(*reply)
+        return reply
     if isinstance(error, OSError):
         log.error("%s %s: %s", request.method, request.target.decode("latin-1"), error)
-        return _STORAGE_FAILED
+        return 503, "STORAGE_FAILED"
     log.error("handler of %s %s failed", request.method, request.target.decode("latin-1"), exc_info=error)
-    return _INTERNAL_ERROR
+    return 500, "INTERNAL_ERROR"

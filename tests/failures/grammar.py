@@ -186,6 +186,8 @@ _broker_http = _requests(
     [
         *("/ping", "/info", "/stats", "/metrics", "/pub", "/mpub", "/policies", "/policy", "/policy/delete"),
         *(f"/topic/{verb}" for verb in ("create", "delete", "empty", "pause", "unpause", "scan")),
+        *(f"/topics/{verb}" for verb in ("find", "delete", "empty", "pause", "unpause")),
+        *(f"/channels/{verb}" for verb in ("delete", "empty", "pause", "unpause")),
         *(
             f"/channel/{verb}"
             for verb in ("create", "delete", "empty", "pause", "unpause", "rewind", "finish", "requeue")
@@ -198,6 +200,7 @@ _registry_http = _requests(
     [
         *("/ping", "/info", "/metrics", "/debug", "/lookup", "/topics", "/channels", "/nodes"),
         *(f"/topic/{verb}" for verb in ("create", "delete", "tombstone")),
+        *("/topics/lookup", "/topics/delete", "/topics/tombstone", "/channels/delete"),
         *(f"/channel/{verb}" for verb in ("create", "delete")),
     ]
 )

@@ -117,9 +117,9 @@ class World:
             connection.ok(f"REGISTER {registration}")
         return connection
 
-    def request(self, method: str, target: str) -> Response:
+    def request(self, method: str, target: str, body: bytes = b"") -> Response:
         async def answered() -> Response:
-            answer = self._router.answer(Request(method, target.encode(), [], b""))
+            answer = self._router.answer(Request(method, target.encode(), [], body))
             if isinstance(answer, Awaitable):
                 answer = await answer
             assert isinstance(answer, Response)

@@ -16,9 +16,11 @@ import pytest
 import nsqcluster
 from nsqcluster import (
     Action,
+    Bulk,
     Client,
     Cluster,
     Discovery,
+    Name,
     NodeInfo,
     NodeStats,
     NotInCluster,
@@ -102,7 +104,7 @@ def public_functions() -> Iterator[Callable[..., Any]]:
                 kinds = {str(parameter.annotation) for parameter in inspect.signature(each).parameters.values()}
                 if kinds & {"Client", "Cluster"}:
                     yield each
-    for kind in (Client, Discovery):
+    for kind in (Client, Discovery, Bulk):
         for name, method in vars(kind).items():
             if not name.startswith("_") and (inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method)):
                 yield method
@@ -323,6 +325,20 @@ CASES: dict[Callable[..., Any], Case] = {
     Discovery.stats: case(
         lambda at: (at.discovery, [discovery.Node(producer=NodeInfo().producer(at.nsqd), address=at.nsqd)]),
         lambda at, found: [has_channel(at, stats) for _, stats in found] == [True],
+    ),
+    Bulk.find: case(
+        lambda at: (Bulk(at.client), at.cluster, [at.topic]),
+        lambda at, found: found[at.topic].holders == {at.nsqd},
+    ),
+    Bulk.perform: case(
+        lambda at: (Bulk(at.client), at.cluster, Action.EMPTY, [Name(at.topic, CHANNEL)]),
+        lambda at, found: (
+            outcomes(found[Name(at.topic, CHANNEL)]) == {("nsqd", "done")} and depth_becomes(at.strict, at.topic, 0)
+        ),
+    ),
+    Bulk.tombstone: case(
+        lambda at: (Bulk(at.client), at.cluster, at.nsqd, [at.topic]),
+        lambda at, found: ("nsqd", "done") in outcomes(found[at.topic]),
     ),
     Discovery.inactive: case(lambda at: (at.discovery, [at.topic]), lambda at, topics: topics == {}),
     actions.perform: case(

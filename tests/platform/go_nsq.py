@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -25,6 +26,8 @@ class Upstream:
         """Path to the status and message it is refused with."""
         self.hold: threading.Event | None = None
         """While set to an unset event, no request is answered."""
+        self.delay_s = 0.0
+        """How long it takes to answer a POST."""
         self.port = 0
         self.start()
 
@@ -81,6 +84,7 @@ class Upstream:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 path, query = self.split()
+                time.sleep(upstream.delay_s)
                 publishes = path in upstream.takes_bodies
                 status, message = upstream.status.get(path) or (
                     upstream.publish(path, query, body) if publishes else upstream.post(path, query)
@@ -293,6 +297,8 @@ class GoRegistry(Upstream):
             self.idle.pop(query["topic"], None)
         elif path == "/topic/tombstone":
             self.tombstones.add((query["topic"], query["node"]))
+        elif path != "/channel/delete":
+            return 404, "NOT_FOUND"
         return 200, ""
 
 

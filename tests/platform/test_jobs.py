@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -11,14 +12,21 @@ from typing import Any
 
 import pytest
 
+from bench.measure import ask_all
+from tests.harness.daemon import Broker, Daemon, host_port
 from tests.harness.waiting import wait_until
 from tests.platform.live_messages import messages_sent
 from tests.platform.operators import Operator
+from tests.platform.our_nsq import OurCluster
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 MANY = 200
 """More topics than a job acts on at once."""
+MANY_DELETED = 1000
+"""More topics than our servers delete within the time from the first outcome to a kill."""
+KILLS = 5
+"""Attempts at a kill in the middle of a job."""
 
 
 @pytest.fixture
@@ -37,6 +45,23 @@ def hold(node: Any) -> threading.Event:
     """Keep a node from answering until the event is set."""
     node.hold = threading.Event()
     return node.hold
+
+
+def create_topics(cluster: OurCluster, broker: Broker, topics: list[str]) -> None:
+    """Create topics on a broker, and wait until the registry lists the last one, which is registered last."""
+    ask_all(host_port(broker.http_address), "POST", [f"/topic/create?topic={topic}" for topic in topics])
+    port = host_port(broker.http_address)[1]
+
+    def is_listed() -> bool:
+        answer = cluster.registry.request("GET", f"/lookup?topic={topics[-1]}")
+        return answer.status == 200 and port in [each["http_port"] for each in json.loads(answer.text)["producers"]]
+
+    wait_until(is_listed, "the topics are registered")
+
+
+def deletions(daemon: Daemon) -> list[str]:
+    """The lines of a server's log about requests to delete topics."""
+    return [line for line in daemon.log if re.search(r" POST /topics?/delete", line)]
 
 
 # ---- from the request to the outcome
@@ -104,10 +129,34 @@ def test_a_tombstone_is_for_one_node(go_cluster, operator, dispatcher):
     assert go_cluster.registry.tombstones == {("orders", alpha.address)}
 
 
+@pytest.mark.database
+def test_our_servers_get_few_requests_for_many_topics(cluster, operator, dispatcher):
+    """Each topic has its own outcome, its own audit entry, and in it the results of registry and nodes."""
+    topics = [f"orders.{number}" for number in range(MANY)]
+    create_topics(cluster, cluster.brokers[0], topics)
+    create_topics(cluster, cluster.brokers[1], topics[::2])
+    dispatcher()
+    job = operator.ended(operator.start("delete", [*topics, "none"]))
+    assert (job["state"], job["done_count"], job["failed_count"]) == ("finished", MANY, 1)
+    assert operator.failures(job["id"]) == {"none": "no node of the cluster has topic none, and no registry knows it"}
+    assert [broker.topics() for broker in cluster.brokers] == [{}, {}]
+    entries = {entry["topic"]: entry for entry in operator.audit(job=job["id"])}
+    assert entries.keys() == {*topics, "none"}
+    registry, (first, second) = cluster.registry.http_address, [each.http_address for each in cluster.brokers]
+    assert {each["node"] for each in entries[topics[0]]["results"]} == {registry, first, second}
+    assert {each["node"] for each in entries[topics[1]]["results"]} == {registry, first}
+    for daemon in (cluster.registry, *cluster.brokers):
+        wait_until(lambda daemon=daemon: deletions(daemon), "the log has arrived")
+        assert len(deletions(daemon)) <= MANY / 10, deletions(daemon)[:5]
+
+
 def test_every_open_browser_sees_the_progress(go_cluster, operator, dispatcher, messages):
-    """From queued to finished, with numbers that only grow."""
+    """From queued to finished, with numbers that only grow, while the job runs too."""
+    from nsqplatform.jobs.runner import SHOW_EVERY_S
+
     for number in range(MANY):
         go_cluster.nodes[0].topic(f"orders.{number}")
+    go_cluster.nodes[0].delay_s = SHOW_EVERY_S / 2
     dispatcher()
     job = operator.ended(operator.start("delete", [f"orders.{number}" for number in range(MANY)]))
     wait_until(lambda: any(each["state"] == "finished" for each in messages), "the last message")
@@ -118,6 +167,8 @@ def test_every_open_browser_sees_the_progress(go_cluster, operator, dispatcher, 
     assert len(set(counts)) > 3, counts
     assert counts[-1] == MANY == job["done_count"]
     assert any(each["rate"] for each in messages)
+    seconds = (job["finished_at"] - job["created_at"]) / 1000
+    assert len(messages) <= seconds / SHOW_EVERY_S + 4, "more often than the interval, and at each change of state"
 
 
 # ---- the worker's end
@@ -127,24 +178,28 @@ def test_every_open_browser_sees_the_progress(go_cluster, operator, dispatcher, 
 def test_a_killed_worker_leaves_nothing_out(cluster, operator, dispatcher):
     """kill -9 in the middle of a deletion on real brokers: the next dispatcher goes on, and every topic has one outcome
     and one audit entry."""
-    topics = [f"orders.{number}" for number in range(MANY)]
-    for broker in cluster.brokers:
-        for topic in topics:
-            broker.post("/topic/create", topic=topic)
-    first = dispatcher()
-    job_id = operator.start("delete", topics)
-    wait_until(lambda: operator.job(job_id)["done_count"] > 0, "the first are deleted")
-    first.signal(signal.SIGKILL)
-    first.wait_for_exit()
-    left = operator.job(job_id)
-    assert 0 < left["done_count"] < MANY, left
+    from nsqplatform.accounts.models import AuditEntry
+
+    for attempt in range(KILLS):
+        topics = [f"orders.{attempt}.{number}" for number in range(MANY_DELETED)]
+        for broker in cluster.brokers:
+            create_topics(cluster, broker, topics)
+        first = dispatcher()
+        job_id = operator.start("delete", topics)
+        wait_until(lambda job_id=job_id: operator.job(job_id)["done_count"] > 0, "the first are deleted")
+        first.signal(signal.SIGKILL)
+        first.wait_for_exit()
+        left = operator.job(job_id)
+        if left["state"] == "running" and left["done_count"] < MANY_DELETED:
+            break
+    assert 0 < left["done_count"] < MANY_DELETED, "no kill came in the middle"
     dispatcher()
     job = operator.ended(job_id)
-    assert (job["state"], job["done_count"], job["failed_count"]) == ("finished", MANY, 0)
+    assert (job["state"], job["done_count"], job["failed_count"]) == ("finished", MANY_DELETED, 0)
     assert [broker.topics() for broker in cluster.brokers] == [{}, {}]
-    entries = operator.audit(job=job_id)
-    assert sorted(entry["topic"] for entry in entries) == sorted(topics)
-    assert {entry["outcome"] for entry in entries} == {"done"}
+    entries = list(AuditEntry.objects.filter(job=job_id, subject_count=None))
+    assert sorted(entry.topic for entry in entries) == sorted(topics)
+    assert {entry.outcome for entry in entries} == {"done"}
 
 
 @pytest.mark.database

@@ -19,6 +19,7 @@ from redis.exceptions import RedisError
 
 from nsqplatform.accounts.counters import increment
 from nsqplatform.accounts.models import AuditEntry, ChangedNode, User
+from nsqplatform.insertion import insert
 
 logger = logging.getLogger(__name__)
 
@@ -69,15 +70,22 @@ def record(
     return entry
 
 
+_COLUMNS = [field.name for field in AuditEntry._meta.concrete_fields if not field.primary_key]
+
+
 def record_all(entries: Sequence[AuditEntry]) -> None:
     """Add entries, and log them."""
     if len(entries) == 1:
         entries[0].save(force_insert=True)
     else:
-        AuditEntry.objects.bulk_create(entries)
-    ChangedNode.objects.bulk_create(
-        ChangedNode(entry=entry, node=node, at=entry.at) for entry in entries for node in changed_nodes(entry.results)
-    )
+        at = timezone.now()
+        for entry in entries:
+            entry.at = at
+        keys = insert(AuditEntry, _COLUMNS, ([getattr(entry, name) for name in _COLUMNS] for entry in entries))
+        for entry, key in zip(entries, keys, strict=True):
+            entry.pk = key
+    changed = [(entry.pk, node, entry.at) for entry in entries for node in changed_nodes(entry.results)]
+    insert(ChangedNode, ("entry", "node", "at"), changed)
     for entry in entries:
         fields = {key: getattr(entry, key) for key in LOGGED}
         logger.info("audit", extra={key: value for key, value in fields.items() if value})

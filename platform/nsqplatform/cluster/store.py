@@ -201,9 +201,10 @@ async def emptied_channels(redis: AsyncRedis) -> frozenset[Channel]:
     return frozenset(Channel(*json.loads(member)) for member in found)
 
 
-async def note_emptying(redis: AsyncRedis, channel: Channel) -> None:
-    """Put a channel that is about to be emptied into EMPTIED."""
-    await redis.zadd(EMPTIED(), {json.dumps(channel): time.time() + EMPTIED_EXPIRES_S})
+async def note_emptying(redis: AsyncRedis, channels: Sequence[Channel]) -> None:
+    """Put channels that are about to be emptied into EMPTIED."""
+    until = time.time() + EMPTIED_EXPIRES_S
+    await redis.zadd(EMPTIED(), {json.dumps(channel): until for channel in channels})
 
 
 async def renew_watches(redis: AsyncRedis, views: Iterable[View], watched: Iterable[Channel]) -> None:

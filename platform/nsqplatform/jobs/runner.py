@@ -11,10 +11,12 @@ import logging
 import threading
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple, ParamSpec, TypeVar
 
 from django.core.exceptions import PermissionDenied
@@ -29,7 +31,7 @@ from nsqplatform.cluster.actions.notification import Origin
 from nsqplatform.clusters import current
 from nsqplatform.jobs import audit_entries
 from nsqplatform.jobs.kinds import find_kind
-from nsqplatform.jobs.kinds.kind import Outcome, Perform, Subject
+from nsqplatform.jobs.kinds.kind import Outcome, Performer, Subject, topics_to_check
 from nsqplatform.jobs.live import broadcast_job
 from nsqplatform.jobs.models import MESSAGE_CHARACTERS, Job, JobSubject
 from nsqplatform.worker_task import WrongState
@@ -43,9 +45,13 @@ T = TypeVar("T")
 SAVE_EVERY_S = 0.25
 """Longest time for which an outcome is in memory only. Also the time within which a cancellation, or the loss of the
 user's permission, is noticed."""
+SHOW_EVERY_S = 0.2
+"""Time between two messages to browsers about the progress, and between two calls of ``Kind.recorded``."""
 DEADLINE_S = 60.0
-"""Longest time for one subject. Kinds have their own deadlines for requests, which are shorter."""
+"""Longest time for one call of ``Performer.act``. Kinds have their own deadlines for requests, which are shorter."""
 RATE_OVER_S = 5.0
+FEW_CALLS = 2
+"""Up to this number of calls, a new one is made as soon as one has ended."""
 MAY_BE_DONE = "the worker was killed or failed while it did this: it may be done, and is not repeated"
 INTERNAL_ERROR = "internal error; the dispatcher has logged it"
 
@@ -56,11 +62,18 @@ stopping = threading.Event()
 @contextmanager
 def changing(job_id: int) -> Iterator[Job]:
     """The locked job, which is saved and broadcast at the end. Raises Job.DoesNotExist."""
+    with saving(job_id) as job:
+        yield job
+    broadcast_job(job)
+
+
+@contextmanager
+def saving(job_id: int) -> Iterator[Job]:
+    """The locked job, which is saved at the end. Raises Job.DoesNotExist."""
     with transaction.atomic():
         job = Job.objects.select_for_update().get(pk=job_id)
         yield job
         job.save()
-    broadcast_job(job)
 
 
 def execute(job_id: int) -> None:
@@ -154,6 +167,8 @@ class Execution:
         self.username, self.via = job.requested_by, job.via
         self.origin = Origin(**job.origin)
         self.pace = Pace()
+        self._progress, self._notification = Interval(SHOW_EVERY_S), Interval(SHOW_EVERY_S)
+        self._unnotified: list[tuple[Subject, Outcome]] = []
         self._outcomes: list[tuple[JobSubject, Outcome]] = []
         self._acting: set[asyncio.Task[None]] = set()
         self._wanted_below = 0
@@ -166,8 +181,8 @@ class Execution:
     async def run(self) -> None:
         """Act on the subjects that are left. Raises WrongState if another worker has resumed the job."""
         try:
-            async with self.kind.acting(self.parameters) as perform:
-                await self._act(perform)
+            async with self.kind.acting(self.parameters) as performer:
+                await self._act(performer)
             await self._query(self._end)
         finally:
             for task in self._acting:
@@ -177,15 +192,18 @@ class Execution:
             finally:
                 self._database.shutdown()
 
-    async def _act(self, perform: Perform) -> None:
+    async def _act(self, performer: Performer) -> None:
         is_last = False
         while not is_last or self._acting or self._outcomes:
             outcomes, self._outcomes = self._outcomes, []
-            claim = await self._query(self._save, outcomes, 0 if is_last else self.kind.concurrency - len(self._acting))
+            batch, calls = performer.batch, performer.concurrency
+            wanted = 0 if is_last else batch * max(0, calls - len(self._acting))
+            claim = await self._query(self._save, outcomes, wanted)
             is_last = is_last or claim.is_last
-            self._wanted_below = 1 if is_last else self.kind.concurrency // 2
-            for step in claim.steps:
-                task = asyncio.create_task(self._act_on(step, perform))
+            # Few calls act on many subjects each; of many, half are made at once, for a query of the database each.
+            self._wanted_below = 1 if is_last else max(calls // 2, min(calls, FEW_CALLS))
+            for steps in batches(claim.steps, batch):
+                task = asyncio.create_task(self._act_on(steps, performer))
                 self._acting.add(task)
                 task.add_done_callback(self._acted)
             await self._wait()
@@ -203,17 +221,18 @@ class Execution:
         if len(self._acting) < self._wanted_below:
             self._wanted.set()
 
-    async def _act_on(self, step: Step, perform: Perform) -> None:
-        subject = subject_of(step.row)
+    async def _act_on(self, steps: Sequence[Step], performer: Performer) -> None:
+        subjects = [subject_of(step.row) for step in steps]
+        outcomes: Sequence[Outcome]
         try:
             async with asyncio.timeout(DEADLINE_S):
-                outcome = await perform(subject, step.may_be_done)
+                outcomes = await performer.act(subjects, steps[0].may_be_done)
         except TimeoutError:
-            outcome = Outcome("failed", f"took longer than {DEADLINE_S:g} s; it may still be done")
+            outcomes = [Outcome("failed", f"took longer than {DEADLINE_S:g} s; it may still be done")] * len(steps)
         except Exception:
-            logger.exception("cannot act on a subject", extra={"job": self.job_id, "subject": str(subject)})
-            outcome = Outcome("failed", INTERNAL_ERROR)
-        self._outcomes.append((step.row, outcome))
+            logger.exception("cannot act on subjects", extra={"job": self.job_id, "subject": str(subjects[0])})
+            outcomes = [Outcome("failed", INTERNAL_ERROR)] * len(steps)
+        self._outcomes += [(step.row, outcome) for step, outcome in zip(steps, outcomes, strict=True)]
 
     async def _query(self, call: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
         loop = asyncio.get_running_loop()
@@ -223,13 +242,17 @@ class Execution:
 
     def _save(self, outcomes: Sequence[tuple[JobSubject, Outcome]], wanted: int) -> Claim:
         """Record outcomes, and claim up to ``wanted`` subjects, unless the job has to end now."""
-        with changing(self.job_id) as job:
+        with saving(self.job_id) as job:
             job.check_attempt(self.attempt)
             _record(job, outcomes)
             claim = self._claim(job, wanted)
             job.rate = self.pace.rate(job.total - job.remaining_count, time.monotonic())
             job.worker_seen_at = timezone.now()
-        self._notify([(subject_of(row), outcome) for row, outcome in outcomes])
+        if self._progress.is_over():
+            broadcast_job(job)
+        self._unnotified += [(subject_of(row), outcome) for row, outcome in outcomes]
+        if self._notification.is_over():
+            self._notify()
         return claim
 
     def _claim(self, job: Job, wanted: int) -> Claim:
@@ -248,20 +271,22 @@ class Execution:
         )
         return Claim(steps, is_last=len(rows) < wanted)
 
-    def _check_permission(self, topics: Iterable[str]) -> None:
+    def _check_permission(self, topics: Collection[str]) -> None:
         """Raise PermissionDenied unless the user may still act, on these topics."""
         user = user_now(username=self.username, via=self.via)
         require(user, self.kind.permission)
-        for topic in topics:
+        for topic in topics_to_check(user, topics):
             self.kind.check_rights(user, topic, self.parameters)
 
-    def _notify(self, outcomes: Sequence[tuple[Subject, Outcome]]) -> None:
+    def _notify(self) -> None:
+        outcomes, self._unnotified = self._unnotified, []
         try:
             self.kind.recorded(self.origin, outcomes)
         except (RedisError, OSError) as error:
             logger.warning("cannot notify of outcomes", extra={"job": self.job_id, "error": str(error)})
 
     def _end(self) -> None:
+        self._notify()
         with changing(self.job_id) as job:
             job.check_attempt(self.attempt)
             if job.remaining_count and not job.message:
@@ -275,6 +300,30 @@ class Execution:
                 job.end(Job.State.CANCELLED if job.cancel_requested else Job.State.STOPPED, at=timezone.now())
             audit_entries.complete_job_entry(job)
         logger.info("job ended", extra={"job": job.pk, "state": job.state, "reason": job.message})
+
+
+def batches(steps: Sequence[Step], size: int) -> Iterator[Sequence[Step]]:
+    """Split the steps into batches of at most ``size`` that agree in ``may_be_done``."""
+    for _, group in groupby(steps, key=attrgetter("may_be_done")):
+        alike = list(group)
+        for start in range(0, len(alike), size):
+            yield alike[start : start + size]
+
+
+class Interval:
+    """A time that must pass between two events; the first may happen at once."""
+
+    def __init__(self, length: Seconds) -> None:
+        self._length = length
+        self._ends_at: Seconds = 0.0
+
+    def is_over(self) -> bool:
+        """Whether the time has passed since the call that last returned true."""
+        now = time.monotonic()
+        if now < self._ends_at:
+            return False
+        self._ends_at = now + self._length
+        return True
 
 
 class Pace:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
@@ -14,9 +15,10 @@ from nsqplatform.accounts.audit import record
 from nsqplatform.accounts.models import User
 from nsqplatform.accounts.rights import require
 from nsqplatform.cluster.actions.notification import Origin
+from nsqplatform.insertion import insert
 from nsqplatform.jobs import audit_entries, selectors, tasks
 from nsqplatform.jobs.kinds import find_kind
-from nsqplatform.jobs.kinds.kind import Kind, Outcome, Parameters, Subject
+from nsqplatform.jobs.kinds.kind import Kind, Outcome, Parameters, Subject, topics_to_check
 from nsqplatform.jobs.live import broadcast_job
 from nsqplatform.jobs.models import MESSAGE_CHARACTERS, Job, JobSubject
 from nsqplatform.jobs.runner import changing, fail_interrupted
@@ -55,7 +57,7 @@ def request_job(
     )
     with transaction.atomic():
         job.save()
-        JobSubject.objects.bulk_create([_row(job, subject, refusals.get(subject)) for subject in distinct])
+        insert(JobSubject, _COLUMNS, (_row(job, subject, refusals.get(subject)) for subject in distinct))
         audit_entries.add_job_entry(job, by=by)
         audit_entries.add_subject_entries(job, refusals.items(), refused=True)
         transaction.on_commit(partial(_enqueue, job.pk))
@@ -66,19 +68,25 @@ def request_job(
 def _refusals(kind: Kind, by: User, subjects: Sequence[Subject], parameters: Parameters) -> dict[Subject, Outcome]:
     """The subjects on which ``by`` may not act, with the reason."""
     reasons: dict[str, str] = {}
-    for topic in {subject.topic for subject in subjects}:
+    topics = {subject.topic for subject in subjects}
+    for topic in topics_to_check(by, topics):
         try:
             kind.check_rights(by, topic, parameters)
         except PermissionDenied as error:
             reasons[topic] = str(error)
+    if reasons and not by.rights.topic_patterns:
+        reasons = dict.fromkeys(topics, *reasons.values())
     return {subject: Outcome("failed", reasons[subject.topic]) for subject in subjects if subject.topic in reasons}
 
 
-def _row(job: Job, subject: Subject, refusal: Outcome | None) -> JobSubject:
-    row = JobSubject(job=job, **subject._asdict())
-    if refusal is not None:
-        row.state, row.message = JobSubject.State.FAILED, refusal.message[:MESSAGE_CHARACTERS]
-    return row
+_COLUMNS = ("job", *Subject._fields, "state", "attempt", "message")
+
+
+def _row(job: Job, subject: Subject, refusal: Outcome | None) -> tuple[Any, ...]:
+    """The values of _COLUMNS."""
+    if refusal is None:
+        return job.pk, *subject, JobSubject.State.WAITING.value, 0, ""
+    return job.pk, *subject, JobSubject.State.FAILED.value, 0, refusal.message[:MESSAGE_CHARACTERS]
 
 
 def _enqueue(job_id: int) -> None:

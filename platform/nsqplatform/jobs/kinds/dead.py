@@ -17,10 +17,12 @@ from nsqplatform.cluster.actions import services
 from nsqplatform.cluster.actions.notification import Origin
 from nsqplatform.cluster.actions.topic_nodes import address_of_node, node_addresses
 from nsqplatform.cluster.messages.dead import Channel, DeadAction, DeadPart, act
-from nsqplatform.jobs.kinds.kind import Kind, Outcome, Parameters, Perform, Subject, outcome_of_results
+from nsqplatform.jobs.kinds.kind import Kind, OneByOne, Outcome, Parameters, Performer, Subject, outcome_of_results
 
 MAX_RATE = 1_000_000
 """brokerd's limit."""
+CONCURRENCY = 8
+"""Maximum number of requests of one job at once."""
 
 
 class DeadKind(Kind):
@@ -30,7 +32,6 @@ class DeadKind(Kind):
     """
 
     permission = Permission.ACT
-    concurrency = 8
 
     def __init__(self, action: DeadAction) -> None:
         self.action = action
@@ -48,7 +49,7 @@ class DeadKind(Kind):
             raise ValidationError({"kind": f"{self.name} is requested with POST /api/v1/jobs/dead"})
 
     @asynccontextmanager
-    async def acting(self, parameters: Parameters) -> AsyncIterator[Perform]:
+    async def acting(self, parameters: Parameters) -> AsyncIterator[Performer]:
         cluster: Cluster = await asyncio.to_thread(selectors.cluster)
         chosen, rate = chosen_of(parameters)
         async with node_client.client() as http:
@@ -66,7 +67,7 @@ class DeadKind(Kind):
                 outcome = outcome_of_results([result])
                 return outcome if outcome.message else outcome._replace(message=result["detail"])
 
-            yield one
+            yield OneByOne(one, CONCURRENCY)
 
     def recorded(self, origin: Origin, outcomes: Sequence[tuple[Subject, Outcome]]) -> None:
         if any(outcome.results for _, outcome in outcomes):

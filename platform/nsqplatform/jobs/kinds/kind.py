@@ -17,7 +17,7 @@ audit trail, and resuming after a killed worker.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Literal, NamedTuple
 
@@ -65,10 +65,38 @@ def outcome_of_results(results: Sequence[Result]) -> Outcome:
     return Outcome(outcome_of(results), "; ".join(failures), results)
 
 
-Perform = Callable[[Subject, bool], Awaitable[Outcome]]
-"""Acts on one subject. The second argument is true if an earlier worker was killed while it acted on the subject, which
-may therefore be done already. Errors that the kind expects are outcomes; any other exception fails the subject and is
-logged."""
+def topics_to_check(user: User, topics: Collection[str]) -> Collection[str]:
+    """The topics for which to check a user's rights: any one of them, if the user's rights do not depend on topics."""
+    return topics if user.rights.topic_patterns else list(topics)[:1]
+
+
+class Performer(ABC):
+    """Acts on the subjects of one job. ``batch`` and ``concurrency`` may change with what it finds out about the
+    servers."""
+
+    batch = 1
+    """Largest number of subjects of one call."""
+    concurrency = 64
+    """Largest number of calls at once."""
+
+    @abstractmethod
+    async def act(self, subjects: Sequence[Subject], may_be_done: bool) -> Sequence[Outcome]:
+        """Act on the subjects, and return their outcomes in the same order.
+
+        ``may_be_done``: an earlier worker was killed while it acted on them, so any of them may be done already. Errors
+        that the kind expects are outcomes; any other exception fails the subjects and is logged.
+        """
+
+
+class OneByOne(Performer):
+    """Acts on each subject by a function, with the arguments of ``act``."""
+
+    def __init__(self, one: Callable[[Subject, bool], Awaitable[Outcome]], concurrency: int) -> None:
+        self._one = one
+        self.concurrency = concurrency
+
+    async def act(self, subjects: Sequence[Subject], may_be_done: bool) -> Sequence[Outcome]:
+        return [await self._one(subject, may_be_done) for subject in subjects]
 
 
 class Kind(ABC):
@@ -81,8 +109,6 @@ class Kind(ABC):
     is_repeatable: bool
     """Whether acting twice on a subject has the same effect as acting once. Other kinds do not repeat a subject whose
     worker was killed: its outcome is a failure, which says that it may have been done."""
-    concurrency = 64
-    """Maximum number of subjects acted on at once."""
 
     @abstractmethod
     def noun(self, subjects: Sequence[Subject]) -> str:
@@ -98,7 +124,7 @@ class Kind(ABC):
         require(user, self.permission, topic=topic)
 
     @abstractmethod
-    def acting(self, parameters: Parameters) -> AbstractAsyncContextManager[Perform]:
+    def acting(self, parameters: Parameters) -> AbstractAsyncContextManager[Performer]:
         """A context for all steps of one job, with what they share, such as connections."""
 
     @abstractmethod

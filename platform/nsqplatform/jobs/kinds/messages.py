@@ -16,7 +16,7 @@ from nsqplatform.cluster.actions import services
 from nsqplatform.cluster.actions.notification import Origin
 from nsqplatform.cluster.actions.topic_nodes import address_of_node, node_addresses
 from nsqplatform.cluster.messages.actions import MessageAction, act, check_rights
-from nsqplatform.jobs.kinds.kind import Kind, Outcome, Parameters, Perform, Subject, outcome_of_results
+from nsqplatform.jobs.kinds.kind import Kind, OneByOne, Outcome, Parameters, Performer, Subject, outcome_of_results
 
 BATCH = 100
 """Number of messages of a subject. If its worker is killed, a copy or move repeats at most this number."""
@@ -50,7 +50,7 @@ class MessagesKind(Kind):
         check_rights(user, self.action, topic, _target(parameters))
 
     @asynccontextmanager
-    async def acting(self, parameters: Parameters) -> AsyncIterator[Perform]:
+    async def acting(self, parameters: Parameters) -> AsyncIterator[Performer]:
         cluster: Cluster = await asyncio.to_thread(selectors.cluster)
         target = _target(parameters)
         async with node_client.client() as http:
@@ -73,7 +73,7 @@ class MessagesKind(Kind):
                     return Outcome("failed", str(error), error.silent)
                 return outcome_of_results([done.result(self.action, subject.node, target)])
 
-            yield one
+            yield OneByOne(one, self.concurrency)
 
     def recorded(self, origin: Origin, outcomes: Sequence[tuple[Subject, Outcome]]) -> None:
         if any(outcome.results for _, outcome in outcomes):
