@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, NotRequired, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
+from nsqwire.counted import counted
 from nsqwire.durations import format_duration, nanoseconds, parse_duration
 
 Kind = Literal["choice", "duration", "time", "text", "integer", "number"]
@@ -193,10 +194,8 @@ def spelt_out(length: timedelta) -> str:
     """Format a duration for people: ``30 days``, ``6 hours``, ``90 minutes``; the last unit is rounded."""
     for unit, name in ((timedelta(days=1), "day"), (timedelta(hours=1), "hour")):
         if length % unit == timedelta(0) or length >= 2 * unit:
-            number = round(length / unit)
-            return f"{number:,} {name}{'' if number == 1 else 's'}"
-    minutes = round(length / timedelta(minutes=1))
-    return f"{minutes} minute{'' if minutes == 1 else 's'}"
+            return counted(round(length / unit), name)
+    return counted(round(length / timedelta(minutes=1)), "minute")
 
 
 def _moment(text: str) -> datetime:

@@ -167,7 +167,7 @@ def test_a_message_is_found_by_its_id_and_its_whole_body_downloaded(live, stack,
     form.get_by_label("ID").fill(wanted)
     form.get_by_role("button", name="Search").click()
     expect(page.get_by_role("main").get_by_role("article")).to_have_count(1)
-    expect(page.get_by_text("Searched 31 of 31 messages, 1 matches.")).to_be_visible()
+    expect(page.get_by_text("Searched 31 of 31 messages: 1 match.")).to_be_visible()
     with page.expect_download() as download:
         page.get_by_role("link", name="Download body").click()
     assert download.value.path().read_bytes() == body
@@ -187,7 +187,7 @@ def test_bodies_are_searched_and_what_matches_is_exported(live, stack, letters):
     expect(form.get_by_role("alert")).to_contain_text("Missing )")
     form.get_by_label("Search in bodies").fill("message 1\\d?$")
     form.get_by_role("button", name="Search").click()
-    expect(page.get_by_text("Searched 12 of 12 messages, 3 match.")).to_be_visible()
+    expect(page.get_by_text("Searched 12 of 12 messages: 3 matches.")).to_be_visible()
     expect(page.get_by_role("main").get_by_role("article")).to_have_count(3)
     with page.expect_download() as download:
         form.get_by_role("link", name="Export matches: NDJSON").click()
@@ -350,7 +350,7 @@ def test_headers_are_shown_searched_and_published_again(live, stack, letters, ax
     expect(form.get_by_role("alert")).to_contain_text("tenant:acme")
     header.fill("tenant:ACME")
     header.press("Enter")
-    expect(page.get_by_text("Searched 2 of 2 messages, 1 matches.")).to_be_visible()
+    expect(page.get_by_text("Searched 2 of 2 messages: 1 match.")).to_be_visible()
     expect(articles).to_have_count(1)
     articles.get_by_role("button", name="Publish again…").click()
     page.get_by_role("dialog").get_by_role("button", name="Publish again").click()
