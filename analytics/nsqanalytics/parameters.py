@@ -190,12 +190,14 @@ def written(length: timedelta) -> str:
     return re.sub(r"(?<=[hm])0[ms](0s)?$", "", format_duration(nanoseconds(length)))
 
 
-def spelt_out(length: timedelta) -> str:
-    """Format a duration for people: ``30 days``, ``6 hours``, ``90 minutes``; the last unit is rounded."""
-    for unit, name in ((timedelta(days=1), "day"), (timedelta(hours=1), "hour")):
-        if length % unit == timedelta(0) or length >= 2 * unit:
-            return counted(round(length / unit), name)
-    return counted(round(length / timedelta(minutes=1)), "minute")
+def spelt_out(length: timedelta, done: float = 0.0) -> str:
+    """Format a duration for people: ``30 days``, ``6 hours``, ``90 minutes``; the last unit is rounded. With the share
+    ``done`` (0..1), if that is one unit or more: ``14 of 30 days``."""
+    units = ((timedelta(days=1), "day"), (timedelta(hours=1), "hour"), (timedelta(minutes=1), "minute"))
+    unit, name = next((each for each in units if length % each[0] == timedelta(0) or length >= 2 * each[0]), units[-1])
+    number = round(length / unit)
+    part = int(done * number)
+    return f"{part:,} of {counted(number, name)}" if part else counted(number, name)
 
 
 def _moment(text: str) -> datetime:
