@@ -37,6 +37,7 @@ from aionsq.outlet import Outlet
 from aionsq.publish import HeaderPublish, Ids, Publish
 from aionsq.tracing import PublishTrace, Tracing, default_tracing
 from nsqwire import encoding
+from nsqwire.counted import counted
 from nsqwire.errors import BadBody, BadHeaders, BadMessage, BadTopic, Invalid, NSQError
 from nsqwire.headers import encode_headers
 from nsqwire.names import is_valid_name
@@ -484,7 +485,7 @@ def _of_each(headers: Headers | Sequence[Headers], count: int) -> Sequence[Heade
         return [headers] * count
     check_headers_of_each(headers)
     if len(headers) != count:
-        raise InvalidArgument(f"headers are given for {len(headers)} messages, and bodies for {count}")
+        raise InvalidArgument(f"headers are given for {counted(len(headers), 'message')}, and bodies for {count}")
     return [each or {} for each in headers]
 
 

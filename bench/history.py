@@ -36,10 +36,13 @@ DAYS, HOURS = 30, 48
 CHANNELS_PER_TOPIC = 5
 REQUESTS = 20
 GAUGES = ("clients", "deferred", "depth", "in_flight", "oldest_age_ms", "p50_ms", "p99_ms")
-RATES = ("byte_rate", "emptied_rate", "finish_rate", "publish_rate", "requeue_rate", "rewound_rate", "timeout_rate")
+RATES = (
+    *("byte_rate", "death_rate", "drop_rate", "emptied_rate", "finish_rate"),
+    *("publish_rate", "requeue_rate", "rewound_rate", "timeout_rate"),
+)
 DRAWN = (
     "depth,publish_rate,finish_rate,oldest_age_ms,p50_ms,p99_ms,in_flight,deferred,requeue_rate,timeout_rate,"
-    "emptied_rate,rewound_rate"
+    "emptied_rate,rewound_rate,death_rate,drop_rate"
 )
 """The series that a channel's page requests."""
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from brokerd.storage import NodeDrained
+from nsqwire.counted import counted
 from nsqwire.errors import DRAINED
 from nsqwire.units import Seconds
 
@@ -76,8 +77,9 @@ class Drain:
         self._storage.set_drained(None if takes_publishes else NodeDrained(DRAINED))
         publishes = "taken" if takes_publishes else "refused"
         logger.info(
-            "the node is being drained for %s: %d messages are left, publishes are %s",
-            f"at most {timeout_s:g} s" if timeout_s else "as long as it takes", self.left, publishes,
+            "the node is being drained for %s: %s left, publishes are %s",
+            f"at most {timeout_s:g} s" if timeout_s else "as long as it takes",
+            counted(self.left, "message is", "messages are"), publishes,
         )  # fmt: skip
         if before is None:
             self._notify()

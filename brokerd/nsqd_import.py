@@ -18,6 +18,7 @@ from brokerd.diskqueue import DiskQueue
 from brokerd.journal.recovery import CorruptState
 from brokerd.journal.state import ChannelState, NodeState, TopicState
 from brokerd.log.log import Log
+from nsqwire.counted import counted
 from nsqwire.frame import MESSAGE, MESSAGE_HEAD, MESSAGE_HEAD_BYTES, Message
 from nsqwire.names import is_ephemeral, is_valid_name
 
@@ -202,7 +203,7 @@ def _import_topic(state: NodeState, taken: TopicState, topic: _Topic, place: Pla
             state.next_channel += 1
         channel.aside.update(aside)
     log.close()
-    logger.info("TOPIC(%s): %d messages imported from nsqd", topic.name, len(order))
+    logger.info("TOPIC(%s): %s imported from nsqd", topic.name, counted(len(order), "message"))
 
 
 def _cursor(held: dict[int, tuple[int, int]], first_fresh: int, end: int) -> int:

@@ -23,6 +23,7 @@ from brokerd.settings import BrokerSettings
 from brokerd.topic_directories import EntryKind, TopicDirectories
 from brokerd.topic_log import id_head
 from nsqdaemon.command_line import CommandParser
+from nsqwire.counted import counted
 
 SOUND, DAMAGED, NOT_DONE = 0, 1, 2
 _REMEDIES = {
@@ -118,16 +119,16 @@ class Report:
         """The report as text."""
         messages = sum(topic.log.messages for topic in self.topics)
         is_exact = all(topic.log.is_exact for topic in self.topics)
-        lines = [f"{self.path}: {_count(len(self.topics), 'topic')}, {_messages(messages, is_exact=is_exact)} on disk"]
+        lines = [f"{self.path}: {counted(len(self.topics), 'topic')}, {_messages(messages, is_exact=is_exact)} on disk"]
         for topic in self.topics:
             log, channels = topic.log, ", ".join(topic.channels) or "none"
             lines.append(
                 f"  {topic.name}: {_messages(log.messages, is_exact=log.is_exact)} in "
-                f"{_count(log.segments, 'segment')}, {_count(log.bytes, 'byte')}; "
+                f"{counted(log.segments, 'segment')}, {counted(log.bytes, 'byte')}; "
                 f"channels: {channels}"
             )
         if self.unversioned:
-            lines.append(f"{_count(self.unversioned, 'file')} without a format version, from before release 0.1.0")
+            lines.append(f"{counted(self.unversioned, 'file')} without a format version, from before release 0.1.0")
         for heading, found in (
             ("damage", self.damage),
             ("skipped by the rebuild", self.skipped_damage),
@@ -161,14 +162,10 @@ class Report:
         return lines
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
 def _messages(number: int, *, is_exact: bool) -> str:
     if is_exact:
-        return _count(number, "message")
-    return f"at least {_count(number, 'message')}" if number else "an unknown number of messages"
+        return counted(number, "message")
+    return f"at least {counted(number, 'message')}" if number else "an unknown number of messages"
 
 
 def rebuild(path: Path) -> list[str]:

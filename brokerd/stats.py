@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from brokerd.latency import LatencyStats, RecentLatencies
 from brokerd.memory import MemoryStats
+from nsqwire.counted import counted
 from nsqwire.errors import DRAINED
 from nsqwire.histogram import HistogramJSON
 from nsqwire.units import Seconds, WholeSeconds
@@ -166,7 +167,7 @@ def health_of(broker: Broker) -> str:
     """``OK``, or ``NOK - `` and the last error of the disk, and that the node is being drained."""
     errors = [broker.storage.disk_error]
     if broker.drain.draining is not None:
-        errors.append(f"{DRAINED}: {broker.drain.left} messages are left")
+        errors.append(f"{DRAINED}: {counted(broker.drain.left, 'message is', 'messages are')} left")
     found = "; ".join(error for error in errors if error is not None)
     return f"NOK - {found}" if found else "OK"
 

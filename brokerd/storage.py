@@ -14,6 +14,7 @@ from brokerd.disk_thread import DiskStalled, DiskThread
 from brokerd.journal.journal import CHANGE_BYTES, Background, Journal
 from brokerd.refused_write import RefusedWrite
 from brokerd.syncer import NotSynced
+from nsqwire.counted import counted
 from nsqwire.errors import BelowReserve, Drained, PublishFailed
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ class Storage:
     def lost(self, topic: str, count: int, reason: str) -> None:
         """Count and log messages that were still to be delivered and cannot be read."""
         self.lost_message_count += count
-        logger.error("TOPIC(%s): %d messages are lost: %s", topic, count, reason)
+        logger.error("TOPIC(%s): %s lost: %s", topic, counted(count, "message is", "messages are"), reason)
 
     def make_room(self, error: OSError) -> bool:
         """On a full disk, remove the oldest segment that only retention keeps. False if there is none."""

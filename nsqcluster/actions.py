@@ -22,6 +22,7 @@ from nsqcluster.errors import Malformed, Refused, RequestFailed, detail_of
 from nsqcluster.posts import post_everywhere
 from nsqcluster.results import NO_TOPIC, Result, merged
 from nsqcluster.targets import ClusterUnreachable, NotInCluster, Targets, find
+from nsqwire.counted import counted
 
 REWIND: Final = "/channel/rewind"
 NO_REWIND: Final = "this nsqd cannot rewind (Go's keeps nothing that was finished)"
@@ -203,7 +204,7 @@ def _rewound(answer: bytearray) -> str:
     """Describe a node's response, for the result's detail."""
     try:
         rewound = decode(answer, Rewound, REWIND)
-        number = f"{rewound.messages:,} message{'' if rewound.messages == 1 else 's'}"
+        number = f"{counted(rewound.messages, 'message')}"
         if not rewound.messages:
             return number
         oldest = datetime.fromtimestamp((rewound.oldest_timestamp or 0) // 1_000_000_000, UTC)

@@ -13,6 +13,7 @@ from nsqcluster.errors import Malformed
 from nsqcluster.posts import post_everywhere
 from nsqcluster.results import Result
 from nsqcluster.stats import Drain
+from nsqwire.counted import counted
 from nsqwire.units import Seconds
 
 NO_DRAIN: Final = "a Go node cannot drain"
@@ -66,4 +67,4 @@ def _left(answer: bytearray) -> str:
         return "it did not say how many messages are left"
     if state is None:
         return ""
-    return f"{state.messages:,} {'message is' if state.messages == 1 else 'messages are'} left"
+    return f"{counted(state.messages, 'message is', 'messages are')} left"

@@ -12,6 +12,7 @@ from aionsq.tools.tables import print_table
 from nsqcluster import Action, Survey, perform, rewind, survey
 from nsqcluster.rows import ChannelRow, stored_count, unfinished_count
 from nsqdaemon.command_line import USAGE, CommandParser
+from nsqwire.counted import counted
 
 PROG = "nsq channels"
 
@@ -130,9 +131,9 @@ def loss(action: Action, topic: str, name: str, found: Survey) -> str:
     unknown = command.and_unknown(found)
     if row is None:
         return f"{action} channel {name} of topic {topic}{unknown}"
-    where = f"on {command.count(len(row['nodes']), 'node')}" if row["nodes"] else "known to nsqlookupd only"
-    messages = command.count(stored_count(row) if action is Action.DELETE else unfinished_count(row), "message")
-    clients = command.count(row["client_count"], "consumer")
+    where = f"on {counted(len(row['nodes']), 'node')}" if row["nodes"] else "known to nsqlookupd only"
+    messages = counted(stored_count(row) if action is Action.DELETE else unfinished_count(row), "message")
+    clients = counted(row["client_count"], "consumer")
     gone = f", and disconnect {clients}" if action is Action.DELETE and row["client_count"] else ""
     return f"{action} channel {name} of topic {topic} {where}, with {messages}{states(action, row)}{gone}{unknown}"
 

@@ -304,11 +304,6 @@ def confirm(options: Options, losses: Sequence[str]) -> None:
         raise SystemExit(1)
 
 
-def count(number: int, what: str) -> str:
-    """``1 message``, ``1,200 messages``."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
 def and_unknown(survey: Survey) -> str:
     """Return the text that a confirmation ends with if some servers did not answer."""
     if not survey.failures:

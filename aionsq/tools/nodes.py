@@ -18,6 +18,7 @@ from nsqcluster import Result, Survey, cancel_drain, drain, hand_over, survey, t
 from nsqcluster.rows import DrainRow, MirrorRow, NodeRow
 from nsqcluster.sums import over_topics
 from nsqdaemon.command_line import USAGE, CommandParser
+from nsqwire.counted import counted
 from nsqwire.durations import format_duration
 
 PROG = "nsq nodes"
@@ -146,7 +147,7 @@ def draining(state: DrainRow) -> str:
     if state["ends_within"] is not None:
         ends = f", ends within {format_duration(round(state['ends_within']) * 1_000_000_000)}"
     publishes = ", takes publishes" if state["takes_publishes"] else ""
-    return f"draining: {command.count(state['messages'], 'message')} left{ends}{publishes}"
+    return f"draining: {counted(state['messages'], 'message')} left{ends}{publishes}"
 
 
 def change_nodes(options: Options) -> int:
@@ -187,16 +188,14 @@ def end_of(node: str, options: Options, found: Survey) -> str:
         limit = "or after its --drain-timeout"
     else:
         limit = f"or after {options.timeout_s:g} s" if options.timeout_s else "however long that takes"
-    left = "" if stats.error is not None else f", with {command.count(messages, 'message')}"
+    left = "" if stats.error is not None else f", with {counted(messages, 'message')}"
     return f"drain node {node}{left}: its process ends when no message is left, {limit}"
 
 
 def takeover_of(node: str, found: Survey) -> str:
     """Describe what the hand-over does, as the end of a sentence that begins with "This will"."""
     stats = found.nodes[node].stats
-    consumers = (
-        "its consumers" if stats is None else f"its {command.count(over_topics('client_count', stats), 'consumer')}"
-    )
+    consumers = "its consumers" if stats is None else f"its {counted(over_topics('client_count', stats), 'consumer')}"
     return (
         f"hand over node {node} to its follower: {consumers} and its producers have to connect again, and messages of "
         "the last FINs may be delivered again"
@@ -247,7 +246,7 @@ def loss(topic: str, node: str, found: Survey) -> str:
     if each is None:
         return action + command.and_unknown(found)
     messages = each.depth + sum(channel.stored_count for channel in each.channels)
-    return f"{action}, with {command.count(len(each.channels), 'channel')} and {command.count(messages, 'message')}"
+    return f"{action}, with {counted(len(each.channels), 'channel')} and {counted(messages, 'message')}"
 
 
 async def act(options: Options, node: str, topics: Sequence[str]) -> int:

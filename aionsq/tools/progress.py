@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from importlib.util import find_spec
 
+from nsqwire.counted import counted
 from nsqwire.units import Seconds
 
 log = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ class Rate:
 
 def sentence(count: int, rate: float, depth: int | None) -> str:
     """``1,234 messages, 56/s, 7,890 waiting``."""
-    done = f"{count:,} message{'' if count == 1 else 's'}, {rate:,.0f}/s"
+    done = f"{counted(count, 'message')}, {rate:,.0f}/s"
     return done if depth is None else f"{done}, {depth:,} waiting"
 
 

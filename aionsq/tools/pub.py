@@ -24,6 +24,7 @@ from aionsq.tools.process import INTERRUPTED, Run, Tool
 from aionsq.tools.progress import progress
 from aionsq.tools.records import Records, Throttle, batches
 from nsqdaemon.settings import setting
+from nsqwire.counted import counted
 from nsqwire.errors import BadHeaders, NSQError
 from nsqwire.headers import checked_headers
 
@@ -149,7 +150,7 @@ async def pub(flags: PubFlags, run: Run) -> int:
         publisher = Publisher(producers, flags.topic, flags.defer, headers, print_ids if flags.ids else None)
         await stack.enter_async_context(progress(flags.progress, lambda: publisher.stored))
         failure = await _publish_all(flags, run, publisher, delimiter)
-    done = f"{publisher.stored} message{'' if publisher.stored == 1 else 's'} stored in {flags.topic}"
+    done = f"{counted(publisher.stored, 'message')} stored in {flags.topic}"
     if failure is not None:
         raise ToolFailed(f"{failure} ({done}, {publisher.not_stored} not)")
     if not run.stop.is_set():

@@ -44,7 +44,8 @@ class TailFlags(ConsumerFlags):
     channel: str = setting(
         _channel,
         "Channel to consume from each topic. Printed messages are finished: other consumers of the channel do not "
-        "receive them. The first channel of a topic receives all messages that wait in it.",
+        "receive them. The first channel of a topic receives all messages that wait in it: of a topic without a "
+        "channel, the whole unread backlog is printed and finished.",
         shown="tail<6 digits>#ephemeral",
     )
     n: int = setting(0, "Exit after this many messages of all topics together; 0: never.", min=0)
@@ -164,7 +165,7 @@ main = Tool(
     "tail",
     TailFlags,
     tail,
-    "Print the messages of topics as they arrive.",
+    "Print the messages of topics as they arrive, and finish them; --peek leaves them in their channel.",
     examples=[
         ("nsq tail --topic orders", "print new messages until Ctrl-C"),
         ("nsq tail --topic orders --n 10", "print ten, and end"),

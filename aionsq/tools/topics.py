@@ -14,6 +14,7 @@ from aionsq.tools.tables import print_table
 from nsqcluster import Action, Survey, perform, survey
 from nsqcluster.rows import TopicRow, stored_count
 from nsqdaemon.command_line import USAGE, CommandParser
+from nsqwire.counted import counted
 
 PROG = "nsq topics"
 
@@ -116,19 +117,17 @@ def loss(action: Action, name: str, found: Survey) -> str:
     unknown = command.and_unknown(found)
     if row is None:
         return f"{action} topic {name}{unknown}"
-    where = f"on {command.count(len(row['nodes']), 'node')}" if row["nodes"] else "known to nsqlookupd only"
+    where = f"on {counted(len(row['nodes']), 'node')}" if row["nodes"] else "known to nsqlookupd only"
     if action is Action.EMPTY:
-        messages = f"{command.count(row['depth'], 'message')} that no channel has received"
+        messages = f"{counted(row['depth'], 'message')} that no channel has received"
         return f"{action} topic {name} {where}: {messages}{unknown}"
     parts = [f"{row['depth']:,} in the topic itself"]
     for each in found.channel_rows():
         dead = f", {each['dead_count']:,} of them dead" if each["dead_count"] else ""
         parts.append(f"{stored_count(each):,} in channel {each['name']}{dead}")
-    total = command.count(row["depth"] + row["channel_depth"] + row["dead_count"], "message")
+    total = counted(row["depth"] + row["channel_depth"] + row["dead_count"], "message")
     messages = total if row["channel_count"] == 0 else f"{total} ({', '.join(parts)})"
-    return (
-        f"{action} topic {name} {where}, with {command.count(row['channel_count'], 'channel')} and {messages}{unknown}"
-    )
+    return f"{action} topic {name} {where}, with {counted(row['channel_count'], 'channel')} and {messages}{unknown}"
 
 
 async def act(options: Options, action: Action, names: Sequence[str]) -> int:

@@ -22,6 +22,7 @@ from nsqanalytics.files import SHORTEST, File, Folder
 from nsqanalytics.life_events import EVENT_SCHEMA, lives_path
 from nsqanalytics.rollups import rollups_path
 from nsqanalytics.schema import ARROW_SCHEMA
+from nsqwire.counted import counted
 
 DAMAGED = "_damaged"
 _MOST_ATTEMPTS = 20
@@ -85,7 +86,7 @@ def reason(folder: Folder, file: File, *, thorough: bool, columns: Sequence[str]
     prove that the file is damaged.
     """
     if file.size < SHORTEST:
-        return "it is empty" if file.size == 0 else f"it has only {file.size} bytes"
+        return "it is empty" if file.size == 0 else f"it has only {counted(file.size, 'byte')}"
     if not thorough:
         try:
             return _lacking(pq.read_metadata(file.path, filesystem=folder.system).schema.names, columns)

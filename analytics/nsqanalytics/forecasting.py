@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsqanalytics.span import HOURS_OF_DAY, HOURS_OF_WEEK
+from nsqwire.counted import counted
 
 Values = NDArray[np.float64]
 
@@ -93,9 +94,9 @@ def reason_against(values: Values, late: int) -> str | None:
     if known == 0:
         return "no readings"
     if late > OLDEST_END:
-        return f"the last reading is {late} hours old; a forecast needs one of the last {OLDEST_END} hours"
+        return f"the last reading is {counted(late, 'hour')} old; a forecast needs one of the last {OLDEST_END} hours"
     if known < SHORTEST:
-        return f"{known} hours of history; a forecast needs {SHORTEST}"
+        return f"{counted(known, 'hour')} of history; a forecast needs {SHORTEST}"
     if known < LEAST_KNOWN * len(values):
         return f"{known} of {len(values)} hours have readings; a forecast needs {LEAST_KNOWN:.0%}"
     return None

@@ -18,6 +18,7 @@ from nsqanalytics.results import replace_table
 from nsqanalytics.rollups import Rollups, stale_days, stale_hours
 from nsqanalytics.session import is_on_this_machine
 from nsqanalytics.span import DAY
+from nsqwire.counted import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +53,7 @@ def run_rollup(spark: SparkSession, place: Locations, args: RollupParameters, no
             start, end = (0.15 + 0.65 * share / len(hours) for share in (at, at + len(some)))
             stages = 4 if is_on_this_machine(spark) else 12
             with progress.following(
-                spark, f"rolling up {_counted(len(some), 'hour')}", expected_stages=stages, start=start, end=end
+                spark, f"rolling up {counted(len(some), 'hour')}", expected_stages=stages, start=start, end=end
             ):
                 rollups.make_hours(spark, some)
             done.extend((hour.start, "rolled up", len(rollups.samples[hour.start]), 1, 0, 0) for hour in some)
@@ -62,7 +63,7 @@ def run_rollup(spark: SparkSession, place: Locations, args: RollupParameters, no
         rollups = Rollups(place.archive)
         if days := stale_days(rollups, since, until):
             with progress.following(
-                spark, f"adding up {_counted(len(days), 'day')}", expected_stages=4, start=0.8, end=0.95
+                spark, f"adding up {counted(len(days), 'day')}", expected_stages=4, start=0.8, end=0.95
             ):
                 rollups.make_days(spark, days)
             done.extend((day, "day added up", len(rollups.between(day, day + DAY)), 1, 0, 0) for day in days)
@@ -146,7 +147,3 @@ def _maintained(done: Iterable[compaction.Done], place: Locations, progress: Pro
         rows.append(row)
         progress.at(0.5, f"{row[1]} {row[0]:%Y-%m-%d %H:00}")
     return replace_table(rows, tables.MAINTENANCE, place.output)
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

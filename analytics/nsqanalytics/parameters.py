@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, NotRequired, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
+from nsqwire.counted import counted
 from nsqwire.durations import format_duration, nanoseconds, parse_duration
 
 Kind = Literal["choice", "duration", "time", "text", "integer", "number"]
@@ -189,14 +190,14 @@ def written(length: timedelta) -> str:
     return re.sub(r"(?<=[hm])0[ms](0s)?$", "", format_duration(nanoseconds(length)))
 
 
-def spelt_out(length: timedelta) -> str:
-    """Format a duration for people: ``30 days``, ``6 hours``, ``90 minutes``; the last unit is rounded."""
-    for unit, name in ((timedelta(days=1), "day"), (timedelta(hours=1), "hour")):
-        if length % unit == timedelta(0) or length >= 2 * unit:
-            number = round(length / unit)
-            return f"{number:,} {name}{'' if number == 1 else 's'}"
-    minutes = round(length / timedelta(minutes=1))
-    return f"{minutes} minute{'' if minutes == 1 else 's'}"
+def spelt_out(length: timedelta, done: float = 0.0) -> str:
+    """Format a duration for people: ``30 days``, ``6 hours``, ``90 minutes``; the last unit is rounded. With the share
+    ``done`` (0..1), if that is one unit or more: ``14 of 30 days``."""
+    units = ((timedelta(days=1), "day"), (timedelta(hours=1), "hour"), (timedelta(minutes=1), "minute"))
+    unit, name = next((each for each in units if length % each[0] == timedelta(0) or length >= 2 * each[0]), units[-1])
+    number = round(length / unit)
+    part = int(done * number)
+    return f"{part:,} of {counted(number, name)}" if part else counted(number, name)
 
 
 def _moment(text: str) -> datetime:

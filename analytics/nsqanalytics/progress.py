@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
@@ -64,22 +64,26 @@ class Progress:
 
     @contextmanager
     def following(
-        self, spark: SparkSession, stage: str, expected_stages: int, start: float, end: float
+        self, spark: SparkSession, stage: str | Callable[[float], str], expected_stages: int, start: float, end: float
     ) -> Iterator[None]:
         """While the body runs Spark jobs, report a fraction between ``start`` and ``end`` from Spark's task counts.
+
+        ``stage`` is shown with the number of tasks that are done; or it returns the text for the share (0..1) of the
+        step that is done.
 
         Spark plans while it runs, so the number of stages is unknown: ``expected_stages`` is the usual number. If there
         are more, the fraction stays at ``end``. A Spark Connect server provides no task counts.
         """
-        self.at(start, stage)
+        first, last = (stage, stage) if isinstance(stage, str) else (stage(0.0), stage(1.0))
+        self.at(start, first)
         if is_connect(spark):
             yield
-            self.at(end, stage)
+            self.at(end, last)
             return
         context = spark.sparkContext
         # Spark remembers a thousand jobs. In a group of its own, a step does not count the tasks of earlier ones.
         group = f"nsq-step-{next(_steps)}"
-        context.setJobGroup(group, stage)
+        context.setJobGroup(group, first)
         tracker = context.statusTracker()
         finished = threading.Event()
 
@@ -102,7 +106,11 @@ class Progress:
                     if info.numCompletedTasks == info.numTasks:
                         done[stage_id] = info.numTasks
             share = min(1.0, stages / expected_stages)
-            self.at(start + (end - start) * share, f"{stage} ({completed} of {tasks} tasks)" if tasks else stage)
+            if not isinstance(stage, str):
+                text = stage(share)
+            else:
+                text = f"{stage} ({completed} of {tasks} tasks)" if tasks else stage
+            self.at(start + (end - start) * share, text)
 
         def poll() -> None:
             while not finished.wait(_POLL_S):
@@ -118,4 +126,4 @@ class Progress:
         finally:
             finished.set()
             follower.join()
-        self.at(end, stage)
+        self.at(end, last)

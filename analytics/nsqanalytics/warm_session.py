@@ -40,6 +40,7 @@ from nsqanalytics.parameters import BadParameter
 from nsqanalytics.progress import Progress
 from nsqanalytics.run import Declined, own_output, run
 from nsqanalytics.session import is_small, java_watched, own_java, set_for_size, spark_session
+from nsqwire.counted import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -215,7 +216,7 @@ class WarmSession:
         if self._ending:
             return self._ending
         if self._jobs >= self._most_jobs:
-            return f"it has run {self._jobs} jobs"
+            return f"it has run {counted(self._jobs, 'job')}"
         if now - self._began > LONGEST_S:
             return f"it is {LONGEST_S:g} s old"
         if now - self._last_used > self._idle_s:

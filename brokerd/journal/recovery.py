@@ -30,6 +30,7 @@ from brokerd.journal.checkpoint import (
 from brokerd.journal.records import KINDS
 from brokerd.journal.state import Inapplicable, NodeState
 from brokerd.zero_padding import end_of_contents
+from nsqwire.counted import counted
 
 logger = logging.getLogger("brokerd")
 
@@ -147,9 +148,9 @@ def _replay(state: NodeState, path: Path, data: bytes, start: int, previous_end:
             logger.debug("%s: %s", path, error)
             inapplicable += 1
     if damaged:
-        losses.append(_loss(f"{path}: damaged in {damaged} {'place' if damaged == 1 else 'places'}"))
+        losses.append(_loss(f"{path}: damaged in {counted(damaged, 'place')}"))
     if inapplicable:
-        passed = "1 record cannot be applied" if inapplicable == 1 else f"{inapplicable} records cannot be applied"
+        passed = f"{counted(inapplicable, 'record')} cannot be applied"
         losses.append(f"{path}: {passed}: an earlier change is lost")
     return _Replayed(read, end, losses)
 

@@ -13,6 +13,7 @@ from brokerd.log.commit_repair import SegmentContext, repair_commits
 from brokerd.log.commits import Commit, CommitIndex, CommitRecords
 from brokerd.log.files import LogFiles
 from brokerd.log.headers import SUFFIX, Entry, HeaderFile
+from nsqwire.counted import counted
 
 _REBUILT: Final = "a start or --rebuild reads the messages from the .log"
 
@@ -75,7 +76,7 @@ def _commits(path: Path, *, is_newest: bool) -> tuple[list[Commit], list[str]]:
         return [], [f"{index.name}: empty, although the .log is not; {_REBUILT}"]
     if not damaged:
         return commits, []
-    count = "1 commit record is damaged" if len(damaged) == 1 else f"{len(damaged)} commit records are damaged"
+    count = f"{counted(len(damaged), 'commit record is', 'commit records are')} damaged"
     return commits, [f"{index.name}: {count}; {_REBUILT}"]
 
 
@@ -120,7 +121,7 @@ def _check(path: Path, commits: list[Commit]) -> tuple[int, list[str]]:
     """The number of readable messages of ``commits``, and a line for each damaged batch."""
     if not path.stat().st_size:
         lost = sum(commit.messages for commit in commits)
-        return 0, [f"{path.name}: empty; {_messages(lost)} lost"] if lost else []
+        return 0, [f"{path.name}: empty; {counted(lost, 'message is', 'messages are')} lost"] if lost else []
     with (
         path.open("rb") as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as map_,
@@ -129,13 +130,11 @@ def _check(path: Path, commits: list[Commit]) -> tuple[int, list[str]]:
         damaged = list(_damaged(log, commits))
     lost = sum(commit.messages for commit in damaged)
     lines = [
-        f"{path.name}: {_messages(commit.messages)} damaged, from number {commit.first_seq} on" for commit in damaged
+        f"{path.name}: {counted(commit.messages, 'message is', 'messages are')} damaged, "
+        f"from number {commit.first_seq} on"
+        for commit in damaged
     ]
     return sum(commit.messages for commit in commits) - lost, lines
-
-
-def _messages(count: int) -> str:
-    return "1 message is" if count == 1 else f"{count} messages are"
 
 
 def _damaged(log: memoryview, commits: list[Commit]) -> Iterator[Commit]:

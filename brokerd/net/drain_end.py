@@ -6,6 +6,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
+from nsqwire.counted import counted
+
 if TYPE_CHECKING:
     from brokerd.broker import Broker
 
@@ -19,5 +21,5 @@ async def end_when_drained(broker: Broker, stop: asyncio.Event) -> None:
     """Wait for the end of a drain, and set ``stop`` then."""
     while not broker.drain.is_over:  # noqa: ASYNC110 - a FIN does not show that it was the last
         await asyncio.sleep(INTERVAL_S)
-    logger.info("the drain is over: %d messages are left", broker.drain.left)
+    logger.info("the drain is over: %s left", counted(broker.drain.left, "message is", "messages are"))
     stop.set()

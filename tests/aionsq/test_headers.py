@@ -168,7 +168,7 @@ async def test_invalid_headers_fail_alone_and_are_not_sent(header_nsqd, headers,
     async with Producer(header_nsqd.address, WITH_HEADERS) as producer:
         with pytest.raises(BadHeaders, match=says):
             await producer.pub("t", b"one", headers=headers)
-        with pytest.raises(ValueError, match="headers are given for 1 messages, and bodies for 2"):
+        with pytest.raises(ValueError, match="headers are given for 1 message, and bodies for 2"):
             producer.mpub("t", [b"a", b"b"], headers=[{}])
     assert header_nsqd.peers[0].lines("PUB", "HPUB") == []
 

@@ -9,7 +9,7 @@ import pytest
 
 from nsqanalytics.job_list import JOBS, find_job
 from nsqanalytics.notebook import load
-from nsqanalytics.parameters import BadParameter, declared, duration, written
+from nsqanalytics.parameters import BadParameter, declared, duration, spelt_out, written
 
 LATENCY = JOBS["latency"]
 
@@ -126,3 +126,11 @@ def test_a_form_can_be_drawn_from_a_jobs_parameters():
 def test_a_duration_is_written_as_it_is_read(text: str):
     assert duration(written(duration(text))) == duration(text)
     assert not written(duration(text)).endswith(("h0m0s", "m0s", "h0m"))
+
+
+def test_a_duration_is_spelt_out_with_the_part_that_is_done():
+    """In the duration's own unit, rounded down; nothing is said of less than one."""
+    lengths = [timedelta(days=1), timedelta(days=30), timedelta(hours=6), timedelta(minutes=90), timedelta(hours=49)]
+    assert [spelt_out(each) for each in lengths] == ["1 day", "30 days", "6 hours", "90 minutes", "2 days"]
+    done = [spelt_out(timedelta(days=30), share) for share in (0.0, 0.03, 0.49, 1.0)]
+    assert done == ["30 days", "30 days", "14 of 30 days", "30 of 30 days"]

@@ -163,12 +163,16 @@ def test_a_rule_fires_is_acknowledged_and_is_over(admin, live, stack, axe):
     band.get_by_role("link", name="Piling up").click()
 
     dialog = operator.get_by_role("dialog", name="Piling up: alarm-a / siren")
+    expect(dialog).to_contain_text("Breached since")
+    expect(dialog).to_contain_text("Notified No notifier: the alert is only shown here")
     assert axe(operator) == []
     dialog.get_by_label("Note").fill("adding consumers")
     dialog.get_by_role("button", name="Acknowledge").click()
     expect(dialog.get_by_text("by mara")).to_be_visible()
     dialog.get_by_role("button", name="Done").click()
     expect(firing(operator, "alarm-a / siren")).to_contain_text("mara since")
+    expect(operator.get_by_role("columnheader", name="Owner")).to_be_visible()
+    expect(operator.get_by_role("button", name="Unacknowledged 0")).to_be_visible()
     expect(badge(operator)).to_have_accessible_name("Alerts")
     expect(operator.get_by_text("Critical: Piling up: alarm-a / siren")).to_have_count(0)
     page.get_by_role("tab", name=re.compile("^Firing")).click()

@@ -60,6 +60,37 @@ def test_a_channel_says_why_it_has_a_backlog(live, stack, axe):
         assert axe(page) == []
 
 
+def test_what_expires_is_neither_finished_nor_published(live, stack):
+    """It has a number and a line of its own: of four messages that no consumer took, all were dropped."""
+    stack.command("/topic/create", topic="plotted.old")
+    stack.command("/channel/create", topic="plotted.old", channel="lines")
+    page = live("/topics/plotted.old/lines")
+    charts = page.get_by_role("region", name="Charts")
+    numbers = page.get_by_label("Numbers of this channel")
+    expect(charts.get_by_role("img")).to_have_count(6)
+    expect(numbers.get_by_text("Dropped", exact=True)).to_have_count(0)
+    stack.command("/policy", b'{"msg_ttl": "10ms"}', pattern="plotted.old")
+    try:
+        stack.publish("plotted.old", 4)
+        dropped = page.locator(".stat").filter(has_text="Dropped")
+        expect(dropped.locator(".value")).to_have_text("4")
+    finally:
+        stack.command("/policy/delete", pattern="plotted.old")
+    line = charts.get_by_role("img", name="Died and dropped per second").locator(".u-series")
+    expect(line.filter(has_text="Dropped")).to_be_visible()
+    expect(numbers).to_contain_text("Depth 0")
+    channel = stack.channel("plotted.old", "lines")
+    assert (channel["message_count"], channel["depth"], channel["in_flight_count"]) == (4, 0, 0)
+    question = "history?scope=channel&topic=plotted.old&channel=lines"
+
+    def highest(metric: str) -> float:
+        kept = page.evaluate(f"fetch('/api/v1/{question}').then((answer) => answer.json())")
+        return max((rate or 0 for rate in kept["metrics"][metric]), default=0)
+
+    wait_until(lambda: highest("drop_rate") > 0, "the platform has recorded it")
+    assert highest("finish_rate") == 0
+
+
 def test_what_happened_is_marked_in_the_charts(live, stack, axe):
     """A pause is a line in every chart of its channel, with who did it, and is named in the list below."""
     stack.publish("marked")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pyarrow.parquet as pq
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -17,7 +19,7 @@ from tests.browser.conftest import PASSWORD, ROOT, Stack, Visitor
 from tests.browser.test_reports import SPARK_MS, run_now
 from tests.browser.widths import WIDTHS, pixels_beyond
 from tests.harness.daemon import Broker, Registry
-from tests.harness.waiting import wait_until
+from tests.harness.waiting import DEADLINE_S, wait_until
 
 RULE = {
     "name": "Backlog",
@@ -273,6 +275,34 @@ def test_a_report_of_one_cluster_reads_only_its_archive(two, open_at, axe):
     assert call(vienna, "GET", f"/{listed}")[1]["runs"] == []
     assert [each["id"] for each in call(vienna, "GET", f"/c/berlin/{listed}")[1]["runs"]] == [int(run)]
     assert call(vienna, "GET", f"/api/v1/reports/runs/{run}")[0] == 404
+
+
+def test_a_token_is_valid_in_the_cluster_that_was_chosen(two, open_at, axe):
+    """It is shown once; in the other cluster it is refused, and after it was revoked everywhere."""
+    page = open_at("/account").page
+    page.get_by_role("button", name="New token").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("They cannot exceed those of your role.")
+    dialog.get_by_role("button", name="Create token").click()
+    expect(dialog.get_by_role("alert")).to_have_text("Enter a name that describes the token’s purpose.")
+    dialog.get_by_label("Name").fill("nightly")
+    dialog.get_by_label("Cluster").select_option("Berlin")
+    assert axe(page) == []
+    dialog.get_by_role("button", name="Create token").click()
+    secret = dialog.get_by_label("Token", exact=True)
+    expect(secret).to_have_value(re.compile("^nsq_"))
+    headers = {"Authorization": f"Bearer {secret.input_value()}"}
+
+    def status(path: str) -> int:
+        return httpx.get(f"{two.site}{path}", headers=headers, trust_env=False, timeout=DEADLINE_S).status_code
+
+    assert (status("/c/berlin/api/v1/me"), status("/api/v1/me")) == (200, 403)
+    dialog.get_by_role("button", name="Done").click()
+    row = page.get_by_role("table", name="Tokens").get_by_role("row").filter(has_text="nightly")
+    expect(row).to_contain_text("viewer in berlin")
+    row.get_by_role("button", name="Revoke nightly").click()
+    expect(row).to_have_count(0)
+    assert status("/c/berlin/api/v1/me") == 401
 
 
 def test_a_person_is_given_a_role_in_one_cluster(two, open_at, axe):

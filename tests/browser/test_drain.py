@@ -76,7 +76,7 @@ def test_other_pages_show_that_a_node_drains_until_its_process_has_ended(live: A
     page = live("/nodes", user="viktor")
     expect(row_of(page, node)).to_contain_text("up")
     node.post("/drain", timeout="0")
-    expect(row_of(page, node)).to_contain_text("draining 2 left")
+    expect(row_of(page, node)).to_contain_text("draining 2 messages left")
     assert axe(page) == []
     page.get_by_role("searchbox").fill(f"draining {node.id}")
     page.get_by_role("link", name=node.id).click()

@@ -103,6 +103,35 @@ def window(page: Page) -> tuple[datetime, datetime]:
     return datetime.fromisoformat(query["from"][0]), datetime.fromisoformat(query["to"][0])
 
 
+PRESETS = {"5 m": 300, "1 h": 3600, "6 h": 21_600, "7 d": 7 * DAY_S, "30 d": 30 * DAY_S, "90 d": 90 * DAY_S}
+PRESETS |= {"15 mo": 457 * DAY_S}
+
+
+def test_charts_show_five_minutes_to_fifteen_months(kept):
+    """Each preset is one click. The platform is asked for its time, in a step that a chart can draw."""
+    page = kept("?span=24h")
+    asked: list[float] = []
+    """How long before its request each window began, in seconds."""
+
+    def remember(request: Any) -> None:
+        if "/api/v1/history?" in request.url:
+            begin = datetime.fromisoformat(parse_qs(urlsplit(request.url).query)["from"][0])
+            asked.append((datetime.now(UTC) - begin).total_seconds())
+
+    page.on("request", remember)
+    for short, seconds in PRESETS.items():
+        button = page.get_by_role("button", name=short, exact=True)
+        button.click()
+        expect(button).to_have_attribute("aria-pressed", "true")
+        expect(page).to_have_url(re.compile(rf"[?&]span={short.replace(' ', '')}$"))
+
+        def is_requested(seconds: int = seconds) -> bool:
+            return any(abs(each - seconds) < 200 for each in asked)
+
+        wait_until(is_requested, f"the figures of {short} are requested")
+    expect(legend(page, "Depth")).to_be_visible()
+
+
 def test_dragging_zooms_and_back_undoes_it(kept):
     """The address has the selected time, so that a link shows the same; a double click shows twice as much."""
     page = kept("?span=24h")

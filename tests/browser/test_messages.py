@@ -167,7 +167,8 @@ def test_a_message_is_found_by_its_id_and_its_whole_body_downloaded(live, stack,
     form.get_by_label("ID").fill(wanted)
     form.get_by_role("button", name="Search").click()
     expect(page.get_by_role("main").get_by_role("article")).to_have_count(1)
-    expect(page.get_by_text("Searched 31 of 31 messages, 1 matches.")).to_be_visible()
+    expect(page.get_by_text("Searched 31 of 31 messages: 1 match.")).to_be_visible()
+    assert clicks.count == 2
     with page.expect_download() as download:
         page.get_by_role("link", name="Download body").click()
     assert download.value.path().read_bytes() == body
@@ -187,7 +188,7 @@ def test_bodies_are_searched_and_what_matches_is_exported(live, stack, letters):
     expect(form.get_by_role("alert")).to_contain_text("Missing )")
     form.get_by_label("Search in bodies").fill("message 1\\d?$")
     form.get_by_role("button", name="Search").click()
-    expect(page.get_by_text("Searched 12 of 12 messages, 3 match.")).to_be_visible()
+    expect(page.get_by_text("Searched 12 of 12 messages: 3 matches.")).to_be_visible()
     expect(page.get_by_role("main").get_by_role("article")).to_have_count(3)
     with page.expect_download() as download:
         form.get_by_role("link", name="Export matches: NDJSON").click()
@@ -196,6 +197,71 @@ def test_bodies_are_searched_and_what_matches_is_exported(live, stack, letters):
     form.get_by_role("button", name="Clear").click()
     expect(page.get_by_role("main").get_by_role("article")).to_have_count(12)
     expect(page.get_by_role("tab", name="Ready")).to_be_visible()
+
+
+def test_the_ends_of_a_long_list_are_one_click_away(live, stack, letters):
+    """The newest and the oldest message of a list of several pages, and the list again."""
+    stack.publish("letters", 45)
+    wait_until(lambda: stack.channel("letters", "post")["depth"] == 45, "the channel has the messages")
+    page = live("/topics/letters/post?messages=ready")
+    panel = page.get_by_role("region", name="Messages")
+    articles = panel.get_by_role("article")
+    expect(panel).to_contain_text("1 to 20 of 45, by node")
+    panel.get_by_role("button", name="Newest").click()
+    expect(panel).to_contain_text("Newest 20 of 45 on all nodes")
+    expect(articles.first).to_contain_text("message 44")
+    panel.get_by_role("button", name="Oldest").click()
+    expect(panel).to_contain_text("Oldest 20 of 45 on all nodes")
+    expect(articles.first).to_contain_text("message 0")
+    panel.get_by_role("button", name="By node").click()
+    expect(panel).to_contain_text("1 to 20 of 45, by node")
+
+
+def test_messages_are_searched_by_size_and_one_is_copied_and_finished(live, stack, letters):
+    """A range that is not understood is named beside its field. The copy leaves the message, the finish removes it; the
+    dialog says so before."""
+    stack.command("/topic/create", topic="letters.copies")
+    stack.command("/pub", b'{"order": 17, "kind": "gift"}', topic="letters")
+    stack.publish("letters", 3)
+    wait_until(lambda: stack.channel("letters", "post")["depth"] == 4, "the channel has the messages")
+    page = live("/topics/letters/post?messages=ready")
+    form = page.get_by_role("form", name="Search the messages")
+    least = form.get_by_label("Min. size")
+    least.fill("big")
+    expect(least).to_have_attribute("aria-invalid", "true")
+    least.fill("20")
+    form.get_by_label("Max. attempts").fill("0")
+    form.get_by_label("Max. age").fill("1h")
+    form.get_by_role("button", name="Search").click()
+    expect(page.get_by_text("Searched 4 of 4 messages: 1 match.")).to_be_visible()
+    article = page.get_by_role("main").get_by_role("article")
+    expect(article.get_by_role("region", name="Body of")).to_contain_text('"order": 17')
+    colours = article.get_by_text(re.compile(r'^(17|"gift")$')).evaluate_all(
+        "parts => parts.map((part) => getComputedStyle(part).color)"
+    )
+    assert len({*colours}) == 2, "numbers and texts have a colour each"
+    dialog = page.get_by_role("dialog")
+    cost = dialog.get_by_label("What this does")
+
+    article.get_by_text("Actions", exact=True).click()
+    article.get_by_role("button", name="Copy to topic…").click()
+    dialog.get_by_label("To topic").fill("letters.copies")
+    expect(cost).to_contain_text("is published to topic letters.copies on its node. Channel post does not change.")
+    dialog.get_by_role("button", name="Copy").click()
+    expect(page.get_by_text(re.compile("^Message .* was copied to letters.copies.$"))).to_be_visible()
+    assert stack.channel("letters", "post")["depth"] == 4
+    assert stack.topic("letters.copies")["message_count"] == 1
+
+    expect(dialog).to_have_count(0)
+    expect(article).to_have_count(1)
+
+    article.get_by_text("Actions", exact=True).click()
+    article.get_by_role("button", name="Finish…").click()
+    expect(cost).to_contain_text("is removed from channel post, and no consumer processes it any more.")
+    dialog.get_by_role("button", name="Finish: 1 message lost").click()
+    expect(page.get_by_text(re.compile("^Message .* was finished.$"))).to_be_visible()
+    expect(article).to_have_count(0)
+    assert stack.channel("letters", "post")["depth"] == 3
 
 
 def test_a_viewer_is_offered_no_messages(visit, stack, letters):
@@ -350,7 +416,7 @@ def test_headers_are_shown_searched_and_published_again(live, stack, letters, ax
     expect(form.get_by_role("alert")).to_contain_text("tenant:acme")
     header.fill("tenant:ACME")
     header.press("Enter")
-    expect(page.get_by_text("Searched 2 of 2 messages, 1 matches.")).to_be_visible()
+    expect(page.get_by_text("Searched 2 of 2 messages: 1 match.")).to_be_visible()
     expect(articles).to_have_count(1)
     articles.get_by_role("button", name="Publish again…").click()
     page.get_by_role("dialog").get_by_role("button", name="Publish again").click()

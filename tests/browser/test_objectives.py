@@ -86,7 +86,7 @@ def test_an_objective_is_created_counted_changed_and_deleted(ada, stack, axe):
     wait_until(lambda: (counted()["good"], counted()["bad"]) == (3, 1), "the counts are stored", within_s=COUNTED_S)
     row.get_by_role("link", name="Parcels").click()
     budget = page.get_by_label("Budget", exact=True)
-    expect(budget).to_contain_text("0 of 1 bad messages left")
+    expect(budget).to_contain_text("0 of 1 bad message left")
     expect(budget).to_contain_text("75.0 %")
     expect(page.get_by_role("row").filter(has_text="3 days")).to_contain_text("1 ×")
     assert axe(page, "color-contrast") == []

@@ -32,7 +32,7 @@ def test_a_wrong_password_is_reported_beside_the_field(visit):
     """The field is marked, the message stands below it, and the name is kept."""
     visitor = visit("/", user=None)
     visitor.sign_in("mara", "wrong")
-    expect(visitor.page.get_by_role("alert")).to_be_visible()
+    expect(visitor.page.get_by_role("alert")).to_have_text("Incorrect user name or password.")
     expect(visitor.page.get_by_label("Password")).to_be_focused()
     expect(visitor.page.get_by_label("Password")).to_have_attribute("aria-invalid", "true")
     expect(visitor.page.get_by_label("User name")).to_have_value("mara")

@@ -159,6 +159,13 @@ def test_each_subcommand_explains_itself_with_examples(answers, subcommand):
             assert re.search(rf"^  .*{option}\b", answer.stdout, re.MULTILINE), option
 
 
+def test_tail_says_what_it_does_to_messages_that_nobody_has_read(answers):
+    """And how to look at them without."""
+    said = " ".join(answers["help", "tail"].stdout.split())
+    assert "Print the messages of topics as they arrive, and finish them; --peek leaves them in their channel." in said
+    assert "of a topic without a channel, the whole unread backlog is printed and finished." in said
+
+
 @pytest.mark.parametrize(("words", "said"), WRONG, ids=[" ".join(words) for words, _ in WRONG])
 def test_wrong_usage_is_one_line_and_status_2(answers, words, said):
     """Of every subcommand."""

@@ -31,7 +31,7 @@ from tests.durability.corruption import (
 from tests.failures import tally
 
 CASES = int(os.environ.get("CORRUPTIONS", "100"))
-LOST = re.compile(r"TOPIC\((\w+)\): (\d+) messages are lost: numbers \d+ to \d+ are \w+")
+LOST = re.compile(r"TOPIC\((\w+)\): ([\d,]+) (?:message is|messages are) lost: numbers \d+ to \d+ are \w+")
 SEED = int(os.environ.get("CORRUPTION_SEED") or secrets.randbelow(10**9))
 
 
@@ -44,7 +44,7 @@ class Losses(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if found := LOST.match(record.getMessage()):
-            self.counts[found[1]] = self.counts.get(found[1], 0) + int(found[2])
+            self.counts[found[1]] = self.counts.get(found[1], 0) + int(found[2].replace(",", ""))
 
 
 @pytest.fixture(autouse=True)

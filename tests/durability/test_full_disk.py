@@ -446,7 +446,7 @@ def test_a_node_that_is_drained_still_reports_its_disk(small_disk: Path, start: 
     node = start(data_path=data_path)
     node.connect().pub("t", b"0")
     node.broker.post("/drain")
-    wait_until(lambda: node.broker.stats()["health"] == "NOK - the node is being drained: 1 messages are left")
+    wait_until(lambda: node.broker.stats()["health"] == "NOK - the node is being drained: 1 message is left")
     assert "nsq_healthy 1" in node.broker.request("GET", "/metrics").text
     node.broker.post("/drain/cancel")
     fill(small_disk, 0)
@@ -454,7 +454,7 @@ def test_a_node_that_is_drained_still_reports_its_disk(small_disk: Path, start: 
     node.broker.post("/drain")
     health = node.broker.stats()["health"]
     assert "No space left on device" in health
-    assert health.endswith("; the node is being drained: 1 messages are left")
+    assert health.endswith("; the node is being drained: 1 message is left")
 
 
 @pytest.mark.parametrize("free_kib", FREE_KIB)

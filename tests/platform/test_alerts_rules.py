@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqplatform.alerts.engine import FORGOTTEN_S, Engine, Fired, Resolved
+from nsqplatform.alerts.message import unit_of
 from nsqplatform.alerts.models import Rule
 from nsqplatform.alerts.persistence import alert_of
 from nsqplatform.alerts.readings import Reading, Subject, is_beyond
@@ -484,3 +485,9 @@ def test_an_alert_whose_rule_is_gone_is_over_after_a_restart():
     lost = Fired(replace_rule(DEPTH, pk=7, id=7), Subject("orders", "billing", ""), 500.0, "", (), 0.0, 1.0)
     [over] = engine.restore([alert_of(lost)], {}, now=5.0, known=4.0)
     assert (over.rule_id, over.resolution) == (7, "rule")
+
+
+def test_one_message_is_singular_in_a_notification():
+    """As on the pages: ``depth 1 message``."""
+    assert [unit_of(value, "messages") for value in (0, 1, 2, None)] == ["messages", "message", "messages", "messages"]
+    assert [unit_of(1, unit) for unit in ("messages/s", "s", "")] == ["message/s", "s", ""]

@@ -293,6 +293,31 @@ def test_all_that_match_are_finished_on_all_nodes(channel, operator, dispatcher)
     assert sorted(results) == ["100 messages finished"] * 2 + ["11 messages finished"] * 2
 
 
+def test_all_that_match_are_requeued_and_copied_on_all_nodes(channel, operator, dispatcher):
+    """Deferred messages become ready; a copy is published on the node of the original, which stays."""
+    for broker in channel.brokers:
+        publish(broker, b"late", b"other", defer="600000")
+    dispatcher()
+    criteria = {"text": "late"}
+
+    def done(action: str, **more: str) -> dict[str, Any]:
+        answer = start(operator, action, criteria=criteria, **more)
+        assert answer.status_code == 202, answer.content
+        job = operator.ended(answer.json()["id"])
+        assert (job["state"], job["failed_count"], job["parameters"]["messages"]) == ("finished", 0, 2)
+        return job
+
+    def counts(broker: Any) -> tuple[int, int]:
+        (of,) = broker.topics()["orders"]["channels"]
+        return of["depth"], of["deferred_count"]
+
+    done("requeue")
+    assert [counts(broker) for broker in channel.brokers] == [(1, 1)] * 2
+    assert done("copy", target="returns")["parameters"]["target"] == "returns"
+    assert [broker.topics()["returns"]["message_count"] for broker in channel.brokers] == [1, 1]
+    assert [counts(broker) for broker in channel.brokers] == [(1, 1)] * 2
+
+
 def test_nothing_is_started_if_nothing_matches(channel, operator):
     """Status 404."""
     answer = start(operator, "finish")

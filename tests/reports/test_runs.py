@@ -621,6 +621,20 @@ def test_a_run_has_an_estimate_of_its_remaining_time(caller, redis):
     assert run.left_s is None
 
 
+def test_a_stage_is_listed_once_however_much_of_it_is_done(caller, redis):
+    """The run says what it does now; its list of stages has each with its start."""
+    from django.utils.timezone import now
+
+    from nsqplatform.reports.models import ReportRun
+
+    run = ReportRun.objects.create(job="latency", state="running", started_at=now())
+    said = ["starting Spark", "reading 30 days", "reading 14 of 30 days", "merging histograms (3 of 9 tasks)"]
+    for stage in said:
+        run.advance(progress=0.1, stage=stage, log_tail="", at=now())
+        assert run.stage == stage
+    assert [each["name"] for each in run.stages] == ["starting Spark", "reading 30 days", "merging histograms"]
+
+
 def test_a_run_has_an_estimate_although_the_clock_is_set_back(caller, redis):
     """Based on its own progress, and on an earlier run during which the clock was set back."""
     from datetime import timedelta

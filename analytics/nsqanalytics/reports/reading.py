@@ -60,9 +60,11 @@ def activity_of(
 
     divided = cuts(span, window)
     stages = 2 if is_on_this_machine(spark) else 6
-    with progress.following(
-        spark, f"reading {spelt_out(span.until - span.since)}", expected_stages=stages, start=0.2, end=0.5
-    ):
+
+    def stage(done: float) -> str:
+        return f"reading {spelt_out(span.until - span.since, done)}"
+
+    with progress.following(spark, stage, expected_stages=stages, start=0.2, end=0.5):
         if window < HOUR:
             seen_since = _seen_since(rollups, span)
             wanted = Wanted(Names(scope.topic), scope.channel, span.until)

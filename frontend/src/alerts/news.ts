@@ -1,5 +1,6 @@
 /** Alerts that began to fire, in words. */
 import type { Alert } from '../api/types';
+import { plural } from '../format/format';
 import { byUrgency, subjectOf } from './alerts';
 
 /** `Critical: Backlog: orders / billing`, or `5 alerts fire: Backlog (3), No consumers (2)`. */
@@ -9,5 +10,5 @@ export function newsOf(alerts: readonly Alert[]): string {
   const rules = new Map<string, number>();
   for (const alert of [...alerts].sort(byUrgency)) rules.set(alert.rule, (rules.get(alert.rule) ?? 0) + 1);
   const named = [...rules].slice(0, 3).map(([rule, count]) => (count === 1 ? rule : `${rule} (${count})`));
-  return `${alerts.length} alerts fire: ${named.join(', ')}${rules.size > 3 ? ' and others' : ''}`;
+  return `${plural(alerts.length, 'alert')} fire: ${named.join(', ')}${rules.size > 3 ? ' and others' : ''}`;
 }

@@ -1,5 +1,6 @@
 /** The form of an alert rule, in readable units, and its request. */
 import type { AlertMetric, AlertRule, AlertRuleRequest } from '../api/types';
+import { plural } from '../format/format';
 
 export type Unit = { name: string; size: number };
 
@@ -136,7 +137,7 @@ export function ruleRequestOf(
   const seconds = (field: string, amount: Amount, least: number): number => {
     const value = valueOf(amount, TIMES);
     if (value === null || !Number.isInteger(value)) faults[field] = 'A whole number of seconds, minutes or hours is needed.';
-    else if (value < least) faults[field] = `At least ${least} seconds.`;
+    else if (value < least) faults[field] = `At least ${plural(least, 'second')}.`;
     else if (value > LONGEST_S) faults[field] = 'At most 7 days.';
     return value ?? 0;
   };

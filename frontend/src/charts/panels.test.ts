@@ -4,7 +4,7 @@ import { columnsOf, metricsOf, PANELS, shown } from './panels';
 test('a channel has charts of latency, oldest age, in flight, deferred, requeues and timeouts beside depth and rates', () => {
   expect(metricsOf(PANELS.channel)).toEqual([
     ...(['depth', 'publish_rate', 'finish_rate', 'oldest_age_ms', 'p50_ms', 'p99_ms'] as const),
-    ...(['in_flight', 'deferred', 'requeue_rate', 'timeout_rate', 'emptied_rate', 'rewound_rate'] as const),
+    ...(['in_flight', 'deferred', 'requeue_rate', 'timeout_rate', 'emptied_rate', 'rewound_rate', 'death_rate', 'drop_rate'] as const),
   ]);
 });
 

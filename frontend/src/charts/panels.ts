@@ -59,6 +59,15 @@ const REMOVED: Panel = {
   axisFormat: tick,
   rare: true,
 };
+const LOST: Panel = {
+  title: 'Died and dropped per second',
+  lines: [
+    { metric: 'death_rate', label: 'Died', token: '--series-5', format: perSecond },
+    { metric: 'drop_rate', label: 'Dropped', token: '--series-4', format: perSecond, dash: [5, 3] },
+  ],
+  axisFormat: tick,
+  rare: true,
+};
 const CONSUMERS: Panel = { title: 'In flight and clients', lines: [IN_FLIGHT, CLIENTS], axisFormat: tick, least: 4 };
 
 export const PANELS: Readonly<Record<'cluster' | 'node' | 'topic' | 'channel', readonly Panel[]>> = {
@@ -85,6 +94,7 @@ export const PANELS: Readonly<Record<'cluster' | 'node' | 'topic' | 'channel', r
       axisFormat: tick,
     },
     REMOVED,
+    LOST,
   ],
 };
 

@@ -71,7 +71,7 @@ export function deadCost(action: DeadAction, found: DeadCount, rate: number, now
   const channels = new Set(concerned.map((part) => `${part.topic}/${part.channel}`)).size;
   const silent = new Map(found.parts.filter((part) => part.error !== '').map((part) => [part.node, part.error]));
   const isExact = found.parts.every((part) => part.exact || part.error !== '');
-  const where = `of ${plural(channels, 'channel')} on ${nodes.length === 1 ? `node ${nodes[0]}` : `${nodes.length} nodes`}`;
+  const where = `of ${plural(channels, 'channel')} on ${nodes.length === 1 ? `node ${nodes[0]}` : plural(nodes.length, 'node')}`;
   return {
     sentences:
       number === 0

@@ -29,7 +29,7 @@ export function rewindCost({ counted_at, nodes }: RewindPreview, clients: number
   const known = nodes.filter((part) => part.messages !== null);
   const again = known.reduce((sum, part) => sum + (part.messages ?? 0), 0);
   const oldest = known.reduce<number | null>((first, { oldest }) => (oldest !== null && (first === null || oldest < first) ? oldest : first), null);
-  const where = known.length === 1 ? `node ${known[0]?.node}` : `${known.length} nodes`;
+  const where = known.length === 1 ? `node ${known[0]?.node}` : plural(known.length, 'node');
   const gone = known.filter((part) => !part.complete).map((part) => part.node);
   const unknown = nodes.filter((part) => part.messages === null);
   return {

@@ -46,6 +46,8 @@ test('an objective is described in words', () => {
   expect(msText(1001.7)).toBe('1.002 s');
   expect(leftText(-120)).toBe('−120 %');
   expect(leftWords({ allowed: 120.7, left: 12.9 })).toBe('12 of 120 bad messages left');
+  expect(leftWords({ allowed: 1, left: 0 })).toBe('0 of 1 bad message left');
+  expect(leftWords({ allowed: 1, left: -1 })).toBe('1 more bad message than the 1 allowed');
   expect(leftWords({ allowed: 10, left: -5 })).toBe('5 more bad messages than the 10 allowed');
 });
 

@@ -112,8 +112,8 @@ export function leftText(percent: number | null): string {
 /** `12 of 120 bad messages are left`; the numbers are rounded down, which never overstates the budget. */
 export function leftWords({ allowed, left }: Pick<Objective, 'allowed' | 'left'>): string {
   const whole = Math.floor(left);
-  const of = count(Math.floor(allowed));
-  return whole >= 0 ? `${count(whole)} of ${of} bad messages left` : `${count(-whole)} more bad messages than the ${of} allowed`;
+  const most = Math.floor(allowed);
+  return whole >= 0 ? `${count(whole)} of ${plural(most, 'bad message')} left` : `${plural(-whole, 'more bad message')} than the ${count(most)} allowed`;
 }
 
 /** How long the budget lasts from now at a burn rate; null if it is spent already, or not used up within the window. */

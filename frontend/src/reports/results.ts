@@ -1,6 +1,6 @@
 /** Converts a report's result to the data of its charts. */
 import type { Result, ResultCell, ResultColumn, ResultDay, ResultGroup, Run } from '../api/types';
-import { bytes, count, DASH, dateTime, duration, rate, short } from '../format/format';
+import { bytes, count, DASH, dateTime, duration, plural, rate, short } from '../format/format';
 import type { Sort } from '../tables/table';
 import { isTime, msPerUnit } from './percentiles';
 
@@ -155,7 +155,7 @@ export function withheld(cells: Cells, column: string, minimumCount: number): st
   const finished = numberOf(cells('count')) ?? 0;
   if (finished === 0) return 'nothing was finished in this window';
   return column === 'p999_ms' && finished < minimumCount
-    ? `withheld: ${finished} messages are fewer than the ${minimumCount} it needs`
+    ? `withheld: ${plural(finished, 'message is', 'messages are')} fewer than the ${minimumCount} it needs`
     : null;
 }
 
@@ -192,10 +192,11 @@ export function formatOf(unit: string): (value: number | null) => string {
 export function backTestText(cells: Cells): string {
   const unit = String(cells('unit') ?? '');
   const [mae, mase, within80, within95] = ['mae', 'mase', 'within_80_percent', 'within_95_percent'].map((name) => numberOf(cells(name)));
+  const hours = (column: string): string => plural(numberOf(cells(column)) ?? 0, 'hour');
   const season = cells('season') === 'week' ? 'week' : 'day';
-  const made = `Made from ${count(numberOf(cells('history_hours')))} hours, with the season of a ${season}.`;
+  const made = `Made from ${hours('history_hours')}, with the season of a ${season}.`;
   if (mae == null) return made;
   const share = mase == null ? '' : `, ${mase.toFixed(2)} times that of repeating the last ${season}`;
   const within = `${percentText(within80 ?? 0)} of the hours were in the 80 % band, ${percentText(within95 ?? 0)} in the 95 % band`;
-  return `${made} Back-test on the last ${count(numberOf(cells('tested_hours')))} hours: mean absolute error ${formatOf(unit)(mae)}${share}; ${within}.`;
+  return `${made} Back-test on the last ${hours('tested_hours')}: mean absolute error ${formatOf(unit)(mae)}${share}; ${within}.`;
 }

@@ -2,6 +2,7 @@
 import cronstrue from 'cronstrue';
 import { sentence } from '../api/client';
 import type { Parameters, Schedule, ScheduleRequest } from '../api/types';
+import { plural } from '../format/format';
 
 export type ScheduleForm = {
   name: string;
@@ -68,7 +69,7 @@ export function whenWords(schedule: Pick<Schedule, 'cron' | 'every_seconds'>): s
       return n === 1 ? `Every ${unit.slice(0, -1)}` : `Every ${n} ${unit}`;
     }
   }
-  return `Every ${seconds} seconds`;
+  return `Every ${plural(seconds, 'second')}`;
 }
 
 export function formOf(schedule: Schedule | null, job: string, timeZone: string): ScheduleForm {

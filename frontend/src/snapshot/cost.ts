@@ -216,7 +216,7 @@ export function asOf(at: number, now: number): string {
   return `Figures as of ${now - at < HALF_A_DAY_MS ? clock(at) : dateTime(at)}.`;
 }
 
-const nodesText = (nodes: readonly string[]): string => (nodes.length === 1 ? `node ${nodes[0]}` : `${nodes.length} nodes`);
+const nodesText = (nodes: readonly string[]): string => (nodes.length === 1 ? `node ${nodes[0]}` : plural(nodes.length, 'node'));
 
 /** The cost of an action. Null if the snapshot has only older figures of a topic than its time says. `now`: Unix milliseconds. */
 export function costOf(snapshot: ClusterSnapshot, costly: Costly, now: number): Cost | null {

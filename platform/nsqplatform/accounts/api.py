@@ -20,6 +20,7 @@ from nsqplatform.accounts.roles import Permission, Role, allows, least_role
 from nsqplatform.accounts.schemas import ClusterOfAccount, Credentials, InvalidRequest, Me, Message
 from nsqplatform.accounts.services import FAILURES_FORGOTTEN_AFTER, SignInFailed, TooManyFailures, is_external, sign_in
 from nsqplatform.clusters import current
+from nsqwire.counted import counted
 
 router = Router(tags=["accounts"])
 
@@ -83,7 +84,7 @@ def create_session(request: HttpRequest, credentials: Credentials) -> Me:
         raise HttpError(401, "incorrect user name or password") from None
     except TooManyFailures:
         minutes = int(FAILURES_FORGOTTEN_AFTER.total_seconds() // 60)
-        raise HttpError(429, f"too many failed attempts; try again in {minutes} minutes") from None
+        raise HttpError(429, f"too many failed attempts; try again in {counted(minutes, 'minute')}") from None
     return described(request, user)
 
 

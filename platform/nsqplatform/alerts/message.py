@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -87,7 +88,7 @@ def line_of(alert: Alert) -> str:
         condition = f"node is {metric.title.lower()}{detail}"
     else:
         title, value = metric.title.lower(), "unknown" if alert.value is None else number(alert.value)
-        unit = "" if metric.unit == title else f" {metric.unit}"
+        unit = "" if metric.unit == title else f" {unit_of(alert.value, metric.unit)}"
         condition = f"{title} {value}{unit}"
         condition += detail if metric.is_anomaly else f", {alert.comparison} {number(alert.threshold)}{detail}"
     if alert.state == Alert.State.FIRING:
@@ -95,6 +96,11 @@ def line_of(alert: Alert) -> str:
     took = lasting(((alert.resolved_at or alert.fired_at) - alert.fired_at) // timedelta(seconds=1))
     by = f" Closed by {alert.resolved_by}." if alert.resolution == Alert.Resolution.CLOSED else ""
     return f"{alert.subject}: resolved after {took}; condition: {condition}.{by}{RESOLUTIONS.get(alert.resolution, '')}"
+
+
+def unit_of(value: float | None, unit: str) -> str:
+    """The unit beside a value: ``messages``, but ``message`` beside 1."""
+    return re.sub(r"(?<=\w)s(?=/s$|$)", "", unit) if value == 1 else unit
 
 
 def lasting(seconds: int) -> str:

@@ -8,6 +8,7 @@ from nsqplatform.accounts import audit
 from nsqplatform.accounts.models import AuditEntry, User
 from nsqplatform.jobs.kinds.kind import Outcome, Subject
 from nsqplatform.jobs.models import Job
+from nsqwire.counted import counted
 
 RUNNING = "running"
 
@@ -71,8 +72,3 @@ def size_of(job: Job) -> str:
         return counted(job.total, job.noun)
     target = job.parameters.get("target")
     return counted(messages, "message") + (f" to {target}" if target else "")
-
-
-def counted(number: int, noun: str) -> str:
-    """``1 topic``, ``2,000 topics``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -13,6 +13,7 @@ from nsqplatform.accounts.roles import Permission
 from nsqplatform.objectives.models import Objective
 from nsqplatform.objectives.schemas import ObjectiveChange, ObjectiveIn
 from nsqplatform.patterns import is_pattern
+from nsqwire.counted import counted
 
 COUNTED = ("kind", "threshold_ms", "topic_pattern", "channel_pattern")
 """The values that determine what is counted. A change of one deletes the counts."""
@@ -107,7 +108,7 @@ def summary_of(objective: Objective) -> str:
     """The objective in one line, for the audit trail."""
     what = "success" if objective.threshold_ms is None else f"latency up to {objective.threshold_ms:g} ms"
     where = f"{objective.topic_pattern}/{objective.channel_pattern}"
-    return f"{objective.target_percent:g} % of {where} {what} over {objective.window_days} days"
+    return f"{objective.target_percent:g} % of {where} {what} over {counted(objective.window_days, 'day')}"
 
 
 def _record(action: str, objective: Objective, by: User, remote_address: str, detail: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta
 from typing import ClassVar
 
@@ -156,7 +157,7 @@ class ReportRun(ClusterRow, WorkerTask):
         """Store the job's progress. Raises WrongState unless it is running."""
         self.require(self.State.RUNNING, to="advance")
         self.progress, self.stage, self.worker_seen_at = progress, stage[:200], at
-        name = stage.partition(" (")[0][:200]  # without the counts of tasks
+        name = re.sub(r"\b[\d,]+ of (?=\d)", "", stage.partition(" (")[0])[:200]  # without what is done of it
         if name and (not self.stages or self.stages[-1]["name"] != name):
             self.stages = [*self.stages, {"name": name, "started_at": int(at.timestamp() * 1000), "fraction": progress}]
         self.log_tail = log_tail[-LOG_TAIL_CHARACTERS:]

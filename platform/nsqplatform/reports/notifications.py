@@ -12,6 +12,7 @@ from nsqplatform.reports.document.mail import mail_of
 from nsqplatform.reports.models import Report, ReportRun
 from nsqplatform.reports.schedule import recipients
 from nsqplatform.reports.schemas import unix_ms
+from nsqwire.counted import counted
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +75,7 @@ def text_of(report: Report, run: ReportRun) -> str:
         attempt = f", attempt {run.attempt}" if run.attempt > 1 else ""
         what = f"Run {run.pk} ({run.job}{attempt}): {run.error or 'no reason was given; see its log'}"
     else:
-        rows = "no row" if not run.rows else "1 row" if run.rows == 1 else f"{run.rows:,} rows"
+        rows = counted(run.rows, "row") if run.rows else "no row"
         what = f"Run {run.pk} ({run.job}) has {rows}."
     return "\n".join([title_of(report, run), what, outbound.address_of(path_of(run))])
 

@@ -11,6 +11,7 @@ from nsqanalytics.results import Result
 from nsqplatform.reports.job_process import result_folder
 from nsqplatform.reports.models import Report, ReportRun
 from nsqplatform.worker_task import state_in_words
+from nsqwire.counted import counted
 
 
 class NoResult(Exception):
@@ -66,7 +67,8 @@ def result(run_id: int) -> Result:
     if found.state != ReportRun.State.SUCCEEDED:
         raise NoResult(f"run {run_id} has no result: it {state_in_words(found.state)}")
     if found.result_dropped_at is not None:
-        raise NoResult(f"the result of run {run_id} was removed: its results are kept for {found.keep_days} days")
+        kept = counted(found.keep_days, "day")
+        raise NoResult(f"the result of run {run_id} was removed: its results are kept for {kept}")
     try:
         return Result(Path(result_folder(run_id)))
     except (OSError, ValueError):

@@ -25,6 +25,7 @@ from nsqplatform.cluster.actions.services import mark_changed
 from nsqplatform.cluster.actions.topic_nodes import NodeFailed, address_of_node, node_addresses
 from nsqplatform.cluster.messages import masks
 from nsqplatform.cluster.messages.publish import NODE_ERRORS, CannotPublish
+from nsqwire.counted import counted
 
 BODIES_AT_ONCE = 8
 PUBLISHED_BYTES = 1 << 20
@@ -79,7 +80,7 @@ class Acted(NamedTuple):
     def result(self, action: MessageAction, node: str, target: str | None) -> Result:
         """The node's result."""
         where = f" to topic {target}" if target else ""
-        parts = [f"{self.messages:,} message{'' if self.messages == 1 else 's'} {action.past}{where}"]
+        parts = [f"{counted(self.messages, 'message')} {action.past}{where}"]
         if self.not_found:
             parts.append(f"{len(self.not_found):,} no longer there")
         if self.error:

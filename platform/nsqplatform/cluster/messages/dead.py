@@ -30,6 +30,7 @@ from nsqcluster.messages import MESSAGES_IN_A_PAGE, ChosenDead
 from nsqcluster.stats import ChannelStats
 from nsqplatform.cluster import node_client, selectors
 from nsqplatform.cluster.actions.topic_nodes import node_addresses
+from nsqwire.counted import counted
 from nsqwire.units import Seconds
 
 READ_AT_MOST = 5000
@@ -212,7 +213,7 @@ async def act(
             done = await messages.requeue_dead(http, address, *channel, chosen, rate=rate, timeout_s=REQUEST_S)
     except RequestFailed as error:
         return Result(node=node, target="nsqd", outcome="failed", detail=_reason(error, action))
-    detail = f"{done:,} dead message{'' if done == 1 else 's'} {action.past}"
+    detail = f"{counted(done, 'dead message')} {action.past}"
     if action is DeadAction.REQUEUE and rate and done:
         last = began + timedelta(seconds=(done - 1) / rate)
         detail += f" at {rate:,} a second: the last is due at {last:%Y-%m-%d %H:%M:%S} UTC"

@@ -29,6 +29,7 @@ from nsqplatform.accounts.roles import Permission
 from nsqplatform.cluster import node_client, selectors
 from nsqplatform.cluster.actions import services
 from nsqplatform.cluster.actions.topic_nodes import address_of_node, targets_of
+from nsqwire.counted import counted
 
 Format = Literal["text", "json", "base64"]
 
@@ -192,7 +193,7 @@ async def _publish_to(
     stored = [answer for answer in answers if isinstance(answer, bytes)]
     failure = next((answer for answer in answers if isinstance(answer, RequestFailed)), None)
     size = sum(map(len, stored))
-    summary = f"{len(stored):,} message{'' if len(stored) == 1 else 's'}, {size:,} bytes"
+    summary = f"{counted(len(stored), 'message')}, {counted(size, 'byte')}"
     if failure is None:
         return Published(node=node, target="nsqd", outcome="done", detail=summary, count=len(stored), size=size)
     code = failure.message if isinstance(failure, Refused) else ""

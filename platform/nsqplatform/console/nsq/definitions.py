@@ -15,6 +15,7 @@ from nsqplatform.clusters.declaration import DEFAULT
 from nsqplatform.console.nsq.administrator import administrator
 from nsqplatform.console.nsq.options import add_home, use_existing_home
 from nsqplatform.console.nsq.prepare import load_django_quietly
+from nsqwire.counted import counted
 
 if TYPE_CHECKING:
     from nsqplatform.definitions.changes import Change
@@ -174,7 +175,7 @@ def line(change: Change) -> str:
     """Such as ``~ rules Backlog: threshold 100.0 → 200.0``."""
     fields = [f"{each.field} {each.before or '–'} → {each.after or '–'}" for each in change.fields]
     if change.messages:
-        fields.append(f"with {change.messages:,} message{'' if change.messages == 1 else 's'}")
+        fields.append(f"with {counted(change.messages, 'message')}")
     failures = [f"{each['target']} {each['node']}: {each['detail']}" for each in change.results if each["detail"]]
     if change.outcome in ("partial", "failed"):
         fields += [change.outcome, *([change.detail] if change.detail else []), *failures]

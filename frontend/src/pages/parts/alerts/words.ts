@@ -22,7 +22,7 @@ export function roughly(seconds: number): string {
   const s = Math.max(1, Math.floor(seconds));
   if (s < 60) return `${s} s`;
   if (s < 7200) return `${Math.floor(s / 60)} min`;
-  return s < 172_800 ? `${Math.floor(s / 3600)} h` : `${Math.floor(s / 86_400)} days`;
+  return s < 172_800 ? `${Math.floor(s / 3600)} h` : plural(Math.floor(s / 86_400), 'day');
 }
 
 /** A value or threshold with its unit: `1,234 messages`, `5 min`, `12.3 KiB/s`. */
