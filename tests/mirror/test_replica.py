@@ -48,3 +48,16 @@ def test_only_what_a_follower_has_is_compared(tmp_path: Path) -> None:
         sizes = {file.relative_to(path).as_posix(): file.stat().st_size for file in path.rglob("*.*") if file.is_file()}
         assert sizes == {LOG: 4 * BLOCK_BYTES, INDEX: BLOCK_BYTES}, name
         replica.close()
+
+
+def test_checkpoints_stay_as_they_are_until_they_are_replaced(tmp_path: Path) -> None:
+    """A member that lost its primary in the middle of a join can still read them."""
+    for name, data in {"checkpoint": b"long" * 100, "checkpoint.previous": b"short", "checkpoint.new": b"half"}.items():
+        (tmp_path / name).write_bytes(data)
+    replica = Replica(tmp_path, MirrorState(member="b"))
+    assert replica.prepare([File("checkpoint", 50, 50), File("checkpoint.previous", 60, 60)]) == {}
+    replica.close()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
+        "checkpoint": b"long" * 100,
+        "checkpoint.previous": b"short",
+    }
