@@ -75,7 +75,8 @@ class Disk:
             del file[action.size :]
             file.extend(bytes(action.size - len(file)))
         elif isinstance(action, Rename):
-            self.files[action.to] = self.files.pop(action.path)
+            if action.path in self.files:
+                self.files[action.to] = self.files.pop(action.path)
         elif isinstance(action, Delete):
             self.files.pop(action.path, None)
         else:
