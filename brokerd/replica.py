@@ -18,7 +18,17 @@ from typing import TYPE_CHECKING, Final
 
 from brokerd.log.files import remove_log
 from brokerd.log.log import sync_directory
-from brokerd.mirror.actions import Action, Create, Delete, MakeDirectory, Rename, Resize, Write, is_mirrored, is_replaced
+from brokerd.mirror.actions import (
+    Action,
+    Create,
+    Delete,
+    MakeDirectory,
+    Rename,
+    Resize,
+    Write,
+    is_mirrored,
+    is_replaced,
+)
 from brokerd.mirror.manifest import BLOCK_BYTES, DIGEST_BYTES, File, block_sums
 
 if TYPE_CHECKING:

@@ -193,7 +193,7 @@ class _Link:
         self.collected_mark = mark
 
     def _end_collected(self) -> None:
-        self.outbox.extend(sorted(self.collected.values(), key=lambda entry: place_of(entry.path)))
+        self.outbox += [self.collected[path] for path in sorted(self.collected, key=place_of)]
         self.collected.clear()
 
     def take_collected(self) -> None:

@@ -27,7 +27,6 @@ from unittest.mock import patch
 
 from brokerd.journal.checkpoint import CHECKPOINT, PREVIOUS, Damaged, read_checkpoint
 from brokerd.log.segment import Segment
-from brokerd.mirror.actions import is_mirrored
 from brokerd.mirror.follower import Follower
 from brokerd.mirror.hello import Hello
 from brokerd.mirror.leader import Close, CompareFiles, Leader, Send, TakeCut, WriteRecord
@@ -38,6 +37,7 @@ from brokerd.replica import MirrorState, Replica, has_data, sums_of
 from brokerd.syncer import Done
 from nsqwire.units import Seconds
 from tests.brokerd.clockwork import Node
+from tests.mirror.damaged_files import damage_files, mirrored
 
 JOINS_IN_A_STORY: Final = 12
 STEPS_IN_A_JOIN: Final = 300
@@ -420,29 +420,10 @@ class Story:
             self._begin_follower(old)
 
     def _spoil(self) -> None:
-        chance = self._chance
         self._member.end()
-        for name in mirrored(self._member.path):
-            path = self._member.path / name
-            if path.is_dir() or chance.random() < 0.5:
-                continue
+        if damage_files(self._member.path, self._chance):
             self._spoiled = True
-            size = path.stat().st_size
-            how = chance.randrange(4)
-            if how == 0:
-                path.unlink()
-            elif how == 1:
-                os.truncate(path, chance.randrange(size + 1))
-            elif how == 2:
-                os.truncate(path, size + chance.randrange(1, 100_000))
-            else:
-                path.write_bytes(os.urandom(min(size, 100_000)))
         self._begin_follower(self._member.member)
-
-
-def mirrored(path: Path) -> list[str]:
-    """The mirrored files and directories of a data path."""
-    return [name for each in path.rglob("*") if is_mirrored(name := str(each.relative_to(path)))]
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import pytest
 
@@ -333,13 +334,13 @@ def test_what_is_collected_during_a_copy_keeps_messages_before_their_commit_reco
 def test_a_link_is_closed_if_a_file_cannot_be_read() -> None:
     """What was taken for the frame is lost: a follower that got the rest would be in sync without it."""
 
-    def read(path: str, start: int, end: int) -> bytes:
+    def read(unreadable: str, path: str, start: int, end: int) -> bytes:
         if path == unreadable:
             raise OSError("an input/output error")
         return bytes(end - start)
 
     for unreadable in ("checkpoint", INDEX, LOG):
-        subject = Leader("a", RECORD, read, patience=PATIENCE)
+        subject = Leader("a", RECORD, partial(read, unreadable), patience=PATIENCE)
         greet(subject)
         subject.cut_taken(1, [File(LOG, 1024, 100), File(INDEX, 1024, 100), File("checkpoint", 5, 5)])
         subject.received(1, Frame(Kind.SUMS_END, 3, 0).to_bytes(), 0.0)
