@@ -310,7 +310,7 @@ class Leader:
         try:
             replaced = [self._replacement_of(file) for file in files if is_replaced(file.path)]
         except OSError as error:
-            self._close(found, f"a file cannot be read: {error}")
+            self.not_readable(link, error)
             return
         found.replaced = [action for actions in replaced for action in actions]
         found.state, found.files, found.cut_group = LinkState.CUT, files, self.group
@@ -333,6 +333,11 @@ class Leader:
         found.replaced = []
         found.state = LinkState.TAILING
         self._pump(found)
+
+    def not_readable(self, link: int, error: OSError) -> None:
+        """The files for a follower cannot be listed or compared."""
+        if (found := self._links.get(link)) is not None:
+            self._close(found, f"a file cannot be read: {error}")
 
     def record_written(self, record: PairRecord) -> None:
         """The arbiter has the record."""
@@ -428,7 +433,7 @@ class Leader:
         try:
             self._send_waiting(link)
         except OSError as error:
-            self._close(link, f"a file cannot be read: {error}")
+            self.not_readable(link.number, error)
 
     def _send_waiting(self, link: _Link) -> None:
         window = WINDOW_BYTES if link.is_copied else COPY_WINDOW_BYTES
