@@ -144,6 +144,9 @@ class Replica:
             self._close(path)
         with suppress(FileNotFoundError):  # the primary's first checkpoint replaces none
             (self._root / action.path).rename(self._root / action.to)
+        if action.path in self._unsynced:
+            del self._unsynced[action.path]
+            self._unsynced[action.to] = None
         self._changed_directory(action.to)
 
     def _delete(self, path: str) -> None:

@@ -301,7 +301,7 @@ class Story:
         member.connect(self._epoch)
         primary.connected()
         self.counts["connections"] += 1
-        end = chance.choice(("completed", "dropped", "killed", "killed at a call"))
+        end = chance.choice(("completed", "dropped", "killed", "killed at a call", "taken over"))
         if is_last:
             end = "completed"
         steps = STEPS_IN_A_JOIN if end == "completed" else chance.randrange(STEPS_IN_A_JOIN)
@@ -317,7 +317,9 @@ class Story:
             end = "killed"
         finally:
             self._calls.left = None
-        if end == "dropped":
+        if end == "taken over":
+            self._take_over_if_in_sync()
+        elif end == "dropped":
             member.drop()
         elif end == "killed" or chance.random() < 0.2:
             member.end()
@@ -410,14 +412,22 @@ class Story:
         chance = self._chance
         if chance.random() < 0.3:
             self._spoil()
-        elif self._member.follower is not None and self._member.follower.is_copied and chance.random() < 0.5:
-            self.counts["takeovers"] += 1
-            old, new = self._primary.member, self._member.member
-            self._member.end()
-            self._primary.end()
-            self._epoch += 1
-            self._primary = Primary(self._paths[new], new, self._epoch, chance)
-            self._begin_follower(old)
+        elif self._member.follower is not None and chance.random() < 0.5:
+            self._take_over_if_in_sync()
+
+    def _take_over_if_in_sync(self) -> None:
+        """Let the follower recover its files and lead, if it is in sync: it has lost no message then."""
+        old, new = self._primary.member, self._member.member
+        if self._member.follower is None or new not in self._primary.leader.record.in_sync:
+            return
+        self.counts["takeovers"] += 1
+        self._member.end()
+        self._primary.end()
+        self._epoch += 1
+        self._primary = Primary(self._paths[new], new, self._epoch, self._chance)
+        self._begin_follower(old)
+        if lost := self._primary.broker.storage.lost_message_count:
+            raise Violation(f"{new} has lost {lost} messages")
 
     def _spoil(self) -> None:
         self._member.end()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from brokerd.mirror.actions import Create, Rename, Write
 from brokerd.mirror.manifest import BLOCK_BYTES, DIGEST_BYTES, Copy, File, missing
 from brokerd.replica import MirrorState, Replica, sums_of
 
 LOG, INDEX, OTHER = (f"topics/t.0/{0:020d}{suffix}" for suffix in (".log", ".idx", ".hdr"))
+NEW = "checkpoint.new"
 END = 3 * BLOCK_BYTES + 100
 FILES = [
     File("topics", -1, 0),
@@ -61,3 +63,12 @@ def test_checkpoints_stay_as_they_are_until_they_are_replaced(tmp_path: Path) ->
         "checkpoint": b"long" * 100,
         "checkpoint.previous": b"short",
     }
+
+
+def test_a_file_that_was_renamed_is_synced_under_its_new_name(tmp_path: Path) -> None:
+    replica = Replica(tmp_path, MirrorState(member="b"))
+    for action in (Create(NEW, 0), Write(NEW, 0, b"state"), Rename(NEW, "checkpoint")):
+        replica.apply(action)
+    assert set(replica.take_unsynced()) == {tmp_path, tmp_path / "checkpoint"}
+    assert replica.take_unsynced() == []
+    replica.close()
