@@ -116,6 +116,7 @@ class Store:
     def __init__(self, disk: Disk) -> None:
         """Recover: what follows the last commit record that matches its messages is cut."""
         self.disk = disk
+        disk.spoils_next_write = False  # a primary reads back what it writes
         self.messages: list[int] = []
         self.next_seq = 0
         self.log = ""
