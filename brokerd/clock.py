@@ -18,6 +18,14 @@ STEP_NS = 100_000_000
 """A change of the wall clock by this much relative to the monotonic clock is a step."""
 
 
+_SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", None)  # of Linux only
+
+
+def boot_time() -> Seconds:
+    """Seconds of a clock that goes on while the machine sleeps."""
+    return time.monotonic() if _SINCE_BOOT is None else time.clock_gettime(_SINCE_BOOT)
+
+
 class KeptClock(NamedTuple):
     """The stored state of a clock: the boot's id, the offset from monotonic to kept nanoseconds, and the last known
     offset from monotonic to Unix nanoseconds."""

@@ -116,6 +116,10 @@ class _Directory:
         segments = self.log.segments
         return (len(segments), segments[0], segments[-1]) if segments else (0, None, None)
 
+    def is_removed(self, segment: Segment) -> bool:
+        """True if a segment was removed since the last ``visit``."""
+        return self.has_other_segments and segment not in self.log.segments
+
     def visit(self) -> tuple[list[Entry], list[str]]:
         """Return the actions for all changes, and the files to delete."""
         self._seen = self._ends()
@@ -244,18 +248,19 @@ class Recorder:
 
     def read(self, path: str, start: int, end: int) -> bytes | memoryview | None:
         """The bytes ``[start, end)`` of a file; None if it was deleted. Raises OSError."""
-        found = self._find(path)
-        if found is not None and path == found.log:
-            return found.segment.map[start:end]
-        if found is not None and path == found.index and start >= HEADER_BYTES:
-            records = found.segment.commits.records
-            offset = found.segment.commits.end - len(found.segment.commits) * RECORD_BYTES
-            return records[start - offset : end - offset]
-        return self._read_file(path, start, end)
-
-    def _find(self, path: str) -> _Recorded | None:
         directory = self._directories.get(path[: path.rfind("/")])
-        return None if directory is None else directory.files.get(path)
+        found = None if directory is None else directory.files.get(path)
+        if directory is None or found is None:
+            return self._read_file(path, start, end)
+        segment = found.segment
+        if directory.is_removed(segment):  # its file is deleted, or already that of another segment
+            return None
+        if path == found.log:
+            return segment.map[start:end]
+        if start >= HEADER_BYTES:
+            offset = segment.commits.end - len(segment.commits) * RECORD_BYTES
+            return segment.commits.records[start - offset : end - offset]
+        return self._read_file(path, start, end)
 
     def _read_file(self, path: str, start: int, end: int) -> bytes | None:
         generation, fd = self._journal_file

@@ -18,7 +18,17 @@ from typing import TYPE_CHECKING, Final
 
 from brokerd.log.files import remove_log
 from brokerd.log.log import sync_directory
-from brokerd.mirror.actions import Action, Create, Delete, MakeDirectory, Rename, Resize, Write, is_mirrored
+from brokerd.mirror.actions import (
+    Action,
+    Create,
+    Delete,
+    MakeDirectory,
+    Rename,
+    Resize,
+    Write,
+    is_mirrored,
+    is_replaced,
+)
 from brokerd.mirror.manifest import BLOCK_BYTES, DIGEST_BYTES, File, block_sums
 
 if TYPE_CHECKING:
@@ -134,6 +144,9 @@ class Replica:
             self._close(path)
         with suppress(FileNotFoundError):  # the primary's first checkpoint replaces none
             (self._root / action.path).rename(self._root / action.to)
+        if action.path in self._unsynced:
+            del self._unsynced[action.path]
+            self._unsynced[action.to] = None
         self._changed_directory(action.to)
 
     def _delete(self, path: str) -> None:
@@ -185,7 +198,8 @@ class Replica:
     def prepare(self, manifest: list[File]) -> dict[str, bytes]:
         """Remove all that the primary does not have, and return the checksums of the rest. Takes seconds for gigabytes.
 
-        Raises OSError.
+        Checkpoints stay as they are, until they are replaced: without the primary, they are what the member could
+        recover. Raises OSError.
         """
         wanted = {file.path: file for file in manifest}
         for mirrored in sorted(self._mirrored_paths(), reverse=True):
@@ -196,6 +210,7 @@ class Replica:
             path = self._root / file.path
             if file.is_directory:
                 path.mkdir(parents=True, exist_ok=True)
+            if file.is_directory or is_replaced(file.path):
                 continue
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:

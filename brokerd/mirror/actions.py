@@ -14,6 +14,8 @@ from typing import Final, NamedTuple
 
 from brokerd.mirror.errors import InvalidStream
 
+NEW_CHECKPOINT: Final = "checkpoint.new"
+"""A checkpoint is written to this file, which is then renamed, so that the one before it is never half replaced."""
 _HEAD: Final = struct.Struct(">BH")
 _U64: Final = struct.Struct(">Q")
 _WRITE: Final = struct.Struct(">QI")
@@ -81,6 +83,16 @@ def is_mirrored(path: str) -> bool:
 def is_replaced(path: str) -> bool:
     """Return whether a file is replaced as a whole; all others are appended to."""
     return path.startswith("checkpoint")
+
+
+def place_of(path: str) -> int:
+    """The place of an append among appends to other files, which are made in ascending order of their places.
+
+    A follower checks each commit record against its messages, and the journal has records about both.
+    """
+    if path.startswith("journal."):
+        return 2
+    return int(path.endswith(".idx"))
 
 
 def encode_actions(actions: Iterable[Action]) -> list[bytes | memoryview]:

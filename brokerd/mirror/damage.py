@@ -1,19 +1,21 @@
-"""The follower's check of what it has written: each commit record against the bytes of its log."""
+"""The follower's check of what it has written: commit records against the bytes of their logs, and checkpoints."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final
 
-from xxhash import xxh3_64_intdigest
+from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
 
-from brokerd.file_header import HEADER_BYTES
+from brokerd.file_header import HEADER_BYTES, data_start
 from brokerd.kernel.commit import FIELDS, RECORD_BYTES, is_sound
-from brokerd.mirror.actions import Write
+from brokerd.mirror.actions import NEW_CHECKPOINT, Rename, Write
 from brokerd.mirror.errors import MirrorDamaged
 
 _INDEX: Final = ".idx"
 _LOG: Final = ".log"
+_DIGEST_BYTES: Final = 16
+_READ_BYTES: Final = 1024 * 1024
 
 ReadFile = Callable[[str, int, int], bytes]
 """Returns the bytes ``[start, end)`` of a file of the follower, or fewer if it ends before."""
@@ -40,3 +42,16 @@ def _check(record: bytes, log: str, read: ReadFile) -> None:
         raise MirrorDamaged(
             f"{log} is damaged: the messages from number {first_seq} on do not match their commit record"
         )
+
+
+def check_checkpoint(rename: Rename, read: ReadFile) -> None:
+    """Check the new checkpoint, before it is renamed. Raises MirrorDamaged."""
+    if rename.path != NEW_CHECKPOINT:
+        return
+    data = bytearray()
+    while part := read(NEW_CHECKPOINT, len(data), len(data) + _READ_BYTES):
+        data += part
+    start = data_start(bytes(data[:HEADER_BYTES]))
+    digest, contents = data[start : start + _DIGEST_BYTES], data[start + _DIGEST_BYTES + 1 :]
+    if digest != xxh3_64_hexdigest(contents).encode():
+        raise MirrorDamaged("a new checkpoint is damaged: its checksum does not match")

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
-from brokerd.mirror.actions import Action, Write, decode_actions
-from brokerd.mirror.damage import check_commits
+from brokerd.mirror.actions import Action, Rename, Write, decode_actions
+from brokerd.mirror.damage import check_checkpoint, check_commits
 from brokerd.mirror.errors import Fenced, InvalidStream, JoinRefused
 from brokerd.mirror.frames import Frame, FrameReader, Kind, encode_frame
 from brokerd.mirror.hello import Hello, Welcome
@@ -132,8 +132,10 @@ class Follower:
         if frame.number != self.applied + 1:
             raise InvalidStream(f"frame {frame.number} follows frame {self.applied}")
         for action in decode_actions(frame.payload):
+            if self.is_copied and isinstance(action, Rename):  # before, damage of the primary's own is copied as it is
+                check_checkpoint(action, self._files.read)
             self._files.apply(action)
-            if self.is_copied and isinstance(action, Write):  # before, damage of the primary's own is copied as it is
+            if self.is_copied and isinstance(action, Write):
                 check_commits(action, self._files.read)
         self.applied = frame.number
 

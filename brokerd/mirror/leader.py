@@ -15,7 +15,17 @@ from enum import IntEnum
 from itertools import chain
 from typing import Final, NamedTuple
 
-from brokerd.mirror.actions import Action, Write, encode_actions, is_replaced, write_head
+from brokerd.mirror.actions import (
+    NEW_CHECKPOINT,
+    Action,
+    Create,
+    Rename,
+    Write,
+    encode_actions,
+    is_replaced,
+    place_of,
+    write_head,
+)
 from brokerd.mirror.errors import InvalidStream
 from brokerd.mirror.frames import Frame, FrameReader, Kind, encode_frame
 from brokerd.mirror.hello import Hello, Welcome
@@ -127,7 +137,7 @@ class _Link:
         self.member = ""
         self.files: list[File] = []
         self.replaced: list[Action] = []
-        """The contents at the cut of files that are replaced rather than appended to."""
+        """The actions that replace the checkpoints by those at the cut."""
         self.cut_group = 0
         """The last group that is in the copy."""
         self.sums: dict[str, bytes] = {}
@@ -168,7 +178,7 @@ class _Link:
     def collect(self, entries: Iterable[Entry], mark: _Mark) -> None:
         """Keep a group that is sent later. Appends to one file are joined as long as no other action is between them.
 
-        The order of appends to different files may change: the follower is not in sync before it has them all.
+        Messages still come before their commit records, and both before the journal's records about them.
         """
         for entry in entries:
             if not isinstance(entry, Appended):
@@ -184,7 +194,7 @@ class _Link:
         self.collected_mark = mark
 
     def _end_collected(self) -> None:
-        self.outbox.extend(self.collected.values())
+        self.outbox += [self.collected[path] for path in sorted(self.collected, key=place_of)]
         self.collected.clear()
 
     def take_collected(self) -> None:
@@ -283,7 +293,7 @@ class Leader:
         """Record the file actions of a group, and send them. Returns the number of the group."""
         self.group += 1
         mark = _Mark(self.group)
-        for link in self._links.values():
+        for link in tuple(self._links.values()):  # one may be closed meanwhile
             if link.state is _TAILING and (link.is_awaited or not link.has_waiting):
                 link.outbox.extend(entries)
                 link.outbox.append(mark)
@@ -298,14 +308,13 @@ class Leader:
         found = self._links.get(link)
         if found is None:
             return
+        try:
+            replaced = [self._replacement_of(file) for file in files if is_replaced(file.path)]
+        except OSError as error:
+            self.not_readable(link, error)
+            return
+        found.replaced = [action for actions in replaced for action in actions]
         found.state, found.files, found.cut_group = LinkState.CUT, files, self.group
-        found.replaced = [
-            Write(file.path, start, bytes(data))
-            for file in files
-            if is_replaced(file.path)
-            for start in range(0, file.end, FRAME_BYTES)
-            if (data := self._read(file.path, start, min(start + FRAME_BYTES, file.end))) is not None
-        ]
         welcome = Welcome(
             pair=self.record.pair, node_id=self.record.node_id, tcp_port=self._ports[0], http_port=self._ports[1]
         )
@@ -321,10 +330,15 @@ class Leader:
             return
         found.files, found.sums = [], {}
         missing = [Appended(*copy) for copy in copies if not is_replaced(copy.path)]
-        found.outbox.extendleft(reversed([*found.replaced, *missing, _Cut(), _Mark(found.cut_group)]))
+        found.outbox.extendleft(reversed([*missing, *found.replaced, _Cut(), _Mark(found.cut_group)]))
         found.replaced = []
         found.state = LinkState.TAILING
         self._pump(found)
+
+    def not_readable(self, link: int, error: OSError) -> None:
+        """The files for a follower cannot be listed or compared."""
+        if (found := self._links.get(link)) is not None:
+            self._close(found, f"a file cannot be read: {error}")
 
     def record_written(self, record: PairRecord) -> None:
         """The arbiter has the record."""
@@ -413,7 +427,16 @@ class Leader:
         self._settle()
 
     def _pump(self, link: _Link) -> None:
-        """Send what may be under way."""
+        """Send what may be under way.
+
+        If a file cannot be read, the link is closed: what was taken from the outbox for the frame is lost.
+        """
+        try:
+            self._send_waiting(link)
+        except OSError as error:
+            self.not_readable(link.number, error)
+
+    def _send_waiting(self, link: _Link) -> None:
         window = WINDOW_BYTES if link.is_copied else COPY_WINDOW_BYTES
         while link.has_waiting and link.bytes_under_way < window:
             if not link.outbox:
@@ -430,6 +453,13 @@ class Leader:
                     link.group = mark.group
                 else:
                     link.marks.append((number, mark.group))
+
+    def _replacement_of(self, file: File) -> list[Action]:
+        """The actions that replace a checkpoint. Its contents are read now: at the cut. Raises OSError."""
+        parts = ((start, min(start + FRAME_BYTES, file.end)) for start in range(0, file.end, FRAME_BYTES))
+        contents = [(start, self._read(file.path, start, end)) for start, end in parts]
+        writes = [Write(NEW_CHECKPOINT, start, bytes(data)) for start, data in contents if data is not None]
+        return [Create(NEW_CHECKPOINT, 0), *writes, Rename(NEW_CHECKPOINT, file.path)]
 
     def _next_actions(self, outbox: deque[Appended | Action | _Cut | _Mark]) -> list[bytes | memoryview]:
         """The next frame's actions, encoded: those up to the next mark, if they are not too large."""

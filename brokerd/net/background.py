@@ -1,10 +1,11 @@
-"""Tasks that run as long as the broker does."""
+"""Tasks that run beside others, for as long as the broker does at most."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Coroutine
+from typing import Any
 
 log = logging.getLogger("brokerd")
 
@@ -13,18 +14,23 @@ class Background:
     """The background tasks, which are cancelled together."""
 
     def __init__(self) -> None:
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
 
-    def start(self, work: Coroutine[None, None, None]) -> None:
-        """Run ``work``, which should not end. If it fails, the failure is logged and other tasks continue."""
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run ``work``. If it fails, the failure is logged and other tasks continue."""
         task = asyncio.create_task(work)
         task.add_done_callback(_log_failure)
-        self._tasks.append(task)
+        task.add_done_callback(self._tasks.discard)
+        self._tasks.add(task)
+
+    def cancel(self) -> None:
+        """Cancel all tasks."""
+        for task in self._tasks:
+            task.cancel()
 
     async def close(self) -> None:
         """Cancel all tasks and wait until they have ended."""
-        for task in self._tasks:
-            task.cancel()
+        self.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 

@@ -20,7 +20,7 @@ from brokerd.mirror.election import Found
 from brokerd.mirror.pair import PairRecord
 from brokerd.net.arbiter import ArbiterFailed, Leadership
 from brokerd.net.arbiter_access import ArbiterAccess
-from brokerd.net.arbiter_request import NotConnected, Server, ask
+from brokerd.net.http_client import NotConnected, Server, ask
 from nsqwire.units import Seconds
 
 

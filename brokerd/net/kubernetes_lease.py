@@ -27,7 +27,7 @@ from brokerd.mirror.election import Found
 from brokerd.mirror.pair import PairRecord
 from brokerd.net.arbiter import ArbiterFailed, Leadership
 from brokerd.net.arbiter_access import ArbiterAccess, InvalidAccess
-from brokerd.net.arbiter_request import Answer, Server, ask
+from brokerd.net.http_client import Answer, Server, ask
 from nsqwire.units import Seconds
 
 RECORD: Final = "nsq.io/pair"

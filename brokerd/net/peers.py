@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from brokerd.lookup_session import PING, Identity, LookupSession, PeerFailed, PeerInfo, registration
-from brokerd.net.fetch import FetchFailed, get_json
+from brokerd.net.http_client import FetchFailed, Server, get_json
 from nsqwire.names import is_ephemeral, is_valid_name
 
 if TYPE_CHECKING:
@@ -217,8 +217,7 @@ class LookupPeers:
         settings = self._broker.settings
         try:
             answer = await get_json(
-                info.broadcast_address,
-                info.http_port,
+                Server(info.broadcast_address, info.http_port),
                 f"/channels?topic={quote(topic, safe='')}",
                 connect_timeout_s=settings.http_client_connect_timeout.total_seconds(),
                 request_timeout_s=settings.http_client_request_timeout.total_seconds(),

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xxhash import xxh3_64_intdigest
+from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
 
 from brokerd.file_header import HEADER_BYTES
 from brokerd.kernel.commit import FIELDS, RECORD_BYTES, is_sound, pack_record
-from brokerd.mirror.actions import Action, Create, Delete, MakeDirectory, Rename, Resize, Write
+from brokerd.mirror.actions import (
+    NEW_CHECKPOINT,
+    Action,
+    Create,
+    Delete,
+    MakeDirectory,
+    Rename,
+    Resize,
+    Write,
+    is_replaced,
+)
 from brokerd.mirror.hello import Welcome
 from brokerd.mirror.leader import Appended, Entry
 from brokerd.mirror.manifest import File, block_sums
@@ -27,7 +37,7 @@ class Disk:
         self.pair = ""
         self.epoch = 0
         self.boot = 0
-        self.spoils_next_log_write = False
+        self.spoils_next_write = False
         self._synced: dict[str, bytes] = {}
 
     def sync(self) -> None:
@@ -47,16 +57,16 @@ class Disk:
 
     def begin(self, epoch: int, welcome: Welcome) -> None:
         self.epoch, self.pair = epoch, welcome.pair
-        self.spoils_next_log_write = False
+        self.spoils_next_write = False
 
     def apply(self, action: Action) -> None:
         if isinstance(action, Create):
             self.files[action.path] = bytearray(action.size)
         elif isinstance(action, Write):
             data = bytearray(action.data)
-            if self.spoils_next_log_write and action.path.endswith(".log") and data:
+            if self.spoils_next_write and action.path.endswith((".log", NEW_CHECKPOINT)) and data:
                 data[0] ^= 1
-                self.spoils_next_log_write = False
+                self.spoils_next_write = False
             file, end = self.files[action.path], action.offset + len(data)
             file.extend(bytes(max(0, end - len(file))))
             file[action.offset : end] = data
@@ -65,7 +75,8 @@ class Disk:
             del file[action.size :]
             file.extend(bytes(action.size - len(file)))
         elif isinstance(action, Rename):
-            self.files[action.to] = self.files.pop(action.path)
+            if action.path in self.files:
+                self.files[action.to] = self.files.pop(action.path)
         elif isinstance(action, Delete):
             self.files.pop(action.path, None)
         else:
@@ -82,6 +93,8 @@ class Disk:
         wanted = {file.path: file for file in manifest}
         self.files = {path: data for path, data in self.files.items() if path in wanted}
         for path, file in wanted.items():
+            if is_replaced(path):
+                continue
             data = self.files.setdefault(path, bytearray())
             del data[file.end :]
             data.extend(bytes(file.size - len(data)))
@@ -103,6 +116,7 @@ class Store:
     def __init__(self, disk: Disk) -> None:
         """Recover: what follows the last commit record that matches its messages is cut."""
         self.disk = disk
+        disk.spoils_next_write = False  # a primary reads back what it writes
         self.messages: list[int] = []
         self.next_seq = 0
         self.log = ""
@@ -168,10 +182,11 @@ class Store:
         """Begin a generation of the journal, and replace the checkpoint."""
         self.generation += 1
         self.journal_end = 0
+        state = b"state of generation %d" % self.generation
         actions: list[Action] = [
             Create(f"journal.{self.generation}", 512),
             Create("checkpoint.new", 0),
-            Write("checkpoint.new", 0, b"state of generation %d" % self.generation),
+            Write("checkpoint.new", 0, xxh3_64_hexdigest(state).encode() + b" " + state),
         ]
         if "checkpoint" in self.disk.files:
             actions.append(Rename("checkpoint", "checkpoint.previous"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Final
 from unittest.mock import patch
 
@@ -163,6 +163,18 @@ def actions_are_sent_before_the_copy() -> Iterator[None]:
 
 
 @contextmanager
+def a_file_that_cannot_be_read_is_left_out() -> Iterator[None]:
+    """What was taken for the frame is lost, and the follower gets what comes after it."""
+
+    def pump(self: Leader, link: object) -> None:
+        with suppress(OSError):
+            self._send_waiting(link)  # type: ignore[arg-type]
+
+    with patch.object(Leader, "_pump", pump):
+        yield
+
+
+@contextmanager
 def a_lead_that_ended_during_the_recovery_is_given_up() -> Iterator[None]:
     """A member that recovers for longer than its lease recovers again, and again."""
 
@@ -189,6 +201,7 @@ MUTATIONS: Final[dict[Mutation, int]] = {
     records_are_written_by_whoever_led: 363,
     commits_are_not_checked: 21,
     actions_are_sent_before_the_copy: 430,
+    a_file_that_cannot_be_read_is_left_out: 6,
     a_lead_that_ended_during_the_recovery_is_given_up: 12,
 }
 """Each with the seed of a story that goes wrong. Two rules are not here, because in a pair another one comes first:

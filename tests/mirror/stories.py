@@ -102,7 +102,7 @@ class Story:
             world.arbiter.is_away = True
             world.at(world.now + seconds, None, self._arbiter_back)
         elif kind == "spoil" and process is not None and process.follower is not None and process.follower.is_copied:
-            world.disks[member].spoils_next_log_write = True
+            world.disks[member].spoils_next_write = True
 
     def _arbiter_back(self) -> None:
         arbiter = self.world.arbiter

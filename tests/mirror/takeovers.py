@@ -22,6 +22,7 @@ from tests.harness.etcd import EtcdServer
 from tests.harness.link import Link
 from tests.harness.pair import Load, Pair
 from tests.harness.waiting import wait_until
+from tests.mirror.damaged_files import damage_files
 
 BETWEEN = 200
 """Messages that are acknowledged between two faults."""
@@ -30,13 +31,14 @@ BETWEEN = 200
 class Takeovers:
     """A pair under load, and what can be done to it. Each fault ends with both members in sync."""
 
-    def __init__(self, pair: Pair, etcd: EtcdServer, load: Load) -> None:
-        self._pair, self._etcd, self._load = pair, etcd, load
+    def __init__(self, pair: Pair, etcd: EtcdServer, load: Load, chance: random.Random) -> None:
+        self._pair, self._etcd, self._load, self._chance = pair, etcd, load, chance
 
     def faults(self) -> dict[str, Callable[[], None]]:
         """The faults by name."""
         return {
             "kill": self.kill,
+            "damage": self.damage,
             "pause": self.pause,
             "hand over": self.hand_over,
             "disk hangs": self.hang_disk,
@@ -54,6 +56,14 @@ class Takeovers:
         killed = self._pair.wait_for_primary()
         killed.end(signal.SIGKILL)
         self._pair.wait_for_takeover(killed)
+        killed.start()
+
+    def damage(self) -> None:
+        """Kill the primary, and start it with damaged files when the other one leads."""
+        killed = self._pair.wait_for_primary()
+        killed.end(signal.SIGKILL)
+        if self._pair.wait_for_takeover(killed):  # otherwise it has what the other one lacks
+            damage_files(killed.data_path, self._chance)
         killed.start()
 
     def pause(self) -> None:
@@ -170,7 +180,7 @@ def main() -> int:
         try:
             pair.start()
             with Load(pair, publishers=8, consumers=8) as load:
-                faults = Takeovers(pair, etcd, load).faults()
+                faults = Takeovers(pair, etcd, load, chance).faults()
                 for number in range(given.rounds):
                     load.wait_for(BETWEEN)
                     fault = chance.choice(given.fault or sorted(faults))

@@ -7,11 +7,11 @@ import threading
 
 import pytest
 
+from brokerd.clock import boot_time
 from brokerd.mirror.pair import PairRecord
 from brokerd.net.arbiter import Arbiter
 from brokerd.net.arbiters import arbiter_at
 from brokerd.net.lease_keeper import LeaseKeeper
-from brokerd.net.mirror import now
 from tests.harness.etcd import EtcdServer
 from tests.harness.waiting import DEADLINE_S, wait_until
 
@@ -34,8 +34,8 @@ def won(etcd: Arbiter, lease_s: int = LEASE_S) -> str:
 
 
 def test_a_lease_is_kept_for_longer_than_it_lasts(etcd: Arbiter) -> None:
-    began = now()
-    with LeaseKeeper(etcd, won(etcd), check_disk=lambda: None, interval_s=0.2, now=now) as keeper:
+    began = boot_time()
+    with LeaseKeeper(etcd, won(etcd), check_disk=lambda: None, interval_s=0.2, now=boot_time) as keeper:
         wait_until(lambda: keeper.sent_at is not None and keeper.sent_at > began + LEASE_S, "it was kept for long")
         assert asyncio.run(etcd.read()).leader == "a"
     assert not keeper.is_lost
@@ -44,7 +44,7 @@ def test_a_lease_is_kept_for_longer_than_it_lasts(etcd: Arbiter) -> None:
 def test_a_disk_that_hangs_stops_the_renewals(etcd: Arbiter) -> None:
     answers = threading.Event()
     lease = won(etcd, SHORT_LEASE_S)
-    with LeaseKeeper(etcd, lease, check_disk=lambda: assert_set(answers), interval_s=0.1, now=now) as keeper:
+    with LeaseKeeper(etcd, lease, check_disk=lambda: assert_set(answers), interval_s=0.1, now=boot_time) as keeper:
         wait_until(lambda: asyncio.run(etcd.read()).leader is None, "the lease has ended")
         assert keeper.sent_at is None
         answers.set()

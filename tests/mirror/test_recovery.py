@@ -6,11 +6,12 @@ import asyncio
 from datetime import timedelta
 from pathlib import Path
 
+from brokerd.clock import boot_time
 from brokerd.mirror.election import Role
 from brokerd.mirror.pair import PairRecord
 from brokerd.net.arbiter import Arbiter, ArbiterFailed
 from brokerd.net.arbiters import arbiter_at
-from brokerd.net.mirror import Mirror, now
+from brokerd.net.mirror import Mirror
 from brokerd.net.stop import Stop
 from brokerd.settings import BrokerSettings
 from tests.harness.etcd import EtcdServer
@@ -33,7 +34,7 @@ async def lead(mirror: Mirror) -> PairRecord:
     """Win the lead, and wait until the lease, which nobody renews, has ended."""
     record = await mirror.until_leading((None, None, None), Stop())
     assert record is not None
-    while mirror.election.may_answer(now()):  # noqa: ASYNC110  (time alone changes it)
+    while mirror.election.may_answer(boot_time()):  # noqa: ASYNC110  (time alone changes it)
         await asyncio.sleep(0.1)
     return record
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from brokerd.mirror.actions import Create, Rename, Write
 from brokerd.mirror.manifest import BLOCK_BYTES, DIGEST_BYTES, Copy, File, missing
 from brokerd.replica import MirrorState, Replica, sums_of
 
 LOG, INDEX, OTHER = (f"topics/t.0/{0:020d}{suffix}" for suffix in (".log", ".idx", ".hdr"))
+NEW = "checkpoint.new"
 END = 3 * BLOCK_BYTES + 100
 FILES = [
     File("topics", -1, 0),
@@ -48,3 +50,25 @@ def test_only_what_a_follower_has_is_compared(tmp_path: Path) -> None:
         sizes = {file.relative_to(path).as_posix(): file.stat().st_size for file in path.rglob("*.*") if file.is_file()}
         assert sizes == {LOG: 4 * BLOCK_BYTES, INDEX: BLOCK_BYTES}, name
         replica.close()
+
+
+def test_checkpoints_stay_as_they_are_until_they_are_replaced(tmp_path: Path) -> None:
+    """A member that lost its primary in the middle of a join can still read them."""
+    for name, data in {"checkpoint": b"long" * 100, "checkpoint.previous": b"short", "checkpoint.new": b"half"}.items():
+        (tmp_path / name).write_bytes(data)
+    replica = Replica(tmp_path, MirrorState(member="b"))
+    assert replica.prepare([File("checkpoint", 50, 50), File("checkpoint.previous", 60, 60)]) == {}
+    replica.close()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
+        "checkpoint": b"long" * 100,
+        "checkpoint.previous": b"short",
+    }
+
+
+def test_a_file_that_was_renamed_is_synced_under_its_new_name(tmp_path: Path) -> None:
+    replica = Replica(tmp_path, MirrorState(member="b"))
+    for action in (Create(NEW, 0), Write(NEW, 0, b"state"), Rename(NEW, "checkpoint")):
+        replica.apply(action)
+    assert set(replica.take_unsynced()) == {tmp_path, tmp_path / "checkpoint"}
+    assert replica.take_unsynced() == []
+    replica.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import pytest
 
@@ -39,7 +40,7 @@ from brokerd.mirror.manifest import Copy, File, block_sums, missing
 from brokerd.mirror.pair import DURABLE_BOOT, InvalidRecord, PairRecord
 
 RECORD = PairRecord(pair="p", node_id=7, epoch=3, leader="a", in_sync={"a": "boot-a"})
-LOG, INDEX = "topics/t.0/00000000000000000000.log", "topics/t.0/00000000000000000000.idx"
+LOG, INDEX, HEADERS = (f"topics/t.0/00000000000000000000.{suffix}" for suffix in ("log", "idx", "hdr"))
 PATIENCE = 1.0
 
 
@@ -274,11 +275,11 @@ def test_actions_since_the_cut_follow_the_copy() -> None:
     subject.compared(1, [Copy(LOG, 0, 100)])
     copy, cut, tail = frames(subject)
     assert cut.kind is Kind.CUT
-    assert [
-        (each.path, each.offset, len(each.data)) for each in decode_actions(copy.payload) if isinstance(each, Write)
-    ] == [
-        ("checkpoint", 0, 5),
-        (LOG, 0, 100),
+    assert decode_actions(copy.payload) == [
+        Write(LOG, 0, bytes(100)),
+        Create("checkpoint.new", 0),
+        Write("checkpoint.new", 0, bytes(5)),
+        Rename("checkpoint.new", "checkpoint"),
     ]
     assert [
         (each.path, each.offset, len(each.data)) for each in decode_actions(tail.payload) if isinstance(each, Write)
@@ -310,6 +311,70 @@ def test_what_is_published_during_a_copy_is_sent_as_one_after_it() -> None:
         (LOG, end, 10 * groups),
         (INDEX, 0, 48 * groups),
     ]
+
+
+def test_what_is_collected_during_a_copy_keeps_messages_before_their_commit_records() -> None:
+    """Otherwise the follower would take the records for damaged. The journal comes after both."""
+    subject = leader()
+    greet(subject)
+    subject.cut_taken(1, [File(LOG, 1024, 100)])
+    subject.group_changed([Create(HEADERS, 0), Appended(INDEX, 48, 96), Appended("journal.1", 0, 10)])
+    subject.group_changed([Appended(LOG, 100, 200), Appended(INDEX, 96, 144), Appended("journal.1", 10, 20)])
+    subject.received(1, Frame(Kind.SUMS_END, 3, 0).to_bytes(), 0.0)
+    frames(subject)
+    subject.compared(1, [])
+    tail = decode_actions(frames(subject)[-1].payload)
+    assert [(each.path, len(each.data)) for each in tail if isinstance(each, Write)] == [
+        (LOG, 100),
+        (INDEX, 96),
+        ("journal.1", 20),
+    ]
+
+
+def test_a_link_is_closed_if_a_file_cannot_be_read() -> None:
+    """What was taken for the frame is lost: a follower that got the rest would be in sync without it."""
+
+    def read(unreadable: str, path: str, start: int, end: int) -> bytes:
+        if path == unreadable:
+            raise OSError("an input/output error")
+        return bytes(end - start)
+
+    for unreadable in ("checkpoint", INDEX, LOG):
+        subject = Leader("a", RECORD, partial(read, unreadable), patience=PATIENCE)
+        greet(subject)
+        subject.cut_taken(1, [File(LOG, 1024, 100), File(INDEX, 1024, 100), File("checkpoint", 5, 5)])
+        subject.received(1, Frame(Kind.SUMS_END, 3, 0).to_bytes(), 0.0)
+        subject.compared(1, [Copy(LOG, 0, 100), Copy(INDEX, 0, 100)])
+        subject.group_changed([Appended(LOG, 100, 200)])
+        acknowledge(subject, 0)
+        assert not [frame for frame in frames(subject) if frame.kind in (Kind.ACTIONS, Kind.CUT)]
+        reasons = [effect.reason for effect in taken(subject) if isinstance(effect, Close)]
+        assert reasons == ["a file cannot be read: an input/output error"]
+        assert subject.acknowledged == subject.group == 1
+
+
+def test_a_primary_goes_on_if_what_a_follower_in_sync_lacks_cannot_be_read() -> None:
+    """Nothing is acknowledged before the arbiter has confirmed that the follower is not in sync."""
+    is_readable = True
+
+    def read(path: str, start: int, end: int) -> bytes:
+        if not is_readable:
+            raise OSError("an input/output error")
+        return bytes(end - start)
+
+    subject = Leader("a", RECORD, read, patience=PATIENCE)
+    join(subject)
+    acknowledge(subject, 1)
+    [record] = [effect.record for effect in taken(subject) if isinstance(effect, WriteRecord)]
+    subject.record_written(record)
+    is_readable = False
+    assert subject.group_changed([Appended(LOG, 100, 200)]) == 1
+    [closed, written] = taken(subject)
+    assert isinstance(closed, Close)
+    assert written == WriteRecord(RECORD)
+    assert subject.acknowledged == 0
+    subject.record_written(RECORD)
+    assert subject.acknowledged == 1
 
 
 def test_a_large_checkpoint_is_sent_in_frames_of_bounded_size() -> None:
@@ -438,6 +503,15 @@ def test_a_follower_that_misses_a_frame_stops() -> None:
     with pytest.raises(InvalidStream, match="frame 3 follows frame 1"):
         subject.received(Frame(Kind.ACTIONS, 3, 3, encoded([Create(LOG, 9)])).to_bytes())
     assert not files.applied
+    assert not subject.take_output()
+
+
+def test_a_follower_does_not_replace_a_checkpoint_by_a_damaged_one() -> None:
+    subject, files = joined()
+    rename = Rename("checkpoint.new", "checkpoint")
+    with pytest.raises(MirrorDamaged, match="a new checkpoint is damaged"):
+        subject.received(Frame(Kind.ACTIONS, 3, 2, encoded([rename])).to_bytes())
+    assert rename not in files.applied
     assert not subject.take_output()
 
 

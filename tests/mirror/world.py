@@ -273,7 +273,14 @@ class Process:
         """Serve what was recovered."""
         assert self.store is not None
         self.world.checker.took_over(self.record.epoch, self.member, self.store.messages)
-        self.leader = Leader(self.member, self.record, self.disk.read_to_send, patience=PATIENCE)
+        self.leader = Leader(self.member, self.record, self.read_to_send, patience=PATIENCE)
+
+    def read_to_send(self, path: str, start: int, end: int) -> bytes | None:
+        world = self.world
+        if not world.is_calm and world.reads.random() < world.unreadable:
+            world.counts["unreadable"] += 1
+            raise OSError(f"{path} cannot be read")
+        return self.disk.read_to_send(path, start, end)
 
     def end(self) -> None:
         """A primary that stops leading starts again as a process, so that nothing is left of the term."""
@@ -452,6 +459,9 @@ class World:
         """Of its own, so that the other choices of a story do not depend on recoveries."""
         self.recovery_s, self.starves_keeper = self.recoveries.choice(RECOVERIES), self.recoveries.random() < 0.5
         """How long the longest recovery takes; whether it leaves the thread that renews the lease no time."""
+        self.reads = random.Random(f"reads {seed}")
+        self.unreadable = self.reads.choice((0.0, 0.0, 0.002, 0.02))
+        """How many of the primary's reads of its files fail."""
         self.occurred: Callable[[str], None] = lambda event: None
         """Called at moments at which a fault may hurt most."""
         self.disks = {"a": Disk(), "b": Disk()}
@@ -460,7 +470,7 @@ class World:
         self.processes: dict[str, Process | None] = {"a": None, "b": None}
         self.paused_until = {"a": 0.0, "b": 0.0}
         self.cut_until: dict[frozenset[str], float] = {}
-        counted = ("Fenced", "InvalidStream", "JoinRefused", "MirrorDamaged", "faults", "regained")
+        counted = ("Fenced", "InvalidStream", "JoinRefused", "MirrorDamaged", "faults", "regained", "unreadable")
         self.counts = dict.fromkeys(counted, 0)
         self._events: list[tuple[float, int, Process | None, Callable[[], object]]] = []
         self._number = self._connections = 0

@@ -1,0 +1,246 @@
+"""The follower's side of a pair at work: its connection to the primary, and the files that it applies actions to."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from concurrent.futures import Executor
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, cast
+
+from brokerd.clock import boot_time
+from brokerd.mirror.election import Election, Role
+from brokerd.mirror.errors import Fenced, InvalidStream, JoinRefused, MirrorDamaged
+from brokerd.mirror.follower import Follower
+from brokerd.mirror.hello import Hello
+from brokerd.net.background import Background
+from brokerd.net.mirror_links import send_at_once
+from brokerd.net.mirror_tls import MirrorTLS
+from brokerd.nsqd_import import METADATA
+from brokerd.replica import MirrorState, Replica, has_data
+from brokerd.syncer import sync
+from nsqwire.units import Seconds
+
+DIAL_AGAIN_S: Final = 0.5
+UNHEARD_BYTES: Final = 4096
+logger = logging.getLogger("brokerd")
+
+
+class Following:
+    """Connects to the other member as long as this one follows. ``election`` says whether it does.
+
+    ``files`` prepares and syncs the files. ``patience_s`` is how long a connection may take, and half of how long the
+    primary may be silent. With ``syncs_each``, what was applied is acknowledged once it is on the disk; otherwise it is
+    synced every ``sync_timeout_s``.
+    """
+
+    def __init__(
+        self,
+        data_path: Path,
+        state: MirrorState,
+        election: Election,
+        peer: tuple[str, int],
+        tls: MirrorTLS | None,
+        files: Executor,
+        *,
+        patience_s: Seconds,
+        syncs_each: bool,
+        sync_timeout_s: Seconds,
+    ) -> None:
+        self.state = state
+        """The contents of ``mirror.json``."""
+        self._data_path = data_path
+        self._election = election
+        self._peer = peer
+        self._tls = tls
+        self._files = files
+        self._patience_s = patience_s
+        self._syncs_each, self._sync_timeout_s = syncs_each, sync_timeout_s
+        self._loop = asyncio.get_running_loop()
+        self._connection: _Connection | None = None
+        self._dial_at: Seconds = 0.0
+        self._primary: tuple[str, tuple[int, int]] | None = None
+        self._last_refusal = ""
+        self._tasks = Background()
+        self._is_over = False
+
+    # -- the member's side ----------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Do what is due. To be called several times in a tenth of a lease, while the member follows."""
+        connection = self._connection
+        if connection is not None:
+            if boot_time() - connection.heard_at > 2 * self._patience_s:
+                logger.warning("MIRROR: nothing was received from the primary for %g s", 2 * self._patience_s)
+                self.drop()
+        elif boot_time() >= self._dial_at:
+            self._dial_at = boot_time() + DIAL_AGAIN_S + self._patience_s
+            self._tasks.start(self._dial())
+
+    def write_state(self, **changes: Any) -> None:
+        """Change members of ``state``, and the file. Raises OSError."""
+        self.state = replace(self.state, **changes)
+        self.state.write(self._data_path)
+
+    def target(self, port: int) -> tuple[str, int] | None:
+        """The address of the primary for clients of TCP (0) or HTTP (1)."""
+        if self._primary is None or not self._primary[1][port]:
+            return None
+        return self._primary[0], self._primary[1][port]
+
+    def drop(self) -> None:
+        """Close the connection, and acknowledge nothing more."""
+        connection, self._connection, self._primary = self._connection, None, None
+        if connection is not None:
+            connection.transport.abort()
+
+    def close(self) -> None:
+        """Close the connection, and open no further one."""
+        self._is_over = True
+        self.drop()
+        self._tasks.cancel()
+
+    async def _dial(self) -> None:
+        context = None if self._tls is None else self._tls.connects
+        try:
+            async with asyncio.timeout(self._patience_s):
+                await self._loop.create_connection(lambda: _Connection(self), *self._peer, ssl=context)
+        except OSError as error:
+            if isinstance(error, ssl.SSLError) and str(error) != self._last_refusal:
+                self._last_refusal = str(error)
+                logger.error("MIRROR: cannot connect to %s:%d: %s", *self._peer, error)
+        self._dial_at = boot_time() + DIAL_AGAIN_S
+
+    # -- the connection's side ------------------------------------------------------------------------------------
+
+    def dialled(self, connection: _Connection) -> None:
+        """The other member has accepted the connection."""
+        election = self._election
+        if self._connection is not None or election.role is not Role.FOLLOWER or self._is_over:
+            connection.transport.abort()
+            return
+        self._connection = connection
+        seen = election.found.record.epoch if election.found is not None and election.found.record is not None else 0
+        hello = Hello(
+            member=self.state.member,
+            pair=election.pair,
+            boot=self.state.boot,
+            has_data=holds_messages(self._data_path),
+        )
+        connection.replica = Replica(self._data_path, self.state)
+        connection.follower = Follower(hello, max(self.state.epoch, seen), connection.replica)
+        connection.send()
+
+    def streamed(self, connection: _Connection, nbytes: int) -> None:
+        """The primary has sent so many bytes, which are in the follower's buffer."""
+        follower, replica = connection.follower, connection.replica
+        if connection is not self._connection or follower is None or replica is None:
+            return
+        was_begun, was_copied = follower.is_begun, follower.is_copied
+        try:
+            follower.read(nbytes)
+        except (Fenced, InvalidStream, JoinRefused, MirrorDamaged, OSError) as error:
+            logger.error("MIRROR: cannot follow: %s", error)
+            self.drop()
+            return
+        if follower.is_begun and not was_begun and follower.welcome is not None:
+            self.state = replica.state
+            self._election.joined(replica.state.pair, replica.state.epoch)
+            self._primary = self._peer[0], (follower.welcome.tcp_port, follower.welcome.http_port)
+            logger.info("MIRROR: joins the primary of term %d", replica.state.epoch)
+        if follower.is_copied and not was_copied:
+            logger.info("MIRROR: has the primary's files, and follows")
+        if follower.awaits_sums:
+            follower.awaits_sums = False
+            self._tasks.start(self._prepare(connection, follower, replica))
+        self._sync_and_send(connection, replica)
+
+    def lost(self, connection: _Connection) -> None:
+        """The connection to the primary is closed."""
+        if connection is self._connection:
+            self._connection = self._primary = None
+            self._dial_at = boot_time() + DIAL_AGAIN_S
+        if connection.replica is not None:
+            connection.replica.close()
+
+    async def _prepare(self, connection: _Connection, follower: Follower, replica: Replica) -> None:
+        try:
+            sums = await self._loop.run_in_executor(self._files, replica.prepare, follower.manifest)
+        except OSError as error:
+            logger.error("MIRROR: cannot join: %s", error)
+            if connection is self._connection:
+                self.drop()
+            return
+        follower.compared(sums)
+        self._sync_and_send(connection, replica)
+
+    def _sync_and_send(self, connection: _Connection, replica: Replica) -> None:
+        """Acknowledge, with ``--sync-every=1`` once it is on the disk; otherwise sync in the background."""
+        if not self._syncs_each:
+            connection.send()
+            if connection.heard_at - connection.synced_at >= self._sync_timeout_s:
+                connection.synced_at = connection.heard_at
+                synced = self._loop.run_in_executor(self._files, _sync, replica.take_unsynced())
+                synced.add_done_callback(_log_failure)
+        elif connection.follower is not None:  # in the order of the syncs: an answer to a ping acknowledges too
+            output = connection.follower.take_output()
+            synced = self._loop.run_in_executor(self._files, _sync, replica.take_unsynced())
+            synced.add_done_callback(partial(self._synced, connection, output))
+
+    def _synced(self, connection: _Connection, output: bytes, done: asyncio.Future[None]) -> None:
+        if (error := done.exception()) is not None:
+            logger.error("MIRROR: cannot follow: %s", error)
+            if connection is self._connection:
+                self.drop()
+        elif connection is self._connection:
+            connection.transport.write(output)
+
+
+class _Connection(asyncio.BufferedProtocol):
+    """A connection to the other member."""
+
+    def __init__(self, following: Following) -> None:
+        self._following = following
+        self.follower: Follower | None = None
+        self.replica: Replica | None = None
+        self.heard_at = self.synced_at = boot_time()
+        self.transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        send_at_once(transport)
+        self._following.dialled(self)
+
+    def send(self) -> None:
+        """Send what the follower has to send."""
+        if self.follower is not None and not self.transport.is_closing():
+            self.transport.write(self.follower.take_output())
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self.follower is None:  # it is being closed
+            return memoryview(bytearray(UNHEARD_BYTES))
+        return self.follower.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.heard_at = boot_time()
+        self._following.streamed(self, nbytes)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._following.lost(self)
+
+
+def holds_messages(data_path: Path) -> bool:
+    """Return whether a data path has files of a broker, ours or nsqd."""
+    return has_data(data_path) or (data_path / METADATA).exists()
+
+
+def _sync(paths: list[Path]) -> None:
+    sync({}, [path for path in paths if path.is_dir()], [path for path in paths if not path.is_dir()])
+
+
+def _log_failure(done: asyncio.Future[None]) -> None:
+    if not done.cancelled() and (error := done.exception()) is not None:
+        logger.error("MIRROR: files could not be synced: %s", error)
