@@ -60,7 +60,8 @@ async def ask(
     try:
         reader, writer = await asyncio.open_connection(server.host, server.port, ssl=server.tls)
     except OSError as error:
-        raise NotConnected(f"{server}: {error}") from error
+        closed = "the connection was closed" if server.tls is None else "the connection was closed during the handshake"
+        raise NotConnected(f"{server}: {str(error) or closed}") from error
     try:
         writer.write(_request(server, method, target, body, headers or {}))
         return await _answer(reader)

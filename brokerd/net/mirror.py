@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import socket
-import ssl
 import sys
 import time
 from collections.abc import Coroutine, Iterator, Mapping
@@ -424,7 +423,7 @@ class Mirror:
                 self._state.member, decision.record, decision.revision, round(self._lease_s)
             )
             if won is not None:
-                self._state = replace(self._state, epoch=decision.record.epoch)
+                self._state = replace(self._state, epoch=decision.record.epoch, node_id=decision.record.node_id)
                 self._state.write(self._data_path)
         except (ArbiterFailed, OSError) as error:
             logger.warning("MIRROR: the campaign failed: %s", error)
@@ -632,9 +631,9 @@ class Mirror:
             async with asyncio.timeout(self._patience_s):
                 await self._loop.create_connection(lambda: _ToPrimary(self), *self._peer, ssl=context)
         except OSError as error:
-            if isinstance(error, ssl.SSLError) and str(error) != self._last_refusal:
-                self._last_refusal = str(error)
-                logger.error("MIRROR: cannot connect to %s:%d: %s", *self._peer, error)
+            if (reason := str(error) or f"no answer within {self._patience_s:g} s") != self._last_refusal:
+                self._last_refusal = reason
+                logger.warning("MIRROR: cannot connect to %s:%d: %s", *self._peer, reason)
         self._dial_at = now() + DIAL_AGAIN_S
 
     def dialled(self, connection: _ToPrimary) -> None:
@@ -642,12 +641,12 @@ class Mirror:
         if self._connection is not None or self.election.role is not Role.FOLLOWER or self._is_over:
             connection.transport.abort()
             return
-        self._connection = connection
+        self._connection, self._last_refusal = connection, ""
         found, election = self.election.found, self.election
-        seen = found.record.epoch if found is not None and found.record is not None else 0
-        hello = Hello(
-            member=self._state.member, pair=election.pair, boot=self._boot, has_data=_has_data(self._data_path)
-        )
+        record, has_data = None if found is None else found.record, _has_data(self._data_path)
+        seen = 0 if record is None else record.epoch
+        pair = election.pair if has_data or record is None else election.pair or record.pair
+        hello = Hello(member=self._state.member, pair=pair, boot=self._boot, has_data=has_data)
         connection.replica = Replica(self._data_path, self._state)
         connection.follower = Follower(hello, max(self._state.epoch, seen), connection.replica)
         connection.send()

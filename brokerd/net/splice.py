@@ -65,6 +65,8 @@ class _End(asyncio.Protocol):
         self.splicer = splicer
         self.other = other
         self.transport: asyncio.Transport | None = None
+        self.has_ended = False
+        """True once it sends nothing more. When neither side does, both connections are closed."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -75,9 +77,11 @@ class _End(asyncio.Protocol):
             self.other.transport.write(data)
 
     def eof_received(self) -> bool:
-        if self.other is not None and self.other.transport is not None and self.other.transport.can_write_eof():
-            self.other.transport.write_eof()
-        return True
+        self.has_ended = True
+        if self.other is None or self.other.transport is None:
+            return True
+        self.other.transport.write_eof()
+        return not self.other.has_ended
 
     def pause_writing(self) -> None:
         if self.other is not None and self.other.transport is not None:
@@ -121,6 +125,8 @@ class _Client(_End):
         for data in self._early:
             self.data_received(data)
         self._early.clear()
+        if self.has_ended:
+            self.eof_received()
         self.transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
