@@ -41,6 +41,7 @@ from brokerd.net.arbiter_access import ArbiterAccess
 from brokerd.net.arbiters import arbiter_at
 from brokerd.net.lease_keeper import LeaseKeeper
 from brokerd.net.mirror_tls import MirrorTLS
+from brokerd.net.refused_connections import RefusedConnections
 from brokerd.net.splice import NO_PRIMARY, Splicer
 from brokerd.nsqd_import import METADATA
 from brokerd.recorder import Recorder
@@ -163,8 +164,12 @@ class Mirror:
             lambda: _FromFollower(self), sock=self._listener.socket, ssl=context
         )
         logger.info("MIRROR: member %s, listening on %s", self._state.member, self._listener.shown)
-        splicers = [Splicer(partial(self._target, 0)), Splicer(partial(self._target, 1), NO_PRIMARY)]
-        splicers.append(Splicer(lambda: None))
+        refused = RefusedConnections()
+        splicers = [
+            Splicer(partial(self._target, 0), b"", refused),
+            Splicer(partial(self._target, 1), NO_PRIMARY, refused),
+        ]
+        splicers.append(Splicer(lambda: None, b"", refused))
         servers = [
             await _serve_copy(listener, splicer)
             for listener, splicer in zip(listeners, splicers, strict=True)

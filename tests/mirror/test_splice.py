@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import psutil
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 LONG_LEASE = "60s"
 """A lease that does not end within a test, however slow the machine is."""
 CONNECTIONS = 40
+DESCRIPTORS = 256
+TOPICS = 60
+"""Each has several files that the follower opens."""
 MORE_FILES = CONNECTIONS // 2
 """Descriptors that the follower may need by itself in the meantime."""
 
@@ -38,6 +43,24 @@ def test_connections_that_are_over_leave_no_descriptors(start_pair: StartPair) -
         for address in (follower.tcp, follower.http):
             socket.create_connection(address).close()
     wait_until(lambda: descriptors(follower) < before + MORE_FILES, "the follower has closed the connections")
+
+
+def test_a_follower_that_is_full_of_clients_follows(start_pair: StartPair) -> None:
+    """Far more clients than descriptors, of TCP and HTTP: the last ones are closed, and the follower stays in sync."""
+    pair = start_pair(lease=LONG_LEASE)
+    primary = pair.wait_for_primary()
+    follower = pair.other(primary)
+    resource.prlimit(follower.process.pid, resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
+    with ExitStack() as ends:
+        for number in range(DESCRIPTORS):
+            address = follower.tcp if number % 2 else follower.http
+            ends.enter_context(socket.create_connection(address)).sendall(b"  V2" if number % 2 else b"GET")
+        follower.wait_for_log("connections refused")
+        for number in range(TOPICS):
+            primary.post("/pub", b"x", topic=f"t{number}")
+        assert len(pair.wait_until_in_sync()["in_sync"]) == 2
+        assert [line for line in follower.log if "cannot follow" in line] == []
+    wait_until(lambda: follower.is_answering(), "the follower has room again")
 
 
 async def test_a_client_that_sends_nothing_more_is_answered() -> None:
