@@ -165,11 +165,9 @@ class Mirror:
         )
         logger.info("MIRROR: member %s, listening on %s", self._state.member, self._listener.shown)
         refused = RefusedConnections()
-        splicers = [
-            Splicer(partial(self._target, 0), b"", refused),
-            Splicer(partial(self._target, 1), NO_PRIMARY, refused),
-        ]
-        splicers.append(Splicer(lambda: None, b"", refused))
+        splicers = [Splicer(partial(self._target, 0), refused=refused)]
+        splicers.append(Splicer(partial(self._target, 1), NO_PRIMARY, refused))
+        splicers.append(Splicer(lambda: None, refused=refused))
         servers = [
             await _serve_copy(listener, splicer)
             for listener, splicer in zip(listeners, splicers, strict=True)
