@@ -35,8 +35,9 @@ EXAMPLES = (
     ),
 )
 NOTES = """\
-Run it on the machine of the member that has the most messages, while the member runs. Messages that only the other one
-has are lost: it becomes the follower, and its files are replaced.
+Run it if nobody leads and no other member can, on the machine of the member that has the most messages, while that one
+runs. Messages that only the other one has are lost: it becomes the follower, and its files are replaced. If the arbiter
+has lost the record of the pair, a new one is written.
 Exit status: 0 if the member may lead now, 1 if nothing was changed, 2 for a usage error.
 """
 

@@ -70,6 +70,8 @@ PATIENCES_IN_A_LEASE: Final = 3
 ARBITER_TIMEOUTS_IN_A_LEASE: Final = 3
 """A busy arbiter answers late. What it granted late still counts from before it was asked."""
 DIAL_AGAIN_S: Final = 0.5
+REFUSALS_BEFORE_LOG: Final = 5
+"""So often a connection to the other member fails for one reason before that is logged: members start one by one."""
 HAND_OVER_CHECK_S: Final = 0.1
 """Time between two looks at whether the other member leads after a hand-over."""
 UNHEARD_BYTES: Final = 4096
@@ -152,7 +154,7 @@ class Mirror:
         """Set when this member is to give up the lead to the other one, which has everything."""
         self._is_acting = self._is_over = False
         self._last_wait: str | None = None
-        self._last_refusal = ""
+        self._last_refusal, self._refusals = "", 0
 
     # -- the process's side ---------------------------------------------------------------------------------------
 
@@ -634,8 +636,10 @@ class Mirror:
             async with asyncio.timeout(self._patience_s):
                 await self._loop.create_connection(lambda: _ToPrimary(self), *self._peer, ssl=context)
         except OSError as error:
-            if (reason := str(error) or f"no answer within {self._patience_s:g} s") != self._last_refusal:
-                self._last_refusal = reason
+            reason = str(error) or f"no answer within {self._patience_s:g} s"
+            self._refusals = self._refusals + 1 if reason == self._last_refusal else 1
+            self._last_refusal = reason
+            if self._refusals == REFUSALS_BEFORE_LOG:
                 logger.warning("MIRROR: cannot connect to %s:%d: %s", *self._peer, reason)
         self._dial_at = now() + DIAL_AGAIN_S
 
@@ -644,7 +648,7 @@ class Mirror:
         if self._connection is not None or self.election.role is not Role.FOLLOWER or self._is_over:
             connection.transport.abort()
             return
-        self._connection, self._last_refusal = connection, ""
+        self._connection, self._refusals = connection, 0
         found, election = self.election.found, self.election
         record, has_data = None if found is None else found.record, _has_data(self._data_path)
         seen = 0 if record is None else record.epoch
