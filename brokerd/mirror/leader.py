@@ -378,7 +378,7 @@ class Leader:
 
     def _greeted(self, link: _Link, hello: Hello, epoch: int) -> None:
         if hello.pair and hello.pair != self.record.pair:  # first: what it has seen of terms is of the other pair
-            self._refuse(link, "it is a member of another pair")
+            self._refuse(link, "its data path or its arbiter is that of another pair")
         elif not hello.pair and hello.has_data:
             self._refuse(link, "its data path has messages and was never a mirror; empty it")
         elif not hello.pair and epoch > self.record.epoch:

@@ -365,7 +365,8 @@ def test_a_primary_steps_down_when_a_member_has_seen_a_later_term() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pair", "reason"), [("other", "it is a member of another pair"), ("", "it has seen term 4, and this is term 3")]
+    ("pair", "reason"),
+    [("other", "its data path or its arbiter is that of another pair"), ("", "it has seen term 4, and this is term 3")],
 )
 def test_a_later_term_of_another_pair_does_not_end_the_lead(pair: str, reason: str) -> None:
     subject = leader()
@@ -387,7 +388,7 @@ def test_connections_that_do_not_greet_make_room_for_others() -> None:
     ("fields", "reason"),
     [
         ({"member": "a"}, "both members of the pair are called a"),
-        ({"pair": "other"}, "it is a member of another pair"),
+        ({"pair": "other"}, "its data path or its arbiter is that of another pair"),
         ({"pair": "", "has_data": True}, "its data path has messages and was never a mirror; empty it"),
     ],
 )
@@ -448,8 +449,8 @@ def test_a_follower_refuses_a_primary_of_an_earlier_term() -> None:
 
 def test_a_follower_that_is_refused_knows_why_although_it_has_seen_a_later_term() -> None:
     subject, _ = follower(epoch=4)
-    with pytest.raises(JoinRefused, match="it is a member of another pair"):
-        subject.received(Frame(Kind.REFUSED, 3, 0, b"it is a member of another pair").to_bytes())
+    with pytest.raises(JoinRefused, match="its data path or its arbiter is that of another pair"):
+        subject.received(Frame(Kind.REFUSED, 3, 0, b"its data path or its arbiter is that of another pair").to_bytes())
 
 
 def test_a_follower_records_the_term_before_it_changes_a_file() -> None:
