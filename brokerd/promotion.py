@@ -1,7 +1,8 @@
 """``nsq promote``: lets a member of a pair lead although it may lack messages, when no member is known to have all.
 
-That is so if both machines were restarted at once, or if the member that was in sync alone is lost. The command
-changes the pair's record at the arbiter, so that the member may lead; the member, which has to run, does the rest.
+That is so if both machines were restarted at once, if the member that was in sync alone is lost, or if the arbiter has
+lost the record of the pair. The command changes the record, or writes a new one, so that the member may lead; the
+member, which has to run, does the rest.
 """
 
 from __future__ import annotations
@@ -14,16 +15,18 @@ from pathlib import Path
 from typing import Final
 
 from brokerd.arbiter_address import InvalidArbiter
-from brokerd.mirror.pair import InvalidRecord
+from brokerd.mirror.pair import InvalidRecord, PairRecord
 from brokerd.net.arbiter import Arbiter, ArbiterFailed
 from brokerd.net.arbiter_access import ArbiterAccess, InvalidAccess
 from brokerd.net.arbiters import arbiter_at
 from brokerd.replica import STATE, MirrorState
-from brokerd.settings import SERVICE_ACCOUNT
+from brokerd.settings import SERVICE_ACCOUNT, default_node_id
 from nsqdaemon.command_line import CommandParser
 
 DONE, REFUSED = 0, 1
 TIMEOUT_S: Final = 10.0
+LEFT_OUT_TERMS: Final = 1000
+"""Terms that are left out in a new record: the other member may have seen later ones than this member."""
 
 EXAMPLES = (
     (
@@ -32,8 +35,9 @@ EXAMPLES = (
     ),
 )
 NOTES = """\
-Run it on the machine of the member that has the most messages, while the member runs. Messages that only the other one
-has are lost: it becomes the follower, and its files are replaced.
+Run it if nobody leads and no other member can, on the machine of the member that has the most messages, while that one
+runs. Messages that only the other one has are lost: it becomes the follower, and its files are replaced. If the arbiter
+has lost the record of the pair, a new one is written.
 Exit status: 0 if the member may lead now, 1 if nothing was changed, 2 for a usage error.
 """
 
@@ -105,21 +109,38 @@ async def promote(data_path: Path, arbiter: Arbiter, *, accepts_loss: bool) -> s
     if not state.epoch:
         raise NotPromoted(f"{data_path} has never been in a pair: its {STATE} is missing or has no term")
     found = await arbiter.read_settled()
-    if found.record is None or found.record.pair != state.pair:
-        raise NotPromoted(
-            "the arbiter has another pair of that name" if found.record else "the arbiter has no such pair"
-        )
     if found.leader is not None:
         raise NotPromoted(f"member {found.leader} leads")
-    if found.record.may_lead(state.member, state.boot):
+    record = found.record if found.record is not None else _lost_record(state)
+    if record.pair != state.pair:
+        raise NotPromoted("the arbiter has another pair of that name")
+    if record.may_lead(state.member, state.boot):
         raise NotPromoted(f"member {state.member} is in sync and leads by itself once it runs")
-    in_sync = ", ".join(sorted(found.record.in_sync))
     if not accepts_loss:
-        raise NotPromoted(
-            f"member {state.member} may lack messages that were acknowledged; {in_sync} was in sync. "
-            "Start that one if you can, or accept the loss with --accept-loss"
-        )
-    record = found.record.with_in_sync({state.member: state.boot})
+        raise NotPromoted(_possible_loss(state.member, record))
+    record = record.with_in_sync({state.member: state.boot})
     if await arbiter.write_without_lead(record, found.revision) is None:
         raise NotPromoted("somebody has changed the record of the pair; try again")
     return f"member {state.member} may lead"
+
+
+def _lost_record(state: MirrorState) -> PairRecord:
+    """The record of a pair whose arbiter has none any more. Nobody is known to be in sync.
+
+    Without a node id in ``mirror.json``, it is that of a broker on this machine.
+    """
+    node_id = default_node_id() if state.node_id is None else state.node_id
+    return PairRecord(pair=state.pair, node_id=node_id, epoch=state.epoch + LEFT_OUT_TERMS, leader=state.member)
+
+
+def _possible_loss(member: str, record: PairRecord) -> str:
+    """Why the loss has to be accepted."""
+    if not record.in_sync:
+        return (
+            "the arbiter has no record of the pair; the other member may have messages that "
+            f"member {member} lacks. If --arbiter is right, accept the loss with --accept-loss"
+        )
+    return (
+        f"member {member} may lack messages that were acknowledged; {', '.join(sorted(record.in_sync))} was in sync. "
+        "Start that one if you can, or accept the loss with --accept-loss"
+    )

@@ -45,13 +45,15 @@ logger = logging.getLogger("brokerd")
 class MirrorState:
     """The contents of ``mirror.json``. ``epoch`` is 0 if the member has only tried to found the pair.
 
-    ``boot`` is the boot id with which the member that runs, or ran last, is in sync.
+    ``boot`` is the boot id with which the member that runs, or ran last, is in sync. ``node_id`` is that of the pair,
+    None if the file is of a version that did not write it.
     """
 
     member: str
     pair: str = ""
     epoch: int = 0
     boot: str = ""
+    node_id: int | None = None
 
     @classmethod
     def read(cls, data_path: Path) -> MirrorState:
@@ -63,10 +65,11 @@ class MirrorState:
                 pair=str(fields["pair"]),
                 epoch=int(fields["epoch"]),
                 boot=str(fields["boot"]),
+                node_id=None if (node_id := fields.get("node_id")) is None else int(node_id),
             )
         except FileNotFoundError:
             return cls(member=os.urandom(4).hex())
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{data_path / STATE} cannot be read: {error!r}") from None
 
     def write(self, data_path: Path) -> None:
@@ -104,7 +107,7 @@ class Replica:
 
     def begin(self, epoch: int, welcome: Welcome) -> None:
         """Record the term and the pair, before any file is changed. Raises OSError."""
-        self.state = replace(self.state, pair=welcome.pair, epoch=epoch)
+        self.state = replace(self.state, pair=welcome.pair, epoch=epoch, node_id=welcome.node_id)
         self.state.write(self._root)
 
     def apply(self, action: Action) -> None:

@@ -284,6 +284,8 @@ class BrokerSettings(Settings, env="BROKERD_"):
                 parse(getattr(self, flag.replace("-", "_")))
             except ValueError as error:
                 raise InvalidSettings(f"--{flag}: {error}") from None
+        if self.mirror_peer == self.mirror_address:
+            raise InvalidSettings("--mirror-peer is the same as --mirror-address: it has to be the other member's")
 
     @property
     def tls_required_code(self) -> int:

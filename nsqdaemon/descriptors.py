@@ -12,6 +12,9 @@ FILES_LEAVE = 1024
 CONNECTIONS_LEAVE = 64
 """Connections leave an eighth of all descriptors, up to this many, to what needs one for a moment, such as a sync."""
 
+PASSED_ON_LEAVE = 128
+"""Connections that a follower passes on, two descriptors each, leave half of all, up to this many, to its files."""
+
 
 def occupy_standard_descriptors() -> None:
     """Open the null device in place of a closed standard input, output or error. Call it before opening anything.
@@ -42,6 +45,12 @@ def is_for_connections(descriptor: int) -> bool:
     """
     limit = _limit()
     return descriptor < limit - min(limit // 8, CONNECTIONS_LEAVE)
+
+
+def is_for_passed_on(descriptor: int) -> bool:
+    """As is_for_connections, for a connection that a follower passes on to its primary: it has to go on following."""
+    limit = _limit()
+    return descriptor < limit - min(limit // 2, PASSED_ON_LEAVE)
 
 
 def is_for_requests(descriptor: int) -> bool:

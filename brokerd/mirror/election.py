@@ -142,8 +142,12 @@ class Election:
     def waits_because(self) -> str | None:
         """Why this member may not lead although nobody does; None if it may, or if somebody does."""
         found = self.found
-        if found is None or found.leader is not None or found.record is None:
+        if found is None or found.leader is not None:
             return None
+        if found.record is None:
+            return "the arbiter has no record of its pair" if self.epoch else None
+        if self.pair and self.pair != found.record.pair:
+            return "the arbiter's record is that of another pair"
         if found.record.may_lead(self.member, self.boot):
             return None
         if self.member in found.record.in_sync:

@@ -84,7 +84,7 @@ class Follower:
     def _handle_all(self, frames: Iterable[Frame]) -> None:
         is_answered = True
         for frame in frames:
-            if frame.epoch < self.epoch:
+            if frame.epoch < self.epoch and frame.kind is not Kind.REFUSED:  # the reason says more than the term
                 raise Fenced(f"the primary is of term {frame.epoch}, and term {self.epoch} has begun")
             is_answered = self._handle(frame) and is_answered
         if not is_answered:

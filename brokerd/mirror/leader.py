@@ -39,6 +39,8 @@ WINDOW_BYTES: Final = 4 * 1024 * 1024
 COPY_WINDOW_BYTES: Final = FRAME_BYTES
 """As ``WINDOW_BYTES``, while the copy is sent: publishers wait while these bytes are sent."""
 PINGS_IN_PATIENCE: Final = 4
+MAX_STRANGERS: Final = 8
+"""Connections that have not greeted yet. A member greets at once; others would take the broker's descriptors."""
 
 Read = Callable[[str, int, int], "bytes | memoryview | None"]
 """Returns the bytes ``[start, end)`` of a file; None if the file was deleted."""
@@ -268,7 +270,10 @@ class Leader:
     # -- inputs ---------------------------------------------------------------------------------------------------
 
     def connected(self, link: int, now: Seconds) -> None:
-        """A member has connected."""
+        """Somebody has connected, who may be a member: the oldest of those that have not greeted makes room."""
+        strangers = [each for each in self._links.values() if each.hello is None]
+        if len(strangers) >= MAX_STRANGERS:
+            self._close(strangers[0], "it has sent no greeting, and others have connected")
         self._links[link] = _Link(link, now)
 
     def disconnected(self, link: int) -> None:
@@ -387,15 +392,16 @@ class Leader:
             raise InvalidStream(f"a frame {frame.kind.name} does not belong here")
 
     def _greeted(self, link: _Link, hello: Hello, epoch: int) -> None:
-        if epoch > self.record.epoch:
-            self.effects.append(StepDown(f"{hello.member} has seen term {epoch}, and this is term {self.record.epoch}"))
-            return
-        if hello.member == self.member:
-            self._refuse(link, f"both members of the pair are called {self.member}")
-        elif hello.pair and hello.pair != self.record.pair:
-            self._refuse(link, "its data path is that of another pair")
+        if hello.pair and hello.pair != self.record.pair:  # first: what it has seen of terms is of the other pair
+            self._refuse(link, "its data path or its arbiter is that of another pair")
         elif not hello.pair and hello.has_data:
             self._refuse(link, "its data path has messages and was never a mirror; empty it")
+        elif not hello.pair and epoch > self.record.epoch:
+            self._refuse(link, f"it has seen term {epoch}, and this is term {self.record.epoch}")
+        elif epoch > self.record.epoch:
+            self.effects.append(StepDown(f"{hello.member} has seen term {epoch}, and this is term {self.record.epoch}"))
+        elif hello.member == self.member:
+            self._refuse(link, f"both members of the pair are called {self.member}")
         else:
             for other in list(self._links.values()):
                 if other is not link and other.member == hello.member:

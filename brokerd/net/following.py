@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
@@ -25,6 +24,8 @@ from brokerd.syncer import sync
 from nsqwire.units import Seconds
 
 DIAL_AGAIN_S: Final = 0.5
+REFUSALS_BEFORE_LOG: Final = 5
+"""So often a connection to the other member fails for one reason before that is logged: members start one by one."""
 UNHEARD_BYTES: Final = 4096
 logger = logging.getLogger("brokerd")
 
@@ -63,7 +64,7 @@ class Following:
         self._connection: _Connection | None = None
         self._dial_at: Seconds = 0.0
         self._primary: tuple[str, tuple[int, int]] | None = None
-        self._last_refusal = ""
+        self._last_refusal, self._refusals = "", 0
         self._tasks = Background()
         self._is_over = False
 
@@ -109,9 +110,11 @@ class Following:
             async with asyncio.timeout(self._patience_s):
                 await self._loop.create_connection(lambda: _Connection(self), *self._peer, ssl=context)
         except OSError as error:
-            if isinstance(error, ssl.SSLError) and str(error) != self._last_refusal:
-                self._last_refusal = str(error)
-                logger.error("MIRROR: cannot connect to %s:%d: %s", *self._peer, error)
+            reason = str(error) or f"no answer within {self._patience_s:g} s"
+            self._refusals = self._refusals + 1 if reason == self._last_refusal else 1
+            self._last_refusal = reason
+            if self._refusals == REFUSALS_BEFORE_LOG:
+                logger.warning("MIRROR: cannot connect to %s:%d: %s", *self._peer, reason)
         self._dial_at = boot_time() + DIAL_AGAIN_S
 
     # -- the connection's side ------------------------------------------------------------------------------------
@@ -122,14 +125,12 @@ class Following:
         if self._connection is not None or election.role is not Role.FOLLOWER or self._is_over:
             connection.transport.abort()
             return
-        self._connection = connection
-        seen = election.found.record.epoch if election.found is not None and election.found.record is not None else 0
-        hello = Hello(
-            member=self.state.member,
-            pair=election.pair,
-            boot=self.state.boot,
-            has_data=holds_messages(self._data_path),
-        )
+        self._connection, self._refusals = connection, 0
+        record = None if election.found is None else election.found.record
+        seen = 0 if record is None else record.epoch
+        has_messages = holds_messages(self._data_path)
+        pair = election.pair if has_messages or record is None else election.pair or record.pair
+        hello = Hello(member=self.state.member, pair=pair, boot=self.state.boot, has_data=has_messages)
         connection.replica = Replica(self._data_path, self.state)
         connection.follower = Follower(hello, max(self.state.epoch, seen), connection.replica)
         connection.send()

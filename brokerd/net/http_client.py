@@ -42,7 +42,7 @@ class Server(NamedTuple):
 
 
 class NotConnected(OSError):
-    """No connection was made, so nothing was asked."""
+    """No connection was made, so no request was sent."""
 
 
 class FetchFailed(Exception):
@@ -103,12 +103,19 @@ async def ask(
         async with asyncio.timeout(connect_timeout_s or None):
             reader, writer = await asyncio.open_connection(server.host, server.port, ssl=server.tls)
     except OSError as error:
-        raise NotConnected(f"{server}: {str(error) or 'no connection in time'}") from error
+        raise NotConnected(f"{server}: {str(error) or _reason(error, server)}") from error
     try:
         writer.write(_request(server, method, target, body, headers or {}))
         return await _answer(reader)
     finally:
         writer.close()
+
+
+def _reason(error: OSError, server: Server) -> str:
+    """The reason of an error without a text."""
+    if isinstance(error, TimeoutError):
+        return "no connection in time"
+    return "the connection was closed" if server.tls is None else "the connection was closed during the handshake"
 
 
 def _request(server: Server, method: str, target: str, body: object | None, headers: Mapping[str, str]) -> bytes:

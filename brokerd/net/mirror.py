@@ -40,6 +40,7 @@ from brokerd.net.following import Following, holds_messages
 from brokerd.net.lease_keeper import LeaseKeeper
 from brokerd.net.mirror_links import MirrorLinks
 from brokerd.net.mirror_tls import MirrorTLS
+from brokerd.net.refused_connections import RefusedConnections
 from brokerd.net.splice import NO_PRIMARY, Splicer
 from brokerd.recorder import Recorder
 from brokerd.replica import MirrorState
@@ -145,11 +146,12 @@ class Mirror:
         context = None if self.tls is None else self.tls.accepts
         self._server = await self._loop.create_server(self._links.protocol, sock=self._listener.socket, ssl=context)
         logger.info("MIRROR: member %s, listening on %s", self._member, self._listener.shown)
+        refused = RefusedConnections()
         splicers = [
-            Splicer(partial(self._following.target, 0)),
-            Splicer(partial(self._following.target, 1), NO_PRIMARY),
+            Splicer(partial(self._following.target, 0), refused=refused),
+            Splicer(partial(self._following.target, 1), NO_PRIMARY, refused),
+            Splicer(lambda: None, refused=refused),
         ]
-        splicers.append(Splicer(lambda: None))
         servers = [
             await _serve_copy(listener, splicer)
             for listener, splicer in zip(listeners, splicers, strict=True)
@@ -383,7 +385,7 @@ class Mirror:
                 self._following.write_state(pair=decision.record.pair)
             won = await self._arbiter.campaign(self._member, decision.record, decision.revision, round(self._lease_s))
             if won is not None:
-                self._following.write_state(epoch=decision.record.epoch)
+                self._following.write_state(epoch=decision.record.epoch, node_id=decision.record.node_id)
         except (ArbiterFailed, OSError) as error:
             logger.warning("MIRROR: the campaign failed: %s", error)
             if won is not None:

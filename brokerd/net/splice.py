@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from collections.abc import Callable
 from typing import Final, cast
+
+from brokerd.net.refused_connections import RefusedConnections
+from nsqdaemon.descriptors import is_for_passed_on
 
 NO_PRIMARY: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json; charset=utf-8\r\n"
@@ -18,11 +23,15 @@ Target = Callable[[], tuple[str, int] | None]
 
 
 class Splicer:
-    """The connections that are passed on. ``refusal`` is sent to a client if there is no primary."""
+    """The connections that are passed on. ``refusal`` is sent to a client if there is no primary.
 
-    def __init__(self, target: Target, refusal: bytes = b"") -> None:
+    Those that would take the last descriptors are closed, and counted in ``refused``.
+    """
+
+    def __init__(self, target: Target, refusal: bytes = b"", refused: RefusedConnections | None = None) -> None:
         self._target = target
         self._refusal = refusal
+        self._refused = RefusedConnections() if refused is None else refused
         self._ends: set[_End] = set()
 
     def protocol(self) -> asyncio.BaseProtocol:
@@ -49,8 +58,19 @@ class Splicer:
             raise ConnectionRefusedError("there is no primary")
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            _, end = await loop.create_connection(lambda: _End(self, client), *target)
+            transport, end = await loop.create_connection(lambda: _End(self, client), *target)
+        if not self.has_room_for(transport):
+            transport.abort()
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         return end
+
+    def has_room_for(self, transport: asyncio.BaseTransport) -> bool:
+        """Return whether a connection may be kept. It is counted as refused if not."""
+        connected = transport.get_extra_info("socket")
+        if connected is None or is_for_passed_on(connected.fileno()):
+            return True
+        self._refused.add(asyncio.get_running_loop().time())
+        return False
 
     @property
     def refusal(self) -> bytes:
@@ -65,6 +85,8 @@ class _End(asyncio.Protocol):
         self.splicer = splicer
         self.other = other
         self.transport: asyncio.Transport | None = None
+        self.has_ended = False
+        """True once it sends nothing more. When neither side does, both connections are closed."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -75,9 +97,11 @@ class _End(asyncio.Protocol):
             self.other.transport.write(data)
 
     def eof_received(self) -> bool:
-        if self.other is not None and self.other.transport is not None and self.other.transport.can_write_eof():
-            self.other.transport.write_eof()
-        return True
+        self.has_ended = True
+        if self.other is None or self.other.transport is None:
+            return True
+        self.other.transport.write_eof()
+        return not self.other.has_ended
 
     def pause_writing(self) -> None:
         if self.other is not None and self.other.transport is not None:
@@ -104,6 +128,10 @@ class _Client(_End):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._early = list[bytes]()
+        self._connecting: asyncio.Future[_End] | None = None
+        if not self.splicer.has_room_for(transport):
+            self.abort()
+            return
         self._connecting = asyncio.ensure_future(self.splicer.connect(self))
         self._connecting.add_done_callback(self._connected)
 
@@ -121,6 +149,8 @@ class _Client(_End):
         for data in self._early:
             self.data_received(data)
         self._early.clear()
+        if self.has_ended:
+            self.eof_received()
         self.transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
@@ -131,5 +161,6 @@ class _Client(_End):
             self.transport.pause_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._connecting.cancel()
+        if self._connecting is not None:
+            self._connecting.cancel()
         super().connection_lost(exc)

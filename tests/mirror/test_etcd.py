@@ -12,6 +12,7 @@ import pytest
 from brokerd.arbiter_address import EtcdAddress, InvalidArbiter, parse_arbiter
 from brokerd.mirror.pair import PairRecord
 from brokerd.net.arbiter import ArbiterFailed
+from brokerd.net.arbiters import arbiter_at
 from brokerd.net.etcd import Etcd
 from tests.harness.etcd import EtcdServer
 from tests.harness.waiting import DEADLINE_S, wait_until
@@ -59,6 +60,12 @@ def test_a_server_whose_machine_is_lost_is_not_asked_first_again(server: EtcdSer
 def test_no_answer_is_an_error_that_names_the_address(server: EtcdServer) -> None:
     etcd = etcd_at(f"etcd://{server.host}:1/away")
     with pytest.raises(ArbiterFailed, match=f"{server.host}:1"):
+        run(etcd.read())
+
+
+def test_tls_to_an_etcd_without_it_is_an_error_with_a_reason(server: EtcdServer) -> None:
+    etcd = arbiter_at(f"etcds://{server.address}/p", timeout_s=DEADLINE_S)
+    with pytest.raises(ArbiterFailed, match=f"{server.address}: .+"):
         run(etcd.read())
 
 

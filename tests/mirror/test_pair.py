@@ -166,6 +166,7 @@ def test_a_data_path_with_messages_of_its_own_is_not_overwritten(start_pair: Sta
         (["--mirror-address=h:1"], "--mirror-address needs --mirror-peer and --arbiter"),
         (["--mirror-address=h:1", "--mirror-peer=h:1", "--arbiter=redis://h:1/x"], "--arbiter: 'redis://h:1/x' is not"),
         (["--mirror-address=h:1", "--mirror-peer=h", "--arbiter=etcd://h:1/x"], "--mirror-peer: "),
+        (["--mirror-address=h:1", "--mirror-peer=h:1", "--arbiter=etcd://h:1/x"], "the same as --mirror-address"),
     ],
 )
 def test_wrong_flags_are_named(tmp_path: Path, flags: list[str], message: str) -> None:

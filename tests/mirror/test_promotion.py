@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
+from base64 import b64encode
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from brokerd.net.arbiter_access import ArbiterAccess
+from brokerd.net.arbiters import arbiter_at
 from brokerd.promotion import main
 from tests.harness.pair import Member, Pair
-from tests.harness.waiting import wait_until
+from tests.harness.waiting import DEADLINE_S, wait_until
 
 if TYPE_CHECKING:
+    from tests.harness.etcd import EtcdServer
     from tests.mirror.conftest import StartPair
+
+
+NODE_ID = "--node-id=77"
 
 
 def promote(member: Member, arbiter: str, *flags: str) -> int:
@@ -50,6 +58,34 @@ def test_a_member_that_was_not_in_sync_leads_once_the_loss_is_accepted(
     lost.start()
     pair.wait_until_in_sync()
     assert lost.topics()["t"]["depth"] == 1
+
+
+def test_a_pair_whose_record_is_lost_leads_again_once_the_loss_is_accepted(
+    start_pair: StartPair, etcd_server: EtcdServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The log says why nobody leads, and the pair keeps its messages and its node id."""
+    pair = start_pair(NODE_ID, lease="5s")
+    arbiter = arbiter_of(pair)
+    primary = pair.wait_for_primary()
+    primary.post("/pub", b"both have it", topic="t")
+    for member in pair.members:
+        member.end(signal.SIGKILL)
+    name = arbiter.rpartition("/")[2]
+    keys = {"key": f"/nsq/{name}/", "range_end": f"/nsq/{name}0"}
+    etcd_server.post("/v3/kv/deleterange", **{each: b64encode(key.encode()).decode() for each, key in keys.items()})
+    for member in pair.members:
+        member.command.remove(NODE_ID)
+        member.start()
+        member.wait_for_log("MIRROR: cannot lead: the arbiter has no record of its pair")
+    assert promote(primary, arbiter) == 1
+    assert "the arbiter has no record of the pair" in capsys.readouterr().err
+    assert promote(primary, arbiter, "--accept-loss") == 0
+    assert pair.wait_for_primary() is primary
+    pair.wait_until_in_sync()
+    assert primary.topics()["t"]["depth"] == 1
+    found = asyncio.run(arbiter_at(arbiter, timeout_s=DEADLINE_S, access=ArbiterAccess()).read())
+    assert found.record is not None
+    assert found.record.node_id == 77
 
 
 def test_a_member_in_sync_needs_no_promotion(start_pair: StartPair, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -35,7 +36,17 @@ from brokerd.mirror.errors import Fenced, InvalidStream, JoinRefused, MirrorDama
 from brokerd.mirror.follower import Follower
 from brokerd.mirror.frames import JOINED_BELOW, MAX_PAYLOAD_BYTES, Frame, FrameReader, Kind
 from brokerd.mirror.hello import Hello, Welcome
-from brokerd.mirror.leader import Appended, Close, CompareFiles, Leader, Send, StepDown, TakeCut, WriteRecord
+from brokerd.mirror.leader import (
+    MAX_STRANGERS,
+    Appended,
+    Close,
+    CompareFiles,
+    Leader,
+    Send,
+    StepDown,
+    TakeCut,
+    WriteRecord,
+)
 from brokerd.mirror.manifest import Copy, File, block_sums, missing
 from brokerd.mirror.pair import DURABLE_BOOT, InvalidRecord, PairRecord
 
@@ -419,10 +430,30 @@ def test_a_primary_steps_down_when_a_member_has_seen_a_later_term() -> None:
 
 
 @pytest.mark.parametrize(
+    ("pair", "reason"),
+    [("other", "its data path or its arbiter is that of another pair"), ("", "it has seen term 4, and this is term 3")],
+)
+def test_a_later_term_of_another_pair_does_not_end_the_lead(pair: str, reason: str) -> None:
+    subject = leader()
+    greet(subject, epoch=4, pair=pair, has_data=False)
+    assert [frame.payload.decode() for frame in frames(subject)] == [reason]
+    assert taken(subject) == [Close(1, f"refused: {reason}")]
+
+
+def test_connections_that_do_not_greet_make_room_for_others() -> None:
+    subject = leader()
+    join(subject)
+    taken(subject)
+    for link in range(2, 2 + MAX_STRANGERS + 2):
+        subject.connected(link, 0.0)
+    assert [effect.link for effect in taken(subject) if isinstance(effect, Close)] == [2, 3]
+
+
+@pytest.mark.parametrize(
     ("fields", "reason"),
     [
         ({"member": "a"}, "both members of the pair are called a"),
-        ({"pair": "other"}, "its data path is that of another pair"),
+        ({"pair": "other"}, "its data path or its arbiter is that of another pair"),
         ({"pair": "", "has_data": True}, "its data path has messages and was never a mirror; empty it"),
     ],
 )
@@ -479,6 +510,12 @@ def test_a_follower_refuses_a_primary_of_an_earlier_term() -> None:
     with pytest.raises(Fenced, match="term 3, and term 4"):
         subject.received(welcome(3))
     assert not files.begun
+
+
+def test_a_follower_that_is_refused_knows_why_although_it_has_seen_a_later_term() -> None:
+    subject, _ = follower(epoch=4)
+    with pytest.raises(JoinRefused, match="its data path or its arbiter is that of another pair"):
+        subject.received(Frame(Kind.REFUSED, 3, 0, b"its data path or its arbiter is that of another pair").to_bytes())
 
 
 def test_a_follower_records_the_term_before_it_changes_a_file() -> None:
@@ -616,6 +653,14 @@ def test_a_pair_whose_record_is_gone_is_not_founded_again() -> None:
     subject = election()
     subject.read_answered(Found(None, 0, None), 9 * LEASE)
     assert decisions(subject) == []
+    assert subject.waits_because == "the arbiter has no record of its pair"
+
+
+def test_a_record_of_another_pair_is_named() -> None:
+    subject = election()
+    subject.read_answered(Found(replace(RECORD, pair="other"), 5, None), 9 * LEASE)
+    assert decisions(subject) == []
+    assert subject.waits_because == "the arbiter's record is that of another pair"
 
 
 def test_who_founded_a_pair_and_did_not_hear_the_answer_may_lead_it() -> None:

@@ -44,8 +44,9 @@ def refuse_single(home: Home) -> None:
     """Raise WasMirrored if the folder has the data of a pair: either broker may be the one that has all messages."""
     if (home.path / SECOND).exists():
         raise WasMirrored(
-            f"the data in {home.path} are those of a mirrored pair: start it with --mirrored; to keep only the first "
-            f"broker, while both are in sync, stop it and remove {home.path / SECOND} and {home.path / ETCD}"
+            f"the data in {home.path} are those of a mirrored pair: start it with --mirrored. To keep only the "
+            "first broker: stop nsq up --mirrored while both brokers are in sync, then remove "
+            f"{home.path / SECOND} and {home.path / ETCD}"
         )
 
 

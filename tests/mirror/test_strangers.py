@@ -1,0 +1,69 @@
+"""Who connects to the mirror port and is no member of the pair changes nothing, and a wrong peer is named."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import psutil
+
+from brokerd.mirror.frames import Frame, Kind
+from brokerd.mirror.hello import Hello
+from brokerd.mirror.leader import MAX_STRANGERS
+from tests.harness.pair import MIRROR, Member, own_address
+from tests.harness.waiting import wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.harness.etcd import EtcdServer
+    from tests.mirror.conftest import StartPair
+
+LONG_LEASE = "600s"
+"""A lease that does not end within a test, and a third of it neither."""
+CONNECTIONS = 100
+
+
+def descriptors(member: Member) -> int:
+    """The number of a member's open descriptors."""
+    return int(psutil.Process(member.process.pid).num_fds())
+
+
+def test_a_member_of_another_pair_does_not_end_the_lead(start_pair: StartPair) -> None:
+    """Its pair is of a later term, and its flags lead here. It is told why it may not join."""
+    pair = start_pair(lease=LONG_LEASE)
+    primary = pair.wait_for_primary()
+    greeting = Hello(member="z", pair="other", boot="b", has_data=True)
+    with socket.create_connection((primary.host, MIRROR)) as stranger:
+        stranger.sendall(Frame(Kind.HELLO, 50, 0, greeting.to_bytes()).to_bytes())
+        answer = b"".join(iter(lambda: stranger.recv(4096), b""))
+    assert answer.endswith(b"its data path or its arbiter is that of another pair")
+    primary.post("/pub", b"x", topic="t")
+    figures = pair.wait_until_in_sync()
+    assert (figures["epoch"], primary.topics()["t"]["depth"]) == (1, 1)
+
+
+def test_connections_that_send_no_greeting_take_few_descriptors(start_pair: StartPair) -> None:
+    """Some send nothing, others what is no greeting. The follower stays in sync."""
+    pair = start_pair(lease=LONG_LEASE)
+    primary = pair.wait_for_primary()
+    before = descriptors(primary)
+    with ExitStack() as ends:
+        for number in range(CONNECTIONS):
+            stranger = ends.enter_context(socket.create_connection((primary.host, MIRROR)))
+            stranger.sendall(b"GET / HTTP/1.1\r\n\r\n\r\n\r\n\r\n\r\n" if number % 2 else b"")
+        wait_until(lambda: descriptors(primary) < before + 2 * MAX_STRANGERS, "the primary has closed most of them")
+        primary.post("/pub", b"x", topic="t")
+        assert pair.wait_until_in_sync()["epoch"] == 1
+
+
+def test_a_peer_that_cannot_be_reached_is_named(tmp_path: Path, etcd_server: EtcdServer) -> None:
+    arbiter = f"--arbiter=etcd://{etcd_server.address}/alone"
+    nobody = own_address()
+    member = Member("a", own_address(), nobody, tmp_path, arbiter)
+    try:
+        member.start()
+        member.wait_for_log(f"MIRROR: cannot connect to {nobody}:{MIRROR}: .*")
+    finally:
+        member.close()
