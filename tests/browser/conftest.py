@@ -62,6 +62,15 @@ WITHOUT = (
     "PreconnectToSearch",
 )
 """Features of Chromium that are switched off."""
+SWITCHES = (
+    # As root, as in containers, Chromium does not start with its sandbox.
+    "--no-sandbox",
+    f"--disable-features={','.join(WITHOUT)}",
+    # Without a graphics card, Chromium emulates one to put the layers of a page together, which takes more time.
+    "--disable-gpu",
+    # Otherwise a window's empty page has a process, and the platform's page, which is of another site, a second one.
+    "--disable-site-isolation-trials",
+)
 
 
 HERE = Path(__file__).parent
@@ -247,9 +256,7 @@ def chromium() -> Browser:
     if executable is None:
         pytest.skip("no chromium on PATH: make chromium")
     playwright = _shared.enter_context(sync_playwright())
-    # As root, as in containers, Chromium does not start with its sandbox.
-    switches = ["--no-sandbox", f"--disable-features={','.join(WITHOUT)}"]
-    browser = playwright.chromium.launch(executable_path=executable, args=switches)
+    browser = playwright.chromium.launch(executable_path=executable, args=[*SWITCHES])
     _shared.callback(browser.close)
     return browser
 

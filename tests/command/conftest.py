@@ -120,14 +120,21 @@ def up_from_base(tmp_path: Path) -> Iterator[Callable[..., tuple[Run, int]]]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """One platform for the tests of a module, started in an empty folder."""
-    platform = Up(tmp_path_factory.mktemp("whole"))
-    try:
-        platform.wait_for_log(r"^Ctrl-C stops everything", within_s=150)
-        yield platform
-    finally:
-        platform.clean_up()
+def _platforms() -> Iterator[list[Up]]:
+    """The whole platforms of a module's tests, of which the last may run."""
+    started: list[Up] = []
+    yield started
+    for each in started:
+        each.clean_up()
+
+
+@pytest.fixture
+def whole(_platforms: list[Up], tmp_path_factory: pytest.TempPathFactory) -> Up:
+    """One platform for the tests of a module, started in an empty folder; another one after a test that ended it."""
+    if not _platforms or not _platforms[-1].is_running:
+        _platforms.append(Up(tmp_path_factory.mktemp("whole")))
+        _platforms[-1].wait_for_log(r"^Ctrl-C stops everything", within_s=150)
+    return _platforms[-1]
 
 
 @pytest.fixture

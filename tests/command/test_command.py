@@ -253,19 +253,6 @@ def test_a_sign_in_link_before_the_first_start_says_what_is_missing(nsq):
     assert line.endswith("`nsq up` or `manage.py migrate` creates the tables")
 
 
-def test_a_sign_in_link_for_nobody_names_the_account(nsq, whole):
-    answer = nsq("signin-link", "--user", "nobody", NSQ_HOME=str(whole.home / "var"))
-    assert (answer.returncode, answer.stderr) == (1, "nsq signin-link: there is no open account 'nobody'\n")
-
-
-def test_web_on_a_taken_port_ends_and_names_the_holder(nsq, whole):
-    """A supervisor sees the exit; the line names the process that uses the port."""
-    answer = nsq("web", "--http-address", whole.addresses["--http-address"])
-    assert answer.returncode == 1
-    assert f"cannot listen on {whole.addresses['--http-address']}: Address already in use" in answer.stderr
-    assert f"(pid {whole.running('web')})" in answer.stderr
-
-
 @pytest.mark.parametrize("words", COMPLETED, ids=" ".join)
 def test_tab_offers_subcommands_verbs_options_and_values(answers, words):
     """One a line, each with its help after a tab: what the scripts of all shells ask for."""

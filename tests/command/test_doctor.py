@@ -110,16 +110,3 @@ def test_a_taken_port_names_its_holder(nsq):
     assert found["ports"]["state"] == "note"
     assert re.search(rf"4171 by .*\({holder}\) \(--http-address\)", found["ports"]["found"])
     assert "--port-base" in found["ports"]["cost"]
-
-
-def test_the_ports_of_the_running_platform_are_its_own(nsq, whole):
-    """Named as such, without a drawback; --home leads to the platform, whose address the sign-in link has too."""
-    home = str(whole.home / "var")
-    found = findings(nsq("doctor", "--json", "--home", home))
-    assert found["platform"]["found"] == f"running: nsq up (pid {whole.process.pid}), {whole.site}"
-    ports = ", ".join(str(port) for port in whole.ports)
-    assert (found["ports"]["state"], found["ports"]["found"]) == ("ok", f"in use by this platform: {ports}")
-    link = nsq("signin-link", "--home", home)
-    assert link.stdout.startswith(f"{whole.site}/"), link.stderr
-    elsewhere = findings(nsq("doctor", "--json"))["platform"]["found"]
-    assert elsewhere.startswith("not running on ")

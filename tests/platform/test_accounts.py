@@ -30,6 +30,19 @@ def test_signing_in_and_out(browser, account):
     assert ann.request("GET", "me").json() == {"message": "sign in first"}
 
 
+def test_the_last_use_of_a_session_is_kept(browser, account):
+    """A request two minutes after the last one, which is written once a minute, is seen."""
+    from nsqplatform.accounts.models import Session
+
+    account("viewer", "ann")
+    ann = browser()
+    ann.sign_in("ann")
+    earlier = timezone.now() - timedelta(minutes=2)
+    Session.objects.update(seen_at=earlier)
+    assert ann.request("GET", "me").status_code == 200
+    assert Session.objects.get().seen_at > earlier
+
+
 def test_a_wrong_password_and_an_unknown_name_look_alike(browser, account):
     """The answer does not show which accounts exist."""
     account("viewer", "ann")

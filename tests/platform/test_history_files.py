@@ -24,6 +24,8 @@ from tests.platform.test_history import snapshot
 pytestmark = pytest.mark.django_db
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400
+SELDOM = 120
+"""Seconds between the polls of a test that polls for days, and for which fewer are as good as one every 30 s."""
 
 
 class Days:
@@ -115,9 +117,9 @@ def test_an_hour_nobody_recorded_is_a_gap(days, ask):
 
 def test_a_peak_of_one_poll_is_seen_in_a_year(days, ask):
     """Of an hour or a day the highest depth is kept; a rate is averaged."""
-    now = int(time.time()) // 30 * 30
+    now = int(time.time()) // SELDOM * SELDOM
     peak = now - 40 * HOUR
-    days.pass_by(range(now - 50 * HOUR, now + 1, 30), lambda at: 9_000 if at == peak else 3)
+    days.pass_by(range(now - 50 * HOUR, now + 1, SELDOM), lambda at: 9_000 if at == peak else 3)
     for span in (DAY * 3, DAY * 30, DAY * 400):
         answer = ask(from_=now - span, to=now)
         assert max(value for value in answer["metrics"]["depth"] if value is not None) == 9_000
@@ -128,8 +130,8 @@ def test_old_figures_are_kept_by_minute_then_by_hour_then_not_at_all(days, ask, 
     """Files are removed after the configured time, and the answer has the remaining step."""
     settings.NSQ_HISTORY_DAYS = {"10s": 2, "1m": 4, "1h": 40}
     days.kept = rollup.HistoryFolder(settings.NSQ_HISTORY, settings.NSQ_HISTORY_DAYS)
-    now = int(time.time()) // 30 * 30
-    days.pass_by(range(now - 75 * HOUR, now - 24 * HOUR, 30), depth_of)
+    now = int(time.time()) // SELDOM * SELDOM
+    days.pass_by(range(now - 75 * HOUR, now - 24 * HOUR, SELDOM), depth_of)
     days.keep(now)
     root = settings.NSQ_HISTORY
     names = sorted(datetime.strptime(path.stem, "%Y-%m-%dT%H").replace(tzinfo=UTC) for path in root.glob("10s/*"))

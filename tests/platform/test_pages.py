@@ -157,24 +157,6 @@ def test_the_snapshot_is_sent_compressed(go_cluster, collect, snapshot, web, cal
     assert int(sent.headers["Content-Length"]) < len(sent.content) / 2
 
 
-@pytest.mark.parametrize(
-    ("environment", "expected"),
-    [
-        ({"NSQ_HTTPS": "1"}, "max-age=86400"),
-        ({"NSQ_HTTPS": "1", "NSQADMIN_HSTS_MAX_AGE": "8760h"}, "max-age=31536000"),
-        ({"NSQ_HTTPS": "1", "NSQADMIN_HSTS_MAX_AGE": "0s"}, None),
-        ({}, None),
-    ],
-)
-def test_browsers_use_https_only_where_it_is_on(start_web, environment, expected):
-    """For a day unless the setting says otherwise; never over plain HTTP."""
-    web = start_web(**environment)
-    with httpx.Client(base_url=web.base, trust_env=False, timeout=DEADLINE_S) as client:
-        over_https = client.get("/signin", headers={"X-Forwarded-Proto": "https"})
-        assert over_https.headers.get("Strict-Transport-Security") == expected
-        assert "Strict-Transport-Security" not in client.get("/signin").headers
-
-
 def test_a_host_that_is_not_ours_is_refused(web):
     """A request under a foreign host name gets nothing."""
     page = httpx.get(f"{web.base}/signin", headers={"Host": "evil.example"}, trust_env=False, timeout=DEADLINE_S)

@@ -9,7 +9,6 @@ import json
 import math
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -24,7 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.database import url_of
-from tests.harness.processes import descendants, is_gone
+from tests.harness.processes import descendants
 from tests.harness.waiting import wait_until
 from tests.platform.live_messages import messages_sent
 
@@ -183,25 +182,6 @@ def test_run_now_shows_progress_and_then_the_percentiles(caller, worker, sent_ru
     assert float(line["p99_ms"]) == row["p99_ms"]
 
 
-@pytest.mark.spark
-def test_a_running_report_is_cancelled_with_all_its_processes(caller, worker, archive, tmp_path: Path):
-    """The job and its JVM are gone, no result is left, and the worker takes the next run."""
-    operator = caller("operator")
-    run = operator("POST", "reports/runs", REQUEST)[1]
-    at_work = worker(NSQ_SPARK_IDLE_S="0")
-    wait_until(at_work.has_java, "a JVM is up", within_s=PATIENCE_S)
-    jobs = at_work.jobs()
-
-    status, cancelling = operator("POST", f"reports/runs/{run['id']}/cancel")
-
-    assert (status, cancelling["stage"]) == (200, "cancelling")
-    wait_until(lambda: operator("GET", f"reports/runs/{run['id']}")[1]["state"] == "cancelled", "it is cancelled")
-    wait_until(lambda: all(map(is_gone, jobs)), "its processes are gone")
-    assert list((tmp_path / "reports").iterdir()) == []
-    status, answer = operator("POST", f"reports/runs/{run['id']}/cancel")
-    assert (status, answer["message"]) == (409, f"run {run['id']} was cancelled and cannot be cancelled")
-
-
 def test_a_queued_report_is_cancelled_at_once_and_never_runs(caller, redis):
     """It needs no worker."""
     from nsqplatform.reports import runner
@@ -227,60 +207,6 @@ def test_a_run_that_cannot_succeed_says_why(caller, redis, tmp_path: Path):
     message = f"there is no archive at {tmp_path}/archive/samples: has the collector run?"
     assert (run["state"], run["error"], run["rows"]) == ("failed", message, None)
     assert message in run["log_tail"]
-
-
-def test_a_run_over_its_time_limit_is_stopped(caller, redis, archive, tmp_path: Path):
-    from nsqplatform.reports import runner
-    from nsqplatform.reports.models import ReportRun
-
-    operator = caller("operator")
-    run = operator("POST", "reports/runs", REQUEST)[1]
-    ReportRun.objects.filter(pk=run["id"]).update(time_limit_s=1)  # the API requires ten or more
-
-    runner.execute(run["id"])
-
-    run = operator("GET", f"reports/runs/{run['id']}")[1]
-    assert (run["state"], run["error"]) == ("failed", "the run took longer than its limit of 1 s")
-    assert list((tmp_path / "reports").glob("*")) == []
-
-
-@pytest.mark.spark
-def test_a_worker_killed_in_the_middle_leaves_a_failed_run_and_nothing_else(caller, worker, archive, tmp_path: Path):
-    """kill -9 of the worker only: its job ends by itself, and the next worker closes the run."""
-    operator = caller("operator")
-    run = operator("POST", "reports/runs", REQUEST)[1]
-    killed = worker()
-    wait_until(killed.has_java, "a JVM is up", within_s=PATIENCE_S)
-    jobs = killed.jobs()
-
-    killed.end(signal.SIGKILL)
-    wait_until(lambda: all(map(is_gone, jobs)), "its processes are gone")
-    assert operator("GET", f"reports/runs/{run['id']}")[1]["state"] == "running"
-    worker()
-
-    closed = wait_until(
-        lambda: (found := operator("GET", f"reports/runs/{run['id']}")[1])["state"] == "failed" and found,
-        "it is closed",
-        within_s=PATIENCE_S,
-    )
-    assert closed["error"] == "the worker died during the run"
-    assert list((tmp_path / "reports").iterdir()) == []
-
-
-def test_a_stopping_worker_does_not_wait_for_its_report(caller, worker, archive, tmp_path: Path):
-    """It ends within seconds, and the run has the reason."""
-    operator = caller("operator")
-    run = operator("POST", "reports/runs", REQUEST)[1]
-    stopped = worker()
-    wait_until(
-        lambda: operator("GET", f"reports/runs/{run['id']}")[1]["state"] == "running", "it runs", within_s=PATIENCE_S
-    )
-
-    stopped.end(signal.SIGTERM)
-
-    run = operator("GET", f"reports/runs/{run['id']}")[1]
-    assert (run["state"], run["error"]) == ("failed", "the worker was stopped during the run")
-    assert list((tmp_path / "reports").glob("*")) == []
 
 
 def schedule_of(caller: Any, **values: Any) -> int:
@@ -321,44 +247,6 @@ def test_beat_queues_due_reports(caller, worker, redis):
     wait_until(lambda: ("reports.run_scheduled", report_id) in queued(), "the report is due", within_s=PATIENCE_S)
 
 
-def test_due_tasks_run_while_reports_occupy_all_threads(caller, worker, redis, archive, sink, tmp_path: Path):
-    """Two endless reports occupy the worker; a schedule, a notification and the cleanup do not wait for them."""
-    from django.utils.timezone import now
-
-    from nsqplatform.reports import tasks
-    from nsqplatform.reports.models import ReportRun
-
-    operator = caller("operator")
-    long = [operator("POST", "reports/runs", REQUEST)[1]["id"] for _ in range(2)]
-    at_work = worker()
-    wait_until(
-        lambda: [operator("GET", f"reports/runs/{id}")[1]["state"] for id in long] == ["running"] * 2,
-        "both",
-        within_s=PATIENCE_S,
-    )
-    jobs = wait_until(lambda: len(found := at_work.jobs()) >= 2 and found, "both have a process", within_s=PATIENCE_S)
-    for job in jobs:
-        job.suspend()
-    try:
-        report_id = schedule_of(caller, notify_on="failure", notify_webhook=sink[0])
-        failed = ReportRun.objects.create(report_id=report_id, job="latency", state="failed", finished_at=now())
-        left = tmp_path / "reports" / str(failed.pk)
-        left.mkdir()
-        worker("dispatcher")
-
-        tasks.run_scheduled.delay(report_id)
-        tasks.notify.delay(failed.pk, "webhook")
-        tasks.drop_expired_results.delay()
-
-        wait_until(lambda: states_of(report_id) == ["failed", "queued"], "the due report has its run")
-        wait_until(lambda: [body["run"] for body in sink[1]] == [failed.pk], "the webhook is notified")
-        wait_until(lambda: not left.exists(), "what the failed run left is gone")
-        assert [operator("GET", f"reports/runs/{id}")[1]["state"] for id in long] == ["running"] * 2
-    finally:
-        for job in jobs:
-            job.resume()
-
-
 def test_due_times_that_waited_for_a_dispatcher_make_one_run(caller, worker, redis):
     """Nine due times without a dispatcher: one run, and the schedule shows the number of the other eight."""
     from nsqplatform.reports import tasks
@@ -386,27 +274,6 @@ def test_due_times_that_waited_for_a_dispatcher_make_one_run(caller, worker, red
     assert found["last_skipped_at"] < began * 1000 <= found["last_run_at"] + 1
     tasks.run_scheduled(report_id, asked_at=time.time())  # the next one is in time
     assert states_of(report_id) == ["cancelled", "queued"]
-
-
-def test_a_run_whose_worker_was_killed_is_closed_without_a_worker(caller, worker, redis, tmp_path: Path):
-    """Beat notices that the process is gone, and removes the run's incomplete result."""
-    from django.utils.timezone import now
-
-    from nsqplatform.reports.models import ReportRun
-
-    with subprocess.Popen([sys.executable, "-c", "pass"]) as gone:
-        gone.wait()
-    started = {"state": "running", "started_at": now(), "worker_seen_at": now()}
-    run = ReportRun.objects.create(job="latency", worker=f"{socket.gethostname()}:{gone.pid}", **started)
-    (tmp_path / "reports" / f"{run.pk}.0badcafe.writing").mkdir(parents=True)
-
-    worker("beat")
-
-    operator = caller("operator")
-    path = f"reports/runs/{run.pk}"
-    wait_until(lambda: operator("GET", path)[1]["state"] == "failed", "it is closed", within_s=PATIENCE_S)
-    assert operator("GET", path)[1]["error"] == "the worker died during the run"
-    assert list((tmp_path / "reports").iterdir()) == []
 
 
 def test_a_due_report_is_left_out_while_its_last_run_is_not_over(caller, redis):

@@ -18,7 +18,7 @@ from tests.harness.processes import descendants, is_gone
 from tests.harness.waiting import wait_until
 from tests.reports.test_runs import PATIENCE_S, REQUEST, worker
 
-pytestmark = [pytest.mark.spark, pytest.mark.database, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 __all__ = ["worker"]
 
@@ -79,6 +79,7 @@ def running(caller: Any) -> Any:
     return next((run for run in caller("GET", "reports/runs")[1]["runs"] if run["state"] == "running"), None)
 
 
+@pytest.mark.database
 def test_reports_share_a_session_and_a_cancelled_one_leaves_it(run, caller, archive, tmp_path: Path, monkeypatch):
     """The first starts Spark; the others do not. Java is stopped until the cancellation, so that it is in time."""
     first = run()
