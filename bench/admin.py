@@ -10,9 +10,8 @@ from array import array
 from collections.abc import Iterator
 from contextlib import suppress
 
-import psutil
-
 from bench.errors import BenchError
+from bench.family import family_seconds
 from bench.load import Clock, Load
 from bench.measure import Options, Row, ask, create
 from bench.ports import free_ports
@@ -98,9 +97,3 @@ def wait_for_snapshot(address: Address, topics: int) -> None:
                 return
         time.sleep(0.5)
     raise BenchError(f"the platform did not know of {topics} topics within {READY_SECONDS:.0f} s")
-
-
-def family_seconds(pid: int) -> float:
-    """Return the processor time of a process and all its descendants."""
-    parent = psutil.Process(pid)
-    return sum(sum(each.cpu_times()[:2]) for each in [parent, *parent.children(recursive=True)])

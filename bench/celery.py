@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import psutil
 
-from bench.admin import family_seconds
 from bench.errors import BenchError
+from bench.family import family_seconds
 from bench.measure import Options, Row
 from bench.processes import LoadProcesses, processor_seconds
 from bench.server import HERE, STOP_SECONDS, start_brokerd

@@ -23,9 +23,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.admin import family_seconds
 from bench.archive import midnight
 from bench.errors import BenchError
+from bench.family import family_seconds
 from bench.measure import Options, Row
 from bench.platform import sign_in
 from bench.ports import free_ports

@@ -17,10 +17,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-import psutil
-
-from bench.admin import family_seconds
 from bench.errors import BenchError
+from bench.family import descendants, family_seconds
 from bench.measure import Options, Row, ask_all
 from bench.ports import free_ports
 from bench.processes import LoadProcesses
@@ -193,8 +191,7 @@ def delete_by_job(platform: Platform, topics: Sequence[str]) -> float:
 def parts_seconds(platform: Platform) -> dict[str, float]:
     """The processor seconds of each part of the platform so far."""
     found: dict[str, int] = {}
-    for child in psutil.Process(platform.pid).children(recursive=True):
-        words = child.cmdline()
+    for child, words in descendants(platform.pid):
         for part in PARTS:
             if part in words or re.search(rf"-m {part}\b", " ".join(words)):
                 found.setdefault(part, child.pid)

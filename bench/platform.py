@@ -14,8 +14,9 @@ from statistics import quantiles
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
-from bench.admin import ask_often, family_seconds
+from bench.admin import ask_often
 from bench.errors import BenchError
+from bench.family import descendants, family_seconds
 from bench.load import Load
 from bench.measure import Options, Row, ask
 from bench.processes import LoadProcesses
@@ -136,8 +137,8 @@ class Processor:
 
     def __init__(self, server: Server, cluster: Server) -> None:
         found = {"cluster": psutil.Process(cluster.pid)}
-        for child in psutil.Process(server.pid).children(recursive=True):
-            words = " ".join(child.cmdline())
+        for child, each in descendants(server.pid):
+            words = " ".join(each)
             for part in ("collector", "web", "redis"):
                 if f"console.nsq {part}" in words or (part == "redis" and "redis-server" in words):
                     found[part] = child
