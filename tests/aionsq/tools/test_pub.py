@@ -17,7 +17,7 @@ async def test_pub_stores_every_record_of_standard_input(broker, start_tool):
         await node.channel("create", "t", "c")
     tool = await start_tool("pub", "--topic", "t", "--nsqd-tcp-address", broker.tcp_address)
     ended = await tool.end(b"one\n\ntwo\n" + b"".join(b"%d\n" % number for number in range(1000)) + b"last")
-    assert (ended.status, ended.err) == (0, "nsq pub: 1003 messages stored in t\n")
+    assert (ended.status, ended.err) == (0, "nsq pub: 1,003 messages stored in t\n")
     tail = await start_tool("tail", "--topic=t", "--channel=c", "-n=1003", "--nsqd-tcp-address", broker.tcp_address)
     printed = (await tail.end()).out.splitlines()
     assert sorted(printed) == sorted([b"one", b"two", b"last", *(b"%d" % number for number in range(1000))])
