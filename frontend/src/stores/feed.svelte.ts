@@ -50,6 +50,8 @@ export class FeedStore {
   #afterFrame: Schedule;
   /** Adds the first snapshot to the history, once it is drawn. */
   #recordFirst: (() => void) | null = null;
+  /** Messages that came before that. They are taken in a task of their own, so that none is long. */
+  #held: ServerMessage[] = [];
   #paused = false;
   #resyncing = false;
   #attempts = 0;
@@ -113,7 +115,10 @@ export class FeedStore {
         if (this.#watched) this.#socket?.send({ type: 'watch', ...this.#watched });
         if (this.#snapshot === null) this.feed = { status: 'empty' };
       },
-      message: (message) => this.#take(message),
+      message: (message) => {
+        if (this.#recordFirst === null && this.#held.length === 0) this.#take(message);
+        else this.#held.push(message);
+      },
       closed: () => this.#lost(),
     });
   }
@@ -125,6 +130,7 @@ export class FeedStore {
     this.#socket = null;
     this.#snapshot = null;
     this.#recordFirst = null;
+    this.#held = [];
     this.connected = false;
     this.#paused = false;
     this.#attempts = 0;
@@ -236,7 +242,6 @@ export class FeedStore {
 
   #advance(snapshot: ClusterSnapshot): void {
     const [isFirst, repeated] = [this.#snapshot === null, this.#snapshot?.version === snapshot.version];
-    this.#recordFirst?.();
     this.#snapshot = snapshot;
     this.#confirm();
     if (isFirst) this.#drawFirst(snapshot, this.#receivedView);
@@ -252,6 +257,9 @@ export class FeedStore {
       this.#recordFirst = null;
       this.history.record(snapshot, view);
       this.#show(this.#fresh);
+      this.#afterFrame(() => {
+        for (const message of this.#held.splice(0)) this.#take(message);
+      });
     };
     this.#show('live');
     this.#afterFrame(() => this.#recordFirst?.());
