@@ -36,6 +36,8 @@ class Negotiated:
     auth_required: bool = False
     headers: bool = False
     """Whether messages have headers on this connection."""
+    draining: bool = False
+    """Whether the node refuses publishes because it is being drained."""
 
 
 class Upgrade(Enum):
@@ -112,6 +114,7 @@ class Handshake:
                 snappy=bool(answer.get("snappy")),
                 auth_required=bool(answer.get("auth_required")),
                 headers=self._options.headers and bool(answer.get("headers")),
+                draining=bool(answer.get("draining")),
             )
         except (ValueError, TypeError, AttributeError):
             if data != b"OK":

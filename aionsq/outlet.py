@@ -102,13 +102,20 @@ class Outlet:
             self._write()
 
     async def open(self) -> None:
-        """Connect, unless there is a connection. Raises ConnectFailed."""
+        """Connect, unless there is a connection. Raises ConnectFailed, also for a node that is being drained.
+
+        Such a node may end at any time, and whether it has read a publish that it did not answer is not known.
+        """
         async with self._opening:
             if self.connection is not None:
                 return
             connection, negotiated = await Connection.open(self.address, self._options, self)
             if connection.is_closed:  # closed before self.connection was set, so connection_closed did nothing
                 raise ConnectFailed(self.address, "nsqd closed the connection")
+            if negotiated.draining:
+                self._is_drained = True
+                connection.abort(DRAINED)
+                raise ConnectFailed(self.address, DRAINED)
             self.connection = connection
             self.takes_headers = negotiated.headers
             self._connected_at = _now()

@@ -95,6 +95,11 @@ class Drain:
         return True
 
     @property
+    def refuses_publishes(self) -> bool:
+        """Whether publishes are refused because the node drains."""
+        return self.draining is not None and not self.draining.takes_publishes
+
+    @property
     def left(self) -> int:
         """Number of messages that wait, are in flight or are deferred, in all topics and channels. Dead ones stay."""
         return sum(

@@ -173,8 +173,8 @@ class Terms:
             headers=asked.feature_negotiation and asked.headers,
         )
 
-    def reply(self, limits: IdentifyLimits) -> bytes:
-        """The JSON answer to an IDENTIFY with ``feature_negotiation``."""
+    def reply(self, limits: IdentifyLimits, *, draining: bool = False) -> bytes:
+        """The JSON answer to an IDENTIFY with ``feature_negotiation``. ``draining``: the node refuses publishes."""
         answer: dict[str, object] = {
             "max_rdy_count": limits.max_rdy_count,
             "version": limits.version,
@@ -196,6 +196,8 @@ class Terms:
             answer["publish_ids"] = True
         if self.headers:
             answer["headers"] = True
+        if draining:
+            answer["draining"] = True
         return json.dumps(answer, separators=(",", ":"), ensure_ascii=False).encode()
 
 

@@ -78,7 +78,8 @@ def identify(connection: Connection, command: IdentifyCommand) -> Wait | None:
         client.takes_headers = terms.headers
         connection.restart_heartbeat()
     if asked.feature_negotiation:
-        session.respond(encode_frame(RESPONSE, terms.reply(session.limits.identify)))
+        draining = connection.broker.drain.refuses_publishes
+        session.respond(encode_frame(RESPONSE, terms.reply(session.limits.identify, draining=draining)))
         if terms.tls or terms.deflate or terms.snappy:
             return connection.upgrade()
     else:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aionsq import Consumer, ConsumerOptions, Message, Producer, ProducerOptions, PublishTimedOut
+from aionsq import ConnectFailed, Consumer, ConsumerOptions, Message, Producer, ProducerOptions, PublishTimedOut
 from tests.harness.daemon import Broker
 from tests.harness.waiting import DEADLINE_S, until
 
@@ -85,8 +85,32 @@ async def test_the_only_node_is_waited_for_until_the_publishs_deadline(brokers: 
         assert not published.done()
         await asyncio.to_thread(broker.launch)
         await published
-    broker.post("/drain")
     async with Producer(address(broker), ProducerOptions(publish_timeout=timedelta(seconds=3))) as hasty:
+        broker.post("/drain")
         with pytest.raises(PublishTimedOut, match=r"not stored: .*the node is being drained"):
             await hasty.pub("orders", b"never")
     assert broker.topics()["orders"]["depth"] == 2
+
+
+async def test_a_node_that_is_being_drained_is_sent_nothing(brokers: list[Broker]) -> None:
+    """Neither at the start nor after it refused a publish, because it may end before it reads one."""
+    for broker in brokers[:2]:
+        broker.post("/topic/create", topic="orders")
+    brokers[0].post("/drain", timeout="0s")
+    async with Producer([address(broker) for broker in brokers[:2]]) as producer:
+        assert producer.connections == [address(brokers[1])]
+        await asyncio.gather(*(producer.pub("orders", b"%d" % number) for number in range(10)))
+        assert brokers[1].topics()["orders"]["depth"] == 10
+        brokers[0].post("/drain/cancel")
+        await until(lambda: len(producer.connections) == 2, "the node is connected to again")
+        await asyncio.gather(*(producer.pub("orders", b"%d" % number) for number in range(10)))
+    assert brokers[0].topics()["orders"]["depth"] == 5
+
+
+async def test_the_only_node_is_being_drained_when_the_producer_starts(brokers: list[Broker]) -> None:
+    """The error says so."""
+    brokers[0].post("/topic/create", topic="orders")
+    brokers[0].post("/pub", b"kept", topic="orders")
+    brokers[0].post("/drain")
+    with pytest.raises(ConnectFailed, match="the node is being drained"):
+        await Producer(address(brokers[0])).start()

@@ -62,6 +62,23 @@ def test_a_drained_node_ends_once_its_consumers_have_finished(broker: Any, conne
     assert broker.wait_for_exit() == 0
 
 
+def test_identify_answers_whether_the_node_drains(broker: Any, connect: Connect) -> None:
+    """While publishes are refused. At other times the answer has nsqd's keys alone."""
+    publish(broker, b"a")
+
+    def draining() -> Any:
+        _, answer = connect(broker).command(b"IDENTIFY\n" + sized(b'{"feature_negotiation":true}'))
+        return json.loads(answer).get("draining", "no key")
+
+    assert draining() == "no key"
+    drain(broker, publishes="true")
+    assert draining() == "no key"
+    drain(broker)
+    assert draining() is True
+    drain(broker, "/drain/cancel")
+    assert draining() == "no key"
+
+
 def test_an_empty_node_refuses_publishes_for_a_second_before_it_ends(tmp_path: Path) -> None:
     """Its producers learn from the answer that they must go elsewhere. A shorter timeout ends the node earlier, and
     another request does not begin the second anew."""
