@@ -28,7 +28,7 @@ CHANNELS_PER_TOPIC = 3
 CONNECTIONS = 8
 """Connections of the requests that are sent to the broker without the platform."""
 READY_SECONDS = 120.0
-POLL_SECONDS = 0.05
+POLL_SECONDS = 0.25
 MANAGE = (sys.executable, str(HERE / "manage.py"))
 PARTS = ("brokerd", "dispatcher", "web")
 
@@ -174,8 +174,8 @@ def wait_until_known(platform: Platform, topics: Sequence[str]) -> None:
 
 
 def delete_by_job(platform: Platform, topics: Sequence[str]) -> float:
-    """Delete the topics by one job; return the seconds from the request to the job's end."""
-    begun = time.perf_counter()
+    """Delete the topics by one job; return the seconds from the request to the end that the job has recorded."""
+    begun = time.time()
     body = {"kind": "delete", "subjects": [{"topic": topic} for topic in topics]}
     number = platform.request("POST", "/api/v1/jobs", body)["id"]
     while True:
@@ -185,7 +185,7 @@ def delete_by_job(platform: Platform, topics: Sequence[str]) -> float:
         time.sleep(POLL_SECONDS)
     if job["done_count"] != len(topics):
         raise BenchError(f"the job deleted {job['done_count']} of {len(topics)} topics: {job['message']}")
-    return time.perf_counter() - begun
+    return float(job["finished_at"] / 1000 - begun)
 
 
 def parts_seconds(platform: Platform) -> dict[str, float]:

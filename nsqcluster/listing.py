@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 
 from nsqcluster import reads
 from nsqcluster.client import Client
@@ -17,17 +18,31 @@ class Listing:
 
     nodes: Producers = field(default_factory=lambda: Producers(producers_or_null=None))
     idle: dict[str, list[str]] = field(default_factory=dict)
-    """Topic without a node -> its channels. The channels of other topics come from their nodes."""
+    """Topic without a node -> its channels, the topics first that were read the longest ago. The channels of other
+    topics come from their nodes."""
 
 
-async def read_listing(client: Client, registry: str, timeout_s: float | None = None) -> Listing:
-    """Read one registry. Raises RequestFailed if any of the requests fails."""
+REREAD = 100
+"""Number of known topics without a node whose channels are read again at a time."""
+
+
+async def read_listing(
+    client: Client, registry: str, timeout_s: float | None = None, before: Listing | None = None
+) -> Listing:
+    """Read one registry. Raises RequestFailed if any of the requests fails.
+
+    ``before`` is the last listing. Of the topics without a node that are in it, REREAD are read again, and the others
+    in the next calls: each takes a request, and a registry may list thousands that were deleted from their nodes.
+    """
     nodes, topics = await asyncio.gather(
         reads.nodes(client, registry, timeout_s), reads.topics(client, registry, timeout_s)
     )
-    idle = topics_without_nodes(nodes, topics)
-    channels = await asyncio.gather(*(reads.channels(client, registry, topic, timeout_s) for topic in idle))
-    return Listing(nodes=nodes, idle={topic: found.names for topic, found in zip(idle, channels, strict=True)})
+    idle = set(topics_without_nodes(nodes, topics))
+    known = {topic: names for topic, names in before.idle.items() if topic in idle} if before else {}
+    read = [*islice(known, REREAD), *sorted(idle - known.keys())]
+    channels = await asyncio.gather(*(reads.channels(client, registry, topic, timeout_s) for topic in read))
+    kept = dict(islice(known.items(), REREAD, None))
+    return Listing(nodes=nodes, idle=kept | {topic: found.names for topic, found in zip(read, channels, strict=True)})
 
 
 def topics_without_nodes(nodes: Producers, topics: TopicNames) -> list[str]:

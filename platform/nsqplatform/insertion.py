@@ -20,15 +20,16 @@ def insert(model: type[models.Model], fields: Sequence[str], rows: Iterable[Sequ
     """
     known = {field.name: field for field in model._meta.concrete_fields}
     columns = [known[name] for name in fields]
-    adapted = [
-        (number, field)
-        for number, field in enumerate(columns)
-        if isinstance(field, (models.DateTimeField, models.JSONField))
-    ]
+    times = [number for number, field in enumerate(columns) if isinstance(field, models.DateTimeField)]
+    documents = [number for number, field in enumerate(columns) if isinstance(field, models.JSONField)]
     values = [list(row) for row in rows]
-    for row in values:
-        for number, field in adapted:
-            row[number] = field.get_db_prep_save(row[number], connection)
+    for number in times:  # most rows have the same time
+        at = {time: columns[number].get_db_prep_save(time, connection) for time in {row[number] for row in values}}
+        for row in values:
+            row[number] = at[row[number]]
+    for number in documents:
+        for row in values:
+            row[number] = columns[number].get_db_prep_save(row[number], connection)
     quote = connection.ops.quote_name
     names = ", ".join(quote(str(field.column)) for field in columns)
     into = f"INSERT INTO {quote(model._meta.db_table)} ({names}) VALUES "

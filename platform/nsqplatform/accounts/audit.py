@@ -66,15 +66,17 @@ def record(
         job=job,
         subject_count=subject_count,
     )
-    record_all([entry])
+    add_all([entry])
+    log(entry)
+    purge_hourly()
     return entry
 
 
 _COLUMNS = [field.name for field in AuditEntry._meta.concrete_fields if not field.primary_key]
 
 
-def record_all(entries: Sequence[AuditEntry]) -> None:
-    """Add entries, and log them."""
+def add_all(entries: Sequence[AuditEntry]) -> None:
+    """Add entries, which get the same time if they are several."""
     if len(entries) == 1:
         entries[0].save(force_insert=True)
     else:
@@ -86,10 +88,12 @@ def record_all(entries: Sequence[AuditEntry]) -> None:
             entry.pk = key
     changed = [(entry.pk, node, entry.at) for entry in entries for node in changed_nodes(entry.results)]
     insert(ChangedNode, ("entry", "node", "at"), changed)
-    for entry in entries:
-        fields = {key: getattr(entry, key) for key in LOGGED}
-        logger.info("audit", extra={key: value for key, value in fields.items() if value})
-    purge_hourly()
+
+
+def log(entry: AuditEntry) -> None:
+    """Log what an entry says."""
+    fields = {key: getattr(entry, key) for key in LOGGED}
+    logger.info("audit", extra={key: value for key, value in fields.items() if value})
 
 
 def changed_nodes(results: Sequence[Any]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from nsqplatform.accounts import audit
@@ -45,7 +46,11 @@ def summary(job: Job) -> str:
 
 
 def add_subject_entries(job: Job, outcomes: Iterable[tuple[Subject, Outcome]], *, refused: bool = False) -> None:
-    """Add the entries of subjects that have got their outcome. ``refused``: the user may not act on these."""
+    """Add the entries of subjects that have got their outcome. ``refused``: the user may not act on these.
+
+    The log has a line for each outcome, with the number of its subjects: a line for each of them would take as long as
+    to store it.
+    """
     entries = [
         AuditEntry(
             user=job.requested_by,
@@ -62,7 +67,18 @@ def add_subject_entries(job: Job, outcomes: Iterable[tuple[Subject, Outcome]], *
         for subject, outcome in outcomes
     ]
     if entries:
-        audit.record_all(entries)
+        audit.add_all(entries)
+    for outcome, count in Counter(entry.outcome for entry in entries).items():
+        audit.log(
+            AuditEntry(
+                user=job.requested_by,
+                via=job.via,
+                action=job.kind,
+                subject=counted(count, job.noun),
+                outcome=outcome,
+                job=job.pk,
+            )
+        )
 
 
 def size_of(job: Job) -> str:

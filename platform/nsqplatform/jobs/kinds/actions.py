@@ -28,7 +28,7 @@ SERVER_CONCURRENCY = 8
 """Maximum number of requests of one job to one node or registry at once."""
 FIRST_BATCH = 10
 """Number of subjects of a call until it is known whether the servers act on many in one request."""
-BATCH = 100
+BATCH = 250
 CALLS = 2
 """Number of calls at once: while the outcomes of one are stored, the servers act on the other."""
 

@@ -1,0 +1,49 @@
+"""What is read from a registry that lists thousands of topics without a node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from nsqcluster import Client
+from nsqcluster.listing import REREAD, Listing, read_listing
+from tests.harness.daemon import Registry
+
+CALLS = 3
+TOPICS = CALLS * REREAD
+
+
+@pytest.fixture
+def lookup() -> Iterator[Registry]:
+    """A registry with TOPICS topics of a channel each, which no node has."""
+    registry = Registry().launch()
+    for number in range(TOPICS):
+        registry.post("/channel/create", topic=f"t{number}", channel="before")
+    yield registry
+    registry.stop()
+
+
+async def test_topics_without_a_node_are_read_in_turn(lookup: Registry) -> None:
+    """A change shows at the topic's turn, a new topic at once, and a removed one is gone at once."""
+    registry = lookup.http_address
+    async with Client() as client:
+        found = await read_listing(client, registry)
+        assert found.idle == {f"t{number}": ["before"] for number in range(TOPICS)}
+        for number in range(TOPICS):
+            lookup.post("/channel/create", topic=f"t{number}", channel="now")
+        lookup.post("/topic/create", topic="new")
+        lookup.post("/topic/delete", topic="t0")
+        for call in range(1, CALLS + 1):
+            found = await read_listing(client, registry, before=found)
+            assert "t0" not in found.idle
+            assert found.idle["new"] == []
+            assert read_again(found) == min(call * REREAD, TOPICS - 1)
+        lookup.post("/channel/create", topic="new", channel="now")
+        for _ in range(CALLS + 1):
+            found = await read_listing(client, registry, before=found)
+        assert read_again(found) == TOPICS
+
+
+def read_again(listing: Listing) -> int:
+    return sum("now" in channels for channels in listing.idle.values())
