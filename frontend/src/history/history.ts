@@ -1,6 +1,7 @@
 /** The last minutes of every row's figures, from the snapshots that this browser received. */
 import type { Metric } from '../api/figures';
 import type { ChannelRow, NodeRow, TopicRow, ViewOf } from '../api/types';
+import { kept, MOST_KEPT } from '../snapshot/kept';
 import { backlogOf, totalsOf, within, type ClusterSnapshot, type Totals } from '../snapshot/snapshot';
 import { Grid, type Placing, type RingView } from './grid';
 
@@ -68,8 +69,9 @@ export type RecentSeries = {
 export type { Metric };
 
 export const CLUSTER = 'cluster';
-export const topicSeries = (name: string): string => `topic ${name}`;
-export const channelSeries = (topic: string, name: string): string => `channel ${topic}/${name}`;
+const seriesOfTopic = kept((topic) => `topic ${topic}`);
+export const topicSeries = (name: string): string => seriesOfTopic(name, '');
+export const channelSeries = kept((topic, name) => `channel ${topic}/${name}`);
 export const nodeSeries = (id: string): string => `node ${id}`;
 
 /** Number of polls kept of each row, by the number of rows of its table: an hour, ten minutes, or two. */
@@ -88,8 +90,11 @@ const FIRST_POLL = 1 << 20;
 /** A topic with what its channels add up to. */
 type TopicSums = { topic: TopicRow; backlog: number; finished: number | null; emptied: number | null; rewound: number | null };
 
+type Place = readonly [table: Pick<Grid<never>, 'ring' | 'rise' | 'polls' | 'any'>, key: string];
+
 export class History {
   #times: Ring;
+  #places = new Map<string, Place>();
   /** The number of the latest poll. */
   #poll = FIRST_POLL - 1;
   #kept = (rows: number): number => Math.min(this.keep, KEPT.find(([most]) => rows <= most)?.[1] ?? this.keep);
@@ -225,11 +230,15 @@ export class History {
   }
 
   /** The table of a series and its row's key. */
-  #place(series: string): [Pick<Grid<never>, 'ring' | 'rise' | 'polls' | 'any'>, string] {
-    if (series === CLUSTER) return [this.#cluster, ''];
+  #place(series: string): Place {
+    const known = this.#places.get(series);
+    if (known !== undefined) return known;
+    if (this.#places.size >= MOST_KEPT) this.#places.clear();
     const space = series.indexOf(' ');
-    const key = series.slice(space + 1);
-    return [space === 4 ? this.#nodes : space === 5 ? this.#topics : this.#channels, key];
+    const table = space === 4 ? this.#nodes : space === 5 ? this.#topics : this.#channels;
+    const made: Place = series === CLUSTER ? [this.#cluster, ''] : [table, series.slice(space + 1)];
+    this.#places.set(series, made);
+    return made;
   }
 
   /** Whether enough is known of the last `polls` polls to tell how a metric changed. */

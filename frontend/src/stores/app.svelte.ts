@@ -30,6 +30,7 @@ export const feed = new FeedStore(connectBrowser, {
     now: () => performance.now(),
   }),
   afterFrame: whenIdle,
+  task: (work) => void setTimeout(work),
 });
 export const router = new Router();
 export const theme = new ThemeStore();

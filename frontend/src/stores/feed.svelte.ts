@@ -48,6 +48,9 @@ export class FeedStore {
   #drawing = false;
   #frame: Schedule;
   #afterFrame: Schedule;
+  #task: Schedule;
+  /** Adds the last snapshot to the history, if that has not been done. */
+  #record: (() => void) | null = null;
   /** Adds the first snapshot to the history, once it is drawn. */
   #recordFirst: (() => void) | null = null;
   /** Messages that came before that. They are taken in a task of their own, so that none is long. */
@@ -78,7 +81,7 @@ export class FeedStore {
    * `onLost` is called at each failed or broken connection, and `onAccount` when the role of the user has changed, both
    * to check the session. `frame` schedules a drawing: messages
    * that arrive before it are applied and drawn together, so a slow or hidden page skips snapshots and never falls
-   * behind. `afterFrame` schedules work that the first drawing does not need.
+   * behind. `afterFrame` schedules work that the first drawing does not need, and `task` a task before the next drawing.
    */
   constructor(
     connect: Connect,
@@ -88,13 +91,23 @@ export class FeedStore {
       onAccount = () => {},
       frame = (draw) => draw(),
       afterFrame = (work) => work(),
+      task = (work) => work(),
       loadRecent,
-    }: { keep?: number; onLost?: () => void; onAccount?: () => void; frame?: Schedule; afterFrame?: Schedule; loadRecent?: LoadRecent } = {},
+    }: {
+      keep?: number;
+      onLost?: () => void;
+      onAccount?: () => void;
+      frame?: Schedule;
+      afterFrame?: Schedule;
+      task?: Schedule;
+      loadRecent?: LoadRecent;
+    } = {},
   ) {
     this.#loadRecent = loadRecent;
     this.#connect = connect;
     this.#frame = frame;
     this.#afterFrame = afterFrame;
+    this.#task = task;
     this.history = new History(keep);
     this.#onLost = onLost;
     this.#onAccount = onAccount;
@@ -130,6 +143,7 @@ export class FeedStore {
     this.#socket = null;
     this.#snapshot = null;
     this.#recordFirst = null;
+    this.#record = null;
     this.#held = [];
     this.connected = false;
     this.#paused = false;
@@ -246,9 +260,19 @@ export class FeedStore {
     this.#confirm();
     if (isFirst) this.#drawFirst(snapshot, this.#receivedView);
     else {
-      if (!repeated) this.history.record(snapshot, this.#receivedView);
+      if (!repeated) this.#recordLater(snapshot, this.#receivedView);
       this.#show('live');
     }
+  }
+
+  /** Add a snapshot to the history in a task of its own, at the latest before the next drawing or the next snapshot. */
+  #recordLater(snapshot: ClusterSnapshot, view: ViewOf): void {
+    this.#record?.();
+    this.#record = () => {
+      this.#record = null;
+      this.history.record(snapshot, view);
+    };
+    this.#task(() => this.#record?.());
   }
 
   /** Show the first rows before the history makes space for all of them. */
@@ -273,6 +297,7 @@ export class FeedStore {
       if (recent === undefined) return;
       this.#afterFrame(() => {
         this.#recordFirst?.();
+        this.#record?.();
         this.history.fill(recent.series, recent.step_s);
         this.#show(this.#fresh);
       });
@@ -312,6 +337,7 @@ export class FeedStore {
   }
 
   #draw(): void {
+    this.#record?.();
     if (this.#paused) return;
     this.clients = this.#freshClients;
     if (this.#snapshot === null) return;

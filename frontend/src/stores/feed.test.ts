@@ -314,6 +314,30 @@ test('a second snapshot that comes before the history is made does not replace t
   store.stop();
 });
 
+test('a snapshot is added to the history in a task of its own, before the next drawing and the next snapshot', () => {
+  const { connect, sockets } = wire();
+  const [tasks, frames]: [(() => void)[], (() => void)[]] = [[], []];
+  const store = new FeedStore(connect, { task: (work) => void tasks.push(work), frame: (draw) => void frames.push(draw) });
+  const depths = () => store.history.recent(topicSeries('orders'), 'depth', 9);
+  store.start();
+  sockets[0]?.events.opened();
+  sockets[0]?.events.message(snapshot(1, [topic('orders', 1)]));
+  frames.shift()?.();
+  sockets[0]?.events.message(delta(1, [topic('orders', 2)]));
+  expect(depths()).toEqual([1]);
+  tasks.shift()?.();
+  expect(depths()).toEqual([1, 2]);
+  frames.shift()?.();
+  sockets[0]?.events.message(delta(2, [topic('orders', 3)]));
+  sockets[0]?.events.message(delta(3, [topic('orders', 4)]));
+  expect(depths()).toEqual([1, 2, 3]);
+  frames.shift()?.(); // a busy browser has not run the tasks
+  expect(depths()).toEqual([1, 2, 3, 4]);
+  for (const task of tasks) task();
+  expect(depths()).toEqual([1, 2, 3, 4]);
+  store.stop();
+});
+
 test('whether the socket is open and whether the snapshot is fresh are separate', () => {
   const { connect, sockets } = wire();
   const store = new FeedStore(connect);
