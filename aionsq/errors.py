@@ -23,7 +23,8 @@ class WrongType(ClientError, TypeError):
 
 
 class ConnectFailed(ClientError):
-    """The connection could not be established: no network, no nsqd at the address, or a failed handshake."""
+    """The connection could not be established: no network, no nsqd at the address, a failed handshake, or, for a
+    producer, a node that is being drained."""
 
     def __init__(self, address: str, reason: str) -> None:
         super().__init__(f"cannot connect to nsqd {address}: {reason}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import struct
 from collections import deque
 from itertools import groupby, islice
@@ -27,7 +28,7 @@ _OF_THEIR_SIZE = ("E_BAD_MESSAGE", "E_BAD_BODY", "E_INVALID")
 """Codes with which nsqd refuses a whole MPUB although some of its messages may be valid. It stores none of them."""
 OK_BYTES = 2
 DRAINED_PAUSE_S = 1.0
-"""Shortest time until a node that is being drained is connected to again."""
+"""Shortest time until the next attempt to connect to a node that is being drained; the longest is twice that."""
 _sizes = struct.Struct(">ii").pack
 _line = attrgetter("line")
 
@@ -112,8 +113,8 @@ class Outlet:
             connection, negotiated = await Connection.open(self.address, self._options, self)
             if connection.is_closed:  # closed before self.connection was set, so connection_closed did nothing
                 raise ConnectFailed(self.address, "nsqd closed the connection")
-            if negotiated.draining:
-                self._is_drained = True
+            self._is_drained = negotiated.draining
+            if self._is_drained:
                 connection.abort(DRAINED)
                 raise ConnectFailed(self.address, DRAINED)
             self.connection = connection
@@ -257,8 +258,11 @@ class Outlet:
 
     async def _try_until_connected(self) -> None:
         while self.connection is None and self._source.wanted():
-            delay_s = self._pauses.next_delay_s()
-            await asyncio.sleep(max(delay_s, DRAINED_PAUSE_S) if self._is_drained else delay_s)
+            if self._is_drained:  # and its drain may be cancelled at any time, so the pause does not grow
+                delay_s = DRAINED_PAUSE_S * random.uniform(1.0, 2.0)
+            else:
+                delay_s = self._pauses.next_delay_s()
+            await asyncio.sleep(delay_s)
             self._is_drained = False
             try:
                 await self.open()

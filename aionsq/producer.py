@@ -138,7 +138,8 @@ class Producer:
         return [outlet.address for outlet in self._outlets if outlet.connection is not None]
 
     async def start(self) -> None:
-        """Connect. Raises ConnectFailed if no nsqd can be reached; otherwise unreachable nsqds are retried.
+        """Connect. Raises ConnectFailed if no nsqd can be reached, or each that can is being drained; otherwise the
+        others are retried.
 
         Calling it is optional: otherwise the first publish starts connecting, with retries. Raises ProducerClosed after
         :meth:`close`.

@@ -174,7 +174,7 @@ def wait_until_known(platform: Platform, topics: Sequence[str]) -> None:
 
 
 def delete_by_job(platform: Platform, topics: Sequence[str]) -> float:
-    """Delete the topics by one job; return the seconds from the request to the end that the job has recorded."""
+    """Delete the topics by one job; return the seconds from the request to the job's ``finished_at``."""
     begun = time.time()
     body = {"kind": "delete", "subjects": [{"topic": topic} for topic in topics]}
     number = platform.request("POST", "/api/v1/jobs", body)["id"]

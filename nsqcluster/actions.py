@@ -193,7 +193,7 @@ def _no_preview(error: RequestFailed) -> str:
 
 
 class Rewound(Struct):
-    """Response to ``/channel/rewind``; ``oldest_timestamp`` is in unix nanoseconds."""
+    """Response to ``/channel/rewind``; ``oldest_timestamp`` is in Unix nanoseconds."""
 
     messages: int
     oldest_timestamp: int | None

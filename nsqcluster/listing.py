@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
@@ -23,25 +24,29 @@ class Listing:
 
 
 REREAD = 100
-"""Number of known topics without a node whose channels are read again at a time."""
+"""Number of known topics without a node whose channels are read again at a time, at least."""
+CALLS = 15
+"""Number of calls after which all known topics have been read again."""
 
 
 async def read_listing(
-    client: Client, registry: str, timeout_s: float | None = None, before: Listing | None = None
+    client: Client, registry: str, timeout_s: float | None = None, last: Listing | None = None
 ) -> Listing:
     """Read one registry. Raises RequestFailed if any of the requests fails.
 
-    ``before`` is the last listing. Of the topics without a node that are in it, REREAD are read again, and the others
-    in the next calls: each takes a request, and a registry may list thousands that were deleted from their nodes.
+    ``last`` is the last listing. Of its topics that still have no node, those read longest ago are read again, REREAD
+    of them or, of more, one in CALLS; the others keep their channels until a later call. Each needs a request, and a
+    registry may list thousands of topics that were deleted from their nodes.
     """
     nodes, topics = await asyncio.gather(
         reads.nodes(client, registry, timeout_s), reads.topics(client, registry, timeout_s)
     )
     idle = set(topics_without_nodes(nodes, topics))
-    known = {topic: names for topic, names in before.idle.items() if topic in idle} if before else {}
-    read = [*islice(known, REREAD), *sorted(idle - known.keys())]
+    known = {topic: names for topic, names in last.idle.items() if topic in idle} if last else {}
+    count = max(REREAD, math.ceil(len(known) / CALLS))
+    read = [*islice(known, count), *sorted(idle - known.keys())]
     channels = await asyncio.gather(*(reads.channels(client, registry, topic, timeout_s) for topic in read))
-    kept = dict(islice(known.items(), REREAD, None))
+    kept = dict(islice(known.items(), count, None))
     return Listing(nodes=nodes, idle=kept | {topic: found.names for topic, found in zip(read, channels, strict=True)})
 
 

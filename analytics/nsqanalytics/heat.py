@@ -34,7 +34,7 @@ class Cell:
 class Heat:
     """``cells`` are ordered by time and latency; a band without messages has no cell.
 
-    Times are in unix milliseconds. A column begins at its time and is ``step_ms`` long, 0 with a single one; ``times``
+    Times are in Unix milliseconds. A column begins at its time and is ``step_ms`` long, 0 with a single one; ``times``
     are those of all windows, also of idle ones. Band ``n`` has the latencies above ``bounds_ms[n]``, up to
     ``bounds_ms[n + 1]``. If messages took at most 1 µs, the lowest band begins at 0 and has only these.
     """

@@ -157,7 +157,7 @@ EVERYTHING = Selection()
 
 
 class Result:
-    """A finished result on a local file system. Times read as unix milliseconds.
+    """A finished result on a local file system. Times read as Unix milliseconds.
 
     ``columns`` are those of single values. A latency result also has ``histogram``, which nsqanalytics/heat.py reads.
     """
@@ -188,7 +188,7 @@ class Result:
 
     @property
     def covered(self) -> dict[str, int]:
-        """The periods that the result covers, in unix milliseconds; the ends are exclusive.
+        """The periods that the result covers, in Unix milliseconds; the ends are exclusive.
 
         ``covered_since`` and ``covered_until`` are the period, ``before_since`` and ``before_until`` the period it is
         compared with. Empty for a maintenance job.

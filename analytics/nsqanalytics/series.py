@@ -40,7 +40,7 @@ MAX_POINTS = 10_000
 
 @dataclass(frozen=True)
 class Series:
-    """``points`` are rows, oldest first: a time in unix milliseconds, then the figures in the requested order.
+    """``points`` are rows, oldest first: a time in Unix milliseconds, then the figures in the requested order.
 
     A point begins at its time and is ``step_ms`` long. ``window_count`` is the number of windows in all points.
     """
@@ -107,7 +107,7 @@ def groups(result: Result, worst: str = "", selection: Selection = EVERYTHING) -
 def calendar(result: Result, objective: str, selection: Selection = EVERYTHING) -> list[list[Any]]:
     """Return the days of an ``objectives`` result, oldest first.
 
-    A row is a UTC day in unix milliseconds, the number of messages of windows that met the target, and that of all
+    A row is a UTC day in Unix milliseconds, the number of messages of windows that met the target, and that of all
     windows, over all selected topics and channels.
     """
     columns = [
@@ -126,7 +126,7 @@ def calendar(result: Result, objective: str, selection: Selection = EVERYTHING) 
 
 
 def in_points(times: pa.ChunkedArray, most: int) -> tuple[int, pa.ChunkedArray]:
-    """Return the length of a point in seconds, and for each time the start of its point in unix milliseconds."""
+    """Return the length of a point in seconds, and for each time the start of its point in Unix milliseconds."""
     seconds = pc.cast(pc.floor_temporal(times, unit="second").cast(pa.timestamp("s", tz="UTC")), pa.int64())
     step = _step_s(sorted(pc.unique(seconds).to_pylist()), most)
     return step, pc.multiply(_floored(seconds, step), 1000)

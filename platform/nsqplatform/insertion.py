@@ -23,7 +23,7 @@ def insert(model: type[models.Model], fields: Sequence[str], rows: Iterable[Sequ
     times = [number for number, field in enumerate(columns) if isinstance(field, models.DateTimeField)]
     documents = [number for number, field in enumerate(columns) if isinstance(field, models.JSONField)]
     values = [list(row) for row in rows]
-    for number in times:  # most rows have the same time
+    for number in times:  # rows that are inserted together often share a time
         at = {time: columns[number].get_db_prep_save(time, connection) for time in {row[number] for row in values}}
         for row in values:
             row[number] = at[row[number]]

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from aionsq import ConnectFailed, Consumer, ConsumerOptions, Message, Producer, 
 from tests.harness.daemon import Broker
 from tests.harness.waiting import DEADLINE_S, until
 
+ERROR = 1
 NODES = 3
 
 
@@ -93,9 +95,11 @@ async def test_the_only_node_is_waited_for_until_the_publishs_deadline(brokers: 
 
 
 async def test_a_node_that_is_being_drained_is_sent_nothing(brokers: list[Broker]) -> None:
-    """Neither at the start nor after it refused a publish, because it may end before it reads one."""
+    """A producer that starts does not connect to it before the drain is cancelled: it may end before it reads a
+    publish."""
     for broker in brokers[:2]:
         broker.post("/topic/create", topic="orders")
+    brokers[0].post("/pub", b"kept", topic="orders")  # an empty node would end
     brokers[0].post("/drain", timeout="0s")
     async with Producer([address(broker) for broker in brokers[:2]]) as producer:
         assert producer.connections == [address(brokers[1])]
@@ -104,7 +108,24 @@ async def test_a_node_that_is_being_drained_is_sent_nothing(brokers: list[Broker
         brokers[0].post("/drain/cancel")
         await until(lambda: len(producer.connections) == 2, "the node is connected to again")
         await asyncio.gather(*(producer.pub("orders", b"%d" % number) for number in range(10)))
-    assert brokers[0].topics()["orders"]["depth"] == 5
+    assert brokers[0].topics()["orders"]["depth"] == 6
+
+
+async def test_a_node_that_refused_a_publish_is_sent_no_other_while_it_is_drained(start_nsqd: Any) -> None:
+    """It answers every new connection that it is being drained, until the drain is cancelled."""
+    drained, other = await start_nsqd(), await start_nsqd()
+    async with Producer([drained.address, other.address]) as producer:
+        drained.on["PUB"] = lambda peer, _: peer.frame(ERROR, b"E_PUB_FAILED PUB failed the node is being drained")
+        drained.identify_answer["draining"] = True
+        await asyncio.gather(*(producer.pub("orders", b"%d" % number) for number in range(2)))
+        await drained.until(lambda: len(drained.peers) > 2 and drained.peers[2].lines("IDENTIFY"))
+        await asyncio.gather(*(producer.pub("orders", b"%d" % number) for number in range(2, 4)))
+        assert [peer.lines("PUB") for peer in drained.peers[1:]] == [[], []]
+        assert len(other.peers[0].lines("PUB")) == 4
+        del drained.on["PUB"], drained.identify_answer["draining"]
+        await until(lambda: len(producer.connections) == 2, "the node is connected to again")
+        await asyncio.gather(*(producer.pub("orders", b"%d" % number) for number in range(2)))
+        assert len(drained.peers[-1].lines("PUB")) == 1
 
 
 async def test_the_only_node_is_being_drained_when_the_producer_starts(brokers: list[Broker]) -> None:

@@ -63,7 +63,7 @@ def test_a_drained_node_ends_once_its_consumers_have_finished(broker: Any, conne
 
 
 def test_identify_answers_whether_the_node_drains(broker: Any, connect: Connect) -> None:
-    """While publishes are refused. At other times the answer has nsqd's keys alone."""
+    """While publishes are refused, and not if the drain takes them."""
     publish(broker, b"a")
 
     def draining() -> Any:

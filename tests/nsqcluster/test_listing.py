@@ -10,8 +10,8 @@ from nsqcluster import Client
 from nsqcluster.listing import REREAD, Listing, read_listing
 from tests.harness.daemon import Registry
 
-CALLS = 3
-TOPICS = CALLS * REREAD
+ROUNDS = 3
+TOPICS = ROUNDS * REREAD
 
 
 @pytest.fixture
@@ -34,14 +34,14 @@ async def test_topics_without_a_node_are_read_in_turn(lookup: Registry) -> None:
             lookup.post("/channel/create", topic=f"t{number}", channel="now")
         lookup.post("/topic/create", topic="new")
         lookup.post("/topic/delete", topic="t0")
-        for call in range(1, CALLS + 1):
-            found = await read_listing(client, registry, before=found)
+        for call in range(1, ROUNDS + 1):
+            found = await read_listing(client, registry, last=found)
             assert "t0" not in found.idle
             assert found.idle["new"] == []
             assert read_again(found) == min(call * REREAD, TOPICS - 1)
         lookup.post("/channel/create", topic="new", channel="now")
-        for _ in range(CALLS + 1):
-            found = await read_listing(client, registry, before=found)
+        for _ in range(ROUNDS + 1):
+            found = await read_listing(client, registry, last=found)
         assert read_again(found) == TOPICS
 
 

@@ -41,7 +41,7 @@ def test_pages_go_through_all_nodes_and_change_nothing(cluster, operator):
 
 
 def test_a_deferred_message_says_when_it_is_due(cluster, operator):
-    """In unix milliseconds."""
+    """In Unix milliseconds."""
     cluster.make_channel("orders", "billing")
     assert cluster.brokers[0].request("POST", "/pub?topic=orders&defer=60000", b"later").text == "OK"
     (message,) = peek(operator, state="deferred").json()["messages"]

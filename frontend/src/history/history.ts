@@ -1,8 +1,8 @@
 /** The last minutes of every row's figures, from the snapshots that this browser received. */
 import type { Metric } from '../api/figures';
 import type { ChannelRow, NodeRow, TopicRow, ViewOf } from '../api/types';
-import { kept, MOST_KEPT } from '../snapshot/kept';
 import { backlogOf, totalsOf, within, type ClusterSnapshot, type Totals } from '../snapshot/snapshot';
+import { madeOnce } from '../snapshot/texts';
 import { Grid, type Placing, type RingView } from './grid';
 
 /** A rate of each topic, summed over its channels: null if none is known, 0 without channels. */
@@ -69,9 +69,9 @@ export type RecentSeries = {
 export type { Metric };
 
 export const CLUSTER = 'cluster';
-const seriesOfTopic = kept((topic) => `topic ${topic}`);
+const seriesOfTopic = madeOnce((topic) => `topic ${topic}`);
 export const topicSeries = (name: string): string => seriesOfTopic(name, '');
-export const channelSeries = kept((topic, name) => `channel ${topic}/${name}`);
+export const channelSeries = madeOnce((topic, name) => `channel ${topic}/${name}`);
 export const nodeSeries = (id: string): string => `node ${id}`;
 
 /** Number of polls kept of each row, by the number of rows of its table: an hour, ten minutes, or two. */
@@ -89,6 +89,9 @@ const FIRST_POLL = 1 << 20;
 
 /** A topic with what its channels add up to. */
 type TopicSums = { topic: TopicRow; backlog: number; finished: number | null; emptied: number | null; rewound: number | null };
+
+/** Largest number of places that are remembered; when it is reached, all are forgotten. */
+const MAX_PLACES = 200_000;
 
 type Place = readonly [table: Pick<Grid<never>, 'ring' | 'rise' | 'polls' | 'any'>, key: string];
 
@@ -233,12 +236,16 @@ export class History {
   #place(series: string): Place {
     const known = this.#places.get(series);
     if (known !== undefined) return known;
-    if (this.#places.size >= MOST_KEPT) this.#places.clear();
-    const space = series.indexOf(' ');
-    const table = space === 4 ? this.#nodes : space === 5 ? this.#topics : this.#channels;
-    const made: Place = series === CLUSTER ? [this.#cluster, ''] : [table, series.slice(space + 1)];
+    if (this.#places.size >= MAX_PLACES) this.#places.clear();
+    const made = this.#found(series);
     this.#places.set(series, made);
     return made;
+  }
+
+  #found(series: string): Place {
+    if (series === CLUSTER) return [this.#cluster, ''];
+    const space = series.indexOf(' ');
+    return [space === 4 ? this.#nodes : space === 5 ? this.#topics : this.#channels, series.slice(space + 1)];
   }
 
   /** Whether enough is known of the last `polls` polls to tell how a metric changed. */

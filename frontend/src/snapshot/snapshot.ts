@@ -1,7 +1,7 @@
 /** The cluster after the last message: three tables by key. Snapshots are values; a delta makes a new one from the old. */
 import { fieldsOf, setColumn } from '../api/columns';
 import type { ChannelRow, Delta, NodeRow, Snapshot, TableDelta, TopicRow, ViewOf } from '../api/types';
-import { kept } from './kept';
+import { madeOnce } from './texts';
 
 export type ClusterSnapshot = {
   version: number;
@@ -16,7 +16,7 @@ export type ClusterSnapshot = {
 
 export const nodeKey = (row: NodeRow): string => row.id;
 export const topicKey = (row: TopicRow): string => row.name;
-const keyOf = kept((topic, name) => `${topic}/${name}`);
+const keyOf = madeOnce((topic, name) => `${topic}/${name}`);
 export const channelKey = (row: { topic: string; name: string }): string => keyOf(row.topic, row.name);
 
 function byKey<Row>(rows: readonly Row[], key: (row: Row) => string): Map<string, Row> {

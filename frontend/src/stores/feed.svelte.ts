@@ -50,7 +50,7 @@ export class FeedStore {
   #afterFrame: Schedule;
   #task: Schedule;
   /** Adds the last snapshot to the history, if that has not been done. */
-  #record: (() => void) | null = null;
+  #recordPending: (() => void) | null = null;
   /** Adds the first snapshot to the history, once it is drawn. */
   #recordFirst: (() => void) | null = null;
   /** Messages that came before that. They are taken in a task of their own, so that none is long. */
@@ -81,7 +81,8 @@ export class FeedStore {
    * `onLost` is called at each failed or broken connection, and `onAccount` when the role of the user has changed, both
    * to check the session. `frame` schedules a drawing: messages
    * that arrive before it are applied and drawn together, so a slow or hidden page skips snapshots and never falls
-   * behind. `afterFrame` schedules work that the first drawing does not need, and `task` a task before the next drawing.
+   * behind. `afterFrame` schedules work that the first drawing does not need, and `task` schedules
+   * work in a task of its own, if possible before the next drawing.
    */
   constructor(
     connect: Connect,
@@ -143,7 +144,7 @@ export class FeedStore {
     this.#socket = null;
     this.#snapshot = null;
     this.#recordFirst = null;
-    this.#record = null;
+    this.#recordPending = null;
     this.#held = [];
     this.connected = false;
     this.#paused = false;
@@ -267,12 +268,12 @@ export class FeedStore {
 
   /** Add a snapshot to the history in a task of its own, at the latest before the next drawing or the next snapshot. */
   #recordLater(snapshot: ClusterSnapshot, view: ViewOf): void {
-    this.#record?.();
-    this.#record = () => {
-      this.#record = null;
+    this.#recordPending?.();
+    this.#recordPending = () => {
+      this.#recordPending = null;
       this.history.record(snapshot, view);
     };
-    this.#task(() => this.#record?.());
+    this.#task(() => this.#recordPending?.());
   }
 
   /** Show the first rows before the history makes space for all of them. */
@@ -297,7 +298,7 @@ export class FeedStore {
       if (recent === undefined) return;
       this.#afterFrame(() => {
         this.#recordFirst?.();
-        this.#record?.();
+        this.#recordPending?.();
         this.history.fill(recent.series, recent.step_s);
         this.#show(this.#fresh);
       });
@@ -337,7 +338,7 @@ export class FeedStore {
   }
 
   #draw(): void {
-    this.#record?.();
+    this.#recordPending?.();
     if (this.#paused) return;
     this.clients = this.#freshClients;
     if (this.#snapshot === null) return;

@@ -66,8 +66,8 @@ def record(
         job=job,
         subject_count=subject_count,
     )
-    add_all([entry])
-    log(entry)
+    store_all([entry])
+    log_entry(entry)
     purge_hourly()
     return entry
 
@@ -75,8 +75,8 @@ def record(
 _COLUMNS = [field.name for field in AuditEntry._meta.concrete_fields if not field.primary_key]
 
 
-def add_all(entries: Sequence[AuditEntry]) -> None:
-    """Add entries, which get the same time if they are several."""
+def store_all(entries: Sequence[AuditEntry]) -> None:
+    """Add entries. Several get the same time."""
     if len(entries) == 1:
         entries[0].save(force_insert=True)
     else:
@@ -90,7 +90,7 @@ def add_all(entries: Sequence[AuditEntry]) -> None:
     insert(ChangedNode, ("entry", "node", "at"), changed)
 
 
-def log(entry: AuditEntry) -> None:
+def log_entry(entry: AuditEntry) -> None:
     """Log what an entry says."""
     fields = {key: getattr(entry, key) for key in LOGGED}
     logger.info("audit", extra={key: value for key, value in fields.items() if value})

@@ -50,8 +50,8 @@ class Filters(Schema):
     object: Line = Field("", max_length=200, description="part of the topic, channel or subject, in any case")
     outcome: AuditOutcome | None = None
     job: int | None = Field(None, ge=0, lt=2**63, description="the entries of this job's subjects")
-    since: Milliseconds | None = Field(None, ge=0, le=LATEST_MS, description="unix milliseconds")
-    until: Milliseconds | None = Field(None, ge=0, le=LATEST_MS, description="unix milliseconds, not included")
+    since: Milliseconds | None = Field(None, ge=0, le=LATEST_MS, description="Unix milliseconds")
+    until: Milliseconds | None = Field(None, ge=0, le=LATEST_MS, description="Unix milliseconds, not included")
 
 
 @router.get("", response={200: AuditOut, **REFUSALS})

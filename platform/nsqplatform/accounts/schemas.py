@@ -1,4 +1,4 @@
-"""Bodies of the accounts' API. Times are unix milliseconds."""
+"""Bodies of the accounts' API. Times are Unix milliseconds."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ Hour: TypeAlias = "tuple[float, float, int] | None"
 
 
 class Stored(TypedDict):
-    """``at``: unix seconds. ``first``: the first hour, since the epoch. ``bands``: by metric (``scope:name``) and the
+    """``at``: Unix seconds. ``first``: the first hour, since the epoch. ``bands``: by metric (``scope:name``) and the
     subject's key, one for each hour. ``rules``: those that they were found for, as ``watched_by``. ``error``: why the
     rollups could not be read; empty if they could."""
 
@@ -99,7 +99,7 @@ class Bands:
     def between(self, metric: Metric, since: Seconds, until: Seconds) -> Columns:
         """The bands of a time that lies in at most two hours: the means of those of both hours, by time.
 
-        Times are unix seconds.
+        Times are Unix seconds.
         """
         stored, last = self._of(name_of(metric)), int(until // HOUR_S)
         turn = last * HOUR_S

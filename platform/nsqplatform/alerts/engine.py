@@ -1,4 +1,4 @@
-"""Evaluates all rules against each snapshot. No clock and no I/O: times are arguments, in unix seconds."""
+"""Evaluates all rules against each snapshot. No clock and no I/O: times are arguments, in Unix seconds."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FORGOTTEN_S = 3600.0
 
 @dataclass(frozen=True)
 class Fired:
-    """An alert that fired at ``at``; its metric went beyond the threshold at ``began``. Both are unix seconds."""
+    """An alert that fired at ``at``; its metric went beyond the threshold at ``began``. Both are Unix seconds."""
 
     rule: Rule
     subject: Subject
@@ -54,7 +54,7 @@ class Fired:
 
 @dataclass(frozen=True)
 class Resolved:
-    """A firing alert that was resolved at ``at``, in unix seconds."""
+    """A firing alert that was resolved at ``at``, in Unix seconds."""
 
     rule_id: int
     subject: Subject
@@ -64,7 +64,7 @@ class Resolved:
 
 @dataclass
 class FiringAlert:
-    """A firing alert: its subject, the subject's nodes when it fired, the time at which it fired (unix seconds), and
+    """A firing alert: its subject, the subject's nodes when it fired, the time at which it fired (Unix seconds), and
     the subject's last row."""
 
     subject: Subject
@@ -148,7 +148,7 @@ class Engine:
         """Restore the alerts of a previous collector. Call it after :meth:`set_rules`.
 
         ``pending`` maps rule and key to the time at which the subject went beyond the threshold, as stored at
-        ``known``. Times are unix seconds. Returns the firing alerts that this resolves: those of rules that no longer
+        ``known``. Times are Unix seconds. Returns the firing alerts that this resolves: those of rules that no longer
         exist or that watch another metric.
         """
         over: list[Resolved] = []
@@ -167,7 +167,7 @@ class Engine:
         return over
 
     def close(self, closed: Iterable[tuple[int, str, float]]) -> None:
-        """Remove alerts that people closed: rule, key and time in unix seconds. Alerts that fired later stay."""
+        """Remove alerts that people closed: rule, key and time in Unix seconds. Alerts that fired later stay."""
         for number, key, at in closed:
             rule_state = self._rules.get(number)
             if rule_state is not None and key in rule_state.firing and rule_state.firing[key].at <= at:

@@ -19,7 +19,7 @@ PENDING = Key("alerts:pending")
 
 
 class Stored(TypedDict):
-    """Times are unix seconds. ``pending``: rule id -> row key -> time at which it went beyond the threshold."""
+    """Times are Unix seconds. ``pending``: rule id -> row key -> time at which it went beyond the threshold."""
 
     at: Seconds
     pending: dict[str, dict[str, Seconds]]

@@ -22,7 +22,7 @@ def rules() -> list[Rule]:
 
 
 def recently_closed() -> list[tuple[int, str, float]]:
-    """The alerts that people closed within CLOSED_WITHIN: rule, key, and time in unix seconds."""
+    """The alerts that people closed within CLOSED_WITHIN: rule, key, and time in Unix seconds."""
     closed = Alert.objects.filter(
         state=Alert.State.RESOLVED,
         resolved_at__gt=timezone.now() - CLOSED_WITHIN,

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 def found_bands(rules: Sequence[Rule], now: Seconds) -> Stored:
-    """Return the bands of the subjects that these rules match. ``now`` is in unix seconds."""
+    """Return the bands of the subjects that these rules match. ``now`` is in Unix seconds."""
     hour = int(now // HOUR_S)
     first = hour - 1
     stored: Stored = {"at": now, "first": first, "bands": {}, "rules": [*map(watched_by, rules)], "error": ""}

@@ -1,4 +1,4 @@
-"""Bodies of the alerts' API, from which the web app's types are generated. Times are unix milliseconds."""
+"""Bodies of the alerts' API, from which the web app's types are generated. Times are Unix milliseconds."""
 
 from __future__ import annotations
 
@@ -400,7 +400,7 @@ def notifier_detail(notifier: Notifier, *, rules: int, secrets: bool) -> Notifie
 
 
 def alert_detail(alert: Alert, silenced_until: Milliseconds | None) -> AlertOut:
-    """The alert as in the API, websocket messages and webhooks. ``silenced_until`` is in unix milliseconds."""
+    """The alert as in the API, websocket messages and webhooks. ``silenced_until`` is in Unix milliseconds."""
     values = (
         {name: getattr(alert, name) for name in _ALERT}
         | {name: ms(getattr(alert, name)) for name in _ALERT_TIMES}

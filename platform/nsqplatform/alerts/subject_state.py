@@ -1,6 +1,6 @@
 """The state of one subject of a rule: within the threshold, pending (beyond it, but not for long enough), or firing.
 
-No clock and no I/O: times are arguments, in unix seconds.
+No clock and no I/O: times are arguments, in Unix seconds.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class RecentMeans:
         return not values or not 0 <= now - values[-1][0] < STEP_S
 
     def add(self, metric: Metric, keys: Sequence[str], values: Values, now: Seconds) -> None:
-        """Add the values of all rows, NaN where one is unknown. ``now`` is in unix seconds."""
+        """Add the values of all rows, NaN where one is unknown. ``now`` is in Unix seconds."""
         series = self._series.setdefault(metric, _Series())
         if list(series.places) != list(keys):
             old = indices(series.places, keys)
@@ -83,7 +83,7 @@ def at_indices(values: Values, places: NDArray[np.int64]) -> Values:
 
 
 class Unusual:
-    """What is usual at ``now`` (unix seconds). Without ``means``, single values are compared."""
+    """What is usual at ``now`` (Unix seconds). Without ``means``, single values are compared."""
 
     def __init__(self, bands: Bands, means: RecentMeans | None, now: Seconds) -> None:
         self.bands = bands

@@ -29,7 +29,7 @@ SNAPSHOT_HEAD_BYTES = 64
 ADDRESSES = Key("addresses")
 """Node id to the ``host:port`` of its HTTP server, JSON."""
 WATCHED = Key("watched")
-"""A sorted set of the channels whose clients are watched; the score is when the watch expires, in unix seconds."""
+"""A sorted set of the channels whose clients are watched; the score is when the watch expires, in Unix seconds."""
 VIEWS = Key("views")
 """A sorted set of the browsers' views other than everything; scores as in WATCHED."""
 NODES = Key("nodes")
@@ -86,7 +86,7 @@ class Channel(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class KnownNode:
-    """``read_at``: when the node was last read, in unix milliseconds; None if it never answered."""
+    """``read_at``: when the node was last read, in Unix milliseconds; None if it never answered."""
 
     node: Node
     read_at: Milliseconds | None

@@ -62,7 +62,7 @@ class Subject(NamedTuple):
 
 
 class Event(NamedTuple):
-    """``at`` is in unix milliseconds; ``by`` is empty for events without a user; names that do not apply are empty."""
+    """``at`` is in Unix milliseconds; ``by`` is empty for events without a user; names that do not apply are empty."""
 
     at: Milliseconds
     kind: Kind

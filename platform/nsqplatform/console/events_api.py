@@ -24,7 +24,7 @@ HOUR_MS = 3_600_000
 
 
 class EventOut(Schema):
-    at: Milliseconds = Field(description="unix milliseconds")
+    at: Milliseconds = Field(description="Unix milliseconds")
     kind: Kind
     detail: str = Field(
         description="the topic and channel of an action, the rule of an alert, the error of a node, the text of a mark"
@@ -52,10 +52,10 @@ def events_of(
     channel: str = Query("", max_length=300),
     node: str = Query("", max_length=300),
     since: Milliseconds | None = Query(
-        None, ge=0, le=LATEST_MS, description="unix milliseconds; default: an hour before until"
+        None, ge=0, le=LATEST_MS, description="Unix milliseconds; default: an hour before until"
     ),
     until: Milliseconds | None = Query(
-        None, ge=0, le=LATEST_MS, description="unix milliseconds, not included; default: now"
+        None, ge=0, le=LATEST_MS, description="Unix milliseconds, not included; default: now"
     ),
 ) -> EventsOut:
     """Actions of users (paused, emptied, rewound, deleted, …), alerts that fired, report runs, nodes, marks."""

@@ -48,8 +48,8 @@ def summary(job: Job) -> str:
 def add_subject_entries(job: Job, outcomes: Iterable[tuple[Subject, Outcome]], *, refused: bool = False) -> None:
     """Add the entries of subjects that have got their outcome. ``refused``: the user may not act on these.
 
-    The log has a line for each outcome, with the number of its subjects: a line for each of them would take as long as
-    to store it.
+    The log has a line for each outcome, with the number of its subjects: a line for each subject would take as
+    long as storing its entry.
     """
     entries = [
         AuditEntry(
@@ -67,9 +67,9 @@ def add_subject_entries(job: Job, outcomes: Iterable[tuple[Subject, Outcome]], *
         for subject, outcome in outcomes
     ]
     if entries:
-        audit.add_all(entries)
+        audit.store_all(entries)
     for outcome, count in Counter(entry.outcome for entry in entries).items():
-        audit.log(
+        audit.log_entry(
             AuditEntry(
                 user=job.requested_by,
                 via=job.via,

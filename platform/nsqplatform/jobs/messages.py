@@ -30,7 +30,7 @@ def request_messages(
     origin: Origin,
     remote_address: str = "",
 ) -> Job:
-    """Queue a job on the messages that match and were published until ``as_of``, unix milliseconds.
+    """Queue a job on the messages that match and were published until ``as_of``, Unix milliseconds.
 
     The job stores the ids in batches: a worker that resumes it acts on the same messages, whatever has been published
     since. Raises CannotPublish, PermissionDenied, NotInCluster and ClusterUnreachable, NodeFailed if a node that can

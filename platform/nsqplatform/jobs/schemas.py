@@ -1,4 +1,4 @@
-"""Bodies of the jobs' API, from which the web app's types are generated. Times are unix milliseconds."""
+"""Bodies of the jobs' API, from which the web app's types are generated. Times are Unix milliseconds."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class MessagesJobIn(Body):
     topic: Name
     channel: Name
     criteria: SearchIn
-    as_of: int = Field(ge=0, lt=2**63, description="only messages published until then, unix milliseconds")
+    as_of: int = Field(ge=0, lt=2**63, description="only messages published until then, Unix milliseconds")
     target: Name | None = Field(None, description="the topic to copy or move the messages to")
 
 
@@ -69,7 +69,7 @@ class ChosenDeadIn(Body):
 
     channels: list[ChannelIn] = Field(min_length=1, max_length=MAX_CHANNELS)
     reason: DeathReason | None = Field(None, description="why they died; null for all reasons")
-    since: int | None = Field(None, ge=0, description="only those that died since then, unix milliseconds")
+    since: int | None = Field(None, ge=0, description="only those that died since then, Unix milliseconds")
 
     @field_validator("since")
     @classmethod
@@ -98,7 +98,7 @@ class DeadJobIn(ChosenDeadIn):
 
 
 class DeadCountOut(Schema):
-    counted_at: Milliseconds = Field(description="when the count began, unix milliseconds")
+    counted_at: Milliseconds = Field(description="when the count began, Unix milliseconds")
     parts: list[DeadPart] = Field(description="by topic, channel and node; those without dead messages are left out")
 
 

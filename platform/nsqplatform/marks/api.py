@@ -23,8 +23,8 @@ REFUSALS = {401: Message, 403: Message, 422: InvalidRequest}
 @router.get("", auth=needs(Permission.VIEW), response={200: MarksOut, **REFUSALS})
 def marks(
     request: HttpRequest,
-    since: Milliseconds = Query(0, ge=0, le=LATEST_MS, description="unix milliseconds"),
-    until: Milliseconds = Query(LATEST_MS, ge=0, le=LATEST_MS, description="unix milliseconds, not included"),
+    since: Milliseconds = Query(0, ge=0, le=LATEST_MS, description="Unix milliseconds"),
+    until: Milliseconds = Query(LATEST_MS, ge=0, le=LATEST_MS, description="Unix milliseconds, not included"),
     topic: str = Query("", max_length=300, description="only marks of this topic"),
     limit: int = Query(100, ge=1, le=500),
 ) -> MarksOut:

@@ -1,4 +1,4 @@
-"""Bodies of the marks' API. Times are unix milliseconds."""
+"""Bodies of the marks' API. Times are Unix milliseconds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class MarkIn(Body):
     model_config = ConfigDict(extra="forbid")
 
     text: Line = Field(min_length=1, max_length=200, description="what happened, such as deploy 1.2")
-    at: Milliseconds | None = Field(None, ge=0, le=LATEST_MS, description="unix milliseconds; default: now")
+    at: Milliseconds | None = Field(None, ge=0, le=LATEST_MS, description="Unix milliseconds; default: now")
     topic_pattern: Line = Field(
         EVERYTHING, min_length=1, max_length=64, description="glob of the topics whose charts it is on; default: all"
     )
@@ -25,7 +25,7 @@ class MarkIn(Body):
 
 class MarkOut(Schema):
     id: int
-    at: Milliseconds = Field(description="unix milliseconds")
+    at: Milliseconds = Field(description="Unix milliseconds")
     text: str
     topic_pattern: str
     created_by: str

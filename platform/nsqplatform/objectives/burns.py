@@ -22,7 +22,7 @@ STALE_S = 180.0
 
 
 class Burns(TypedDict):
-    """``at``: the end of the times, in unix seconds. ``rates``: by an objective's name and the span."""
+    """``at``: the end of the times, in Unix seconds. ``rates``: by an objective's name and the span."""
 
     at: Seconds
     rates: dict[str, dict[str, float]]

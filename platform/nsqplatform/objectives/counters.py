@@ -28,7 +28,7 @@ class Counters:
     boot: str
     started_at: Seconds
     taken_at: Seconds
-    """Both are unix seconds."""
+    """Both are Unix seconds."""
     keys: Sequence[Key]
     zeros: Ints
     offsets: Ints

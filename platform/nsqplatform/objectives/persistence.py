@@ -45,7 +45,7 @@ def save(
     until: Seconds,
 ) -> list[Objective]:
     """Add the counts to those that are stored, in one transaction, and return the objectives. ``until``: all readings
-    taken before this time are in the counts, in unix seconds. ``lasts``: the last of these, by objective and node.
+    taken before this time are in the counts, in Unix seconds. ``lasts``: the last of these, by objective and node.
 
     Objectives that were deleted, or whose counts a person has reset, since they were read are left out: their rows are
     locked, so that neither can happen meanwhile.
@@ -138,7 +138,7 @@ def sweep(now: Seconds) -> None:
 def messages_since(
     objectives: Iterable[int], since: Mapping[str, Seconds], until: Seconds
 ) -> dict[int, dict[str, Counted]]:
-    """The messages of each objective in the steps that begin between each of the times ``since`` and ``until``, in unix
+    """The messages of each objective in the steps that begin between each of the times ``since`` and ``until``, in Unix
     seconds: by objective, and by the names of ``since``."""
     sums = {
         f"{which}_{name}": Sum(which, filter=Q(at__gte=at), default=0)

@@ -1,4 +1,4 @@
-"""Bodies of the objectives' API, from which the web app's types are generated. Times are unix milliseconds."""
+"""Bodies of the objectives' API, from which the web app's types are generated. Times are Unix milliseconds."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def objective(objective_id: int) -> Objective:
 
 
 def window_of(objective: Objective) -> tuple[Seconds, Seconds]:
-    """The objective's window in unix seconds: it ends with the last count, and starts with an hour. Empty, at 0, until
+    """The objective's window in Unix seconds: it ends with the last count, and starts with an hour. Empty, at 0, until
     there are counts."""
     until = objective.counted_until or 0.0
     since = (until - objective.window_days * DAY_S) // HOUR_S * HOUR_S

@@ -15,7 +15,7 @@ STATUS = Key("objectives:status")
 
 
 class Status(TypedDict):
-    """``at``: unix seconds. ``uncounted``: by an objective's id, the nodes with matching channels that have no
+    """``at``: Unix seconds. ``uncounted``: by an objective's id, the nodes with matching channels that have no
     histogram, so that their messages are not counted."""
 
     at: Seconds

@@ -28,7 +28,7 @@ START_GRACE_S = 60.0
 
 
 class Step(NamedTuple):
-    """An objective's step: its id, the start in unix seconds, and the length."""
+    """An objective's step: its id, the start in Unix seconds, and the length."""
 
     objective: int
     at: int
@@ -49,12 +49,12 @@ class Totals:
 
 @dataclass
 class Watched:
-    """An objective that is being counted, from ``since`` on (unix seconds)."""
+    """An objective that is being counted, from ``since`` on (Unix seconds)."""
 
     objective: Objective
     since: Seconds
     uncounted: dict[str, Seconds] = field(default_factory=dict)
-    """The nodes with matching channels that cannot be counted, and when they were last read (unix seconds)."""
+    """The nodes with matching channels that cannot be counted, and when they were last read (Unix seconds)."""
 
     def __post_init__(self) -> None:
         self._topic = matcher(self.objective.topic_pattern)
@@ -94,7 +94,7 @@ class Tally:
 
     @property
     def latest(self) -> Seconds | None:
-        """The time of the newest reading, in unix seconds; None if there is none."""
+        """The time of the newest reading, in Unix seconds; None if there is none."""
         return self._latest
 
     def set_objectives(self, objectives: Iterable[Objective], *, now: Seconds) -> None:
@@ -180,7 +180,7 @@ class Tally:
                 sums[1] += part.bad
 
     def closed(self) -> tuple[int, dict[Step, Counted]]:
-        """The start of the current minute in unix seconds, and the counts of all readings before it."""
+        """The start of the current minute in Unix seconds, and the counts of all readings before it."""
         until = minute_of(self._latest or 0.0)
         return until, self._sum(minute for minute in self._open if minute < until)
 
@@ -241,7 +241,7 @@ def finished_since(before: Totals | None, after: Totals) -> Counted:
 
 
 def minute_of(at: Seconds) -> int:
-    """The start of the minute of a time; both in unix seconds."""
+    """The start of the minute of a time; both in Unix seconds."""
     return int(at // MINUTE_S) * MINUTE_S
 
 

@@ -97,7 +97,7 @@ class ReportRun(ClusterRow, WorkerTask):
     progress = models.FloatField(default=0.0)
     stage = models.CharField(max_length=200, default="")
     stages = models.JSONField(default=list)
-    """The stages so far: ``{"name", "started_at" (unix ms), "fraction" (of the run, 0 to 1)}``."""
+    """The stages so far: ``{"name", "started_at" (Unix milliseconds), "fraction" (of the run, 0 to 1)}``."""
     left_s = models.PositiveIntegerField(null=True)
     """Estimated seconds until the run ends; null if unknown, and after the end."""
     requested_by = models.CharField(max_length=150)

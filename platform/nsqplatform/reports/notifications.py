@@ -48,7 +48,7 @@ def _rich(run: ReportRun) -> outbound.Rich | None:
 
 
 def fields_of(report: Report, run: ReportRun) -> dict[str, object]:
-    """The JSON fields for webhooks, in addition to the text; times are unix milliseconds."""
+    """The JSON fields for webhooks, in addition to the text; times are Unix milliseconds."""
     return {
         "schedule": report.name,
         "cluster": current.name(),

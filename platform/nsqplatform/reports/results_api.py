@@ -150,7 +150,7 @@ def _moment(name: str, at: Milliseconds | None) -> datetime | None:
     try:
         return None if at is None else datetime.fromtimestamp(at / 1000, UTC)
     except (ValueError, OverflowError, OSError):
-        raise BadParameter(f"{at} is not a time in unix milliseconds", name) from None
+        raise BadParameter(f"{at} is not a time in Unix milliseconds", name) from None
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Bodies of the reports' API, from which the web app's types are generated. Times are unix milliseconds."""
+"""Bodies of the reports' API, from which the web app's types are generated. Times are Unix milliseconds."""
 
 from __future__ import annotations
 
@@ -205,8 +205,8 @@ class RowsIn(Schema):
     topic: str | None = Field(None, max_length=100)
     channel: str | None = Field(None, max_length=100, description="empty: rows of topics, without a channel")
     figure: str | None = Field(None, max_length=100, description="of results with a row per figure")
-    since: Milliseconds | None = Field(None, description="earliest start of a row's window, unix milliseconds")
-    until: Milliseconds | None = Field(None, description="latest start of a row's window, exclusive, unix milliseconds")
+    since: Milliseconds | None = Field(None, description="earliest start of a row's window, Unix milliseconds")
+    until: Milliseconds | None = Field(None, description="latest start of a row's window, exclusive, Unix milliseconds")
     words: str = Field("", max_length=200, description="each must occur in one of the row's texts; case-insensitive")
 
 
@@ -326,12 +326,13 @@ class ArchiveScheduleOut(Schema):
 
 
 class ArchiveDayOut(Schema):
-    at: int = Field(description="start of the UTC day, unix ms")
+    at: int = Field(description="start of the UTC day, Unix milliseconds")
     bytes: int
 
 
 class ArchiveDatasetOut(Schema):
-    """A part of the archive. Times are unix ms. Of parts that do not grow, and of empty ones, only the first seven."""
+    """A part of the archive; times in Unix milliseconds. Parts that do not grow, and empty ones, have only the first
+    seven."""
 
     name: str
     title: str

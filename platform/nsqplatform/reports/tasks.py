@@ -57,7 +57,7 @@ def run_report(run_id: int) -> None:
 def run_scheduled(report_id: int, asked_at: Seconds | None = None) -> None:
     """Create a run of a due report, or skip it if its overlap policy says so and the previous run has not finished.
 
-    ``asked_at`` (unix seconds) is the time of beat's request. Of several requests that waited for a dispatcher, only
+    ``asked_at`` (Unix seconds) is the time of beat's request. Of several requests that waited for a dispatcher, only
     one creates a run.
     """
     with in_cluster_of(Report, report_id) as found:

@@ -61,7 +61,7 @@ def rewind(*, user: User, topic: str, channel: str, since: datetime, remote_addr
 
 class RewindPart(TypedDict):
     """The messages that one node would redeliver. ``messages`` is null if unknown, for the reason in ``error``;
-    ``oldest`` is in unix milliseconds, null without messages; ``complete`` is false if the node no longer stores all
+    ``oldest`` is in Unix milliseconds, null without messages; ``complete`` is false if the node no longer stores all
     messages of that time.
     """
 

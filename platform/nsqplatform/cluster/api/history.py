@@ -31,13 +31,13 @@ DEFAULT_POINTS, MAX_POINTS = 1_000, 11_000
 MAX_STEP_S = 86_400
 EARLIEST = 0
 LATEST = 4_102_444_800
-"""1970 and 2100, in unix seconds."""
+"""1970 and 2100, in Unix seconds."""
 
 
 class HistoryOut(Schema):
     step_s: int = Field(description="seconds from one value to the next: at least the requested step")
     times: list[int] = Field(
-        description="unix seconds of the start of each step, from the first known value to the last"
+        description="Unix seconds of the start of each step, from the first known value to the last"
     )
     metrics: dict[str, list[float | None]] = Field(description="a column for each metric; null where it is unknown")
 
@@ -47,7 +47,7 @@ class RecentSeriesOut(Schema):
     names: list[str] = Field(
         description="topics; channels as topic/channel; ids of nodes; one empty name for the cluster"
     )
-    times: list[int] = Field(description="unix seconds, oldest first")
+    times: list[int] = Field(description="Unix seconds, oldest first")
     phases: list[int] = Field(description="for each name, the seconds to be added to the times")
     metrics: dict[str, list[list[float | None]]] = Field(
         description="for each name, a value for each time, null where it is unknown; a single value if all are the same"
@@ -127,7 +127,7 @@ def history(
     node: str = Query("", max_length=300),
     series: str = Query("", max_length=300, description="metrics, separated by commas; empty: all of the scope"),
     since: AwareDatetime | None = Query(
-        None, alias="from", description="RFC 3339 with a zone, or unix seconds; an hour before `to` unless given"
+        None, alias="from", description="RFC 3339 with a zone, or Unix seconds; an hour before `to` unless given"
     ),
     until: AwareDatetime | None = Query(None, alias="to", description="the same; now unless given"),
     step: int | None = Query(

@@ -57,7 +57,7 @@ def life(
     id: SampledId,
     topic: Name,
     since: AwareDatetime | None = Query(
-        None, alias="from", description="RFC 3339 with a zone, or unix seconds; a day before `to` unless given"
+        None, alias="from", description="RFC 3339 with a zone, or Unix seconds; a day before `to` unless given"
     ),
     until: AwareDatetime | None = Query(None, alias="to", description="the same; now unless given"),
 ) -> LifeOut:

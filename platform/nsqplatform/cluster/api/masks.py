@@ -47,7 +47,7 @@ class MaskOut(Schema):
     visible_to: Literal["operator", "admin"]
     visible_headers: list[str] = Field(description="names of the headers whose values are not hidden")
     created_by: str
-    created_at: Milliseconds = Field(description="unix milliseconds")
+    created_at: Milliseconds = Field(description="Unix milliseconds")
 
 
 class MasksOut(Schema):

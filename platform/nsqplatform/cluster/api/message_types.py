@@ -39,7 +39,7 @@ class MessageTypeOut(Schema):
     topic_pattern: str
     name: str
     created_by: str
-    created_at: Milliseconds = Field(description="unix milliseconds")
+    created_at: Milliseconds = Field(description="Unix milliseconds")
 
 
 class MessageTypesOut(Schema):

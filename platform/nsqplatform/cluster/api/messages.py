@@ -186,7 +186,7 @@ class MatchesOut(Schema):
     matching: int
     total: int = Field(description="messages of the channel on the nodes that answered")
     withheld: int = Field(description="messages whose bodies a mask withholds; they are not counted as matching")
-    as_of: int = Field(description="when the count began, unix milliseconds")
+    as_of: int = Field(description="when the count began, Unix milliseconds")
     nodes: list[NodePart]
 
 

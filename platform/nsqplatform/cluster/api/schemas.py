@@ -26,7 +26,7 @@ Name = Annotated[str, AfterValidator(_valid_name)]
 
 class SnapshotOut(Schema):
     version: int
-    taken_at: Milliseconds = Field(description="unix milliseconds")
+    taken_at: Milliseconds = Field(description="Unix milliseconds")
     nodes: list[NodeRow]
     topics: list[TopicRow]
     channels: list[ChannelRow]
@@ -67,5 +67,5 @@ class ActionOut(Schema):
 
 
 class RewindPreviewOut(Schema):
-    counted_at: Milliseconds = Field(description="unix milliseconds")
+    counted_at: Milliseconds = Field(description="Unix milliseconds")
     nodes: list[RewindPart]

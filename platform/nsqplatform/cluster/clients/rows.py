@@ -11,7 +11,7 @@ from nsqwire.units import Seconds
 
 
 def client_rows(views: Sequence[NodeView], topic: str, channel: str, *, now: Seconds) -> list[ClientRow]:
-    """The consumers of one channel, node by node. ``now`` is in unix seconds."""
+    """The consumers of one channel, node by node. ``now`` is in Unix seconds."""
     rows: list[ClientRow] = []
     for view in views:
         if view.latest is not None and view.error is None:

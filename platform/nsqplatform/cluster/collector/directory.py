@@ -96,7 +96,7 @@ class Directory:
 
     async def _ask_registry(self, client: Client, registry: Registry) -> None:
         try:
-            listing = await read_listing(client, registry.address, TIMEOUT_S, registry.listing)
+            listing = await read_listing(client, registry.address, TIMEOUT_S, last=registry.listing)
         except RequestFailed as error:
             reason = error.reason
             if registry.answers is not False:

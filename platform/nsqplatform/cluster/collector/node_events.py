@@ -21,7 +21,7 @@ Kind = NodeEvent.Kind
 
 
 class NodeState(NamedTuple):
-    """``start_time`` of its process, in unix seconds; 0 if unknown."""
+    """``start_time`` of its process, in Unix seconds; 0 if unknown."""
 
     is_up: bool
     start_time: WholeSeconds

@@ -42,7 +42,7 @@ because the footer is read as a whole."""
 CHECK, CHECKED = struct.Struct("<4sI"), b"NSQH"
 END = struct.Struct("<I4s")
 WRITTEN_KEY = "nsq.history.written_at"
-"""Metadata: the unix second at which the file was written."""
+"""Metadata: the Unix second at which the file was written."""
 
 
 class Rows(NamedTuple):
@@ -178,7 +178,7 @@ def group_size(series: int) -> int:
 
 
 def write(path: Path, steps: int, groups: Iterable[Rows], *, at: WholeSeconds) -> None:
-    """Write a file of row groups in order of their series, at unix second ``at``. Raises OSError."""
+    """Write a file of row groups in order of their series, at Unix second ``at``. Raises OSError."""
     schema = pa.schema([("series", pa.string()), *((metric, pa.list_(pa.float32(), steps)) for metric in METRICS)])
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"_{secrets.token_hex(8)}.parquet")

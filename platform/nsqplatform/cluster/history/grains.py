@@ -1,6 +1,6 @@
 """Grains: the resolutions in which figures are kept, and the conversion to coarser ones.
 
-Times are unix seconds. A slot is the time of one value: slot ``n`` of a grain begins at ``n * step_s``.
+Times are Unix seconds. A slot is the time of one value: slot ``n`` of a grain begins at ``n * step_s``.
 """
 
 from __future__ import annotations

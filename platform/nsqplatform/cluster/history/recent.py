@@ -39,7 +39,7 @@ class RecentSeries(NamedTuple):
 
 
 def recent(redis: Redis, snapshot: Snapshot, view: View, now: WholeSeconds) -> list[RecentSeries]:
-    """The recent records of the series in ``view``. ``now``: unix seconds."""
+    """The recent records of the series in ``view``. ``now``: Unix seconds."""
     part = snapshot.part(view)
     names: dict[Scope, Sequence[str]] = {
         "cluster": [""] if view == EVERYTHING else [],

@@ -1,9 +1,9 @@
 """The last hour of every topic, channel and node: a record every ten seconds, in rings of fixed size in Redis.
 
-Each series is one string: a ring buffer of RECORDS records. The record of unix second ``t`` has the number
+Each series is one string: a ring buffer of RECORDS records. The record of Unix second ``t`` has the number
 ``t // STEP_S % RECORDS``.
 
-    at u32 (unix seconds) | a float32 for each of the scope's METRICS, NaN where it was unknown; little-endian
+    at u32 (Unix seconds) | a float32 for each of the scope's METRICS, NaN where it was unknown; little-endian
 
 Readers skip records that are older than an hour: these were not overwritten, because the series ended or no collector
 ran. The ring of a channel takes 20 kB. The ring of a series that has ended expires as a whole. Keys contain a checksum
@@ -220,7 +220,7 @@ def scope_and_name(key: str) -> tuple[Scope, str] | None:
 
 
 def fresh(scope: str, ring: bytes, now: WholeSeconds) -> tuple[Ints, Floats32]:
-    """The records of the last hour, oldest first: their times in unix seconds, and a row of metrics each."""
+    """The records of the last hour, oldest first: their times in Unix seconds, and a row of metrics each."""
     kind = layout_of(scope)
     found = np.frombuffer(ring[: len(ring) // kind.itemsize * kind.itemsize], kind)
     at = found["at"].astype(np.int64)
@@ -230,7 +230,7 @@ def fresh(scope: str, ring: bytes, now: WholeSeconds) -> tuple[Ints, Floats32]:
 
 
 def read(scope: str, ring: bytes, now: WholeSeconds) -> tuple[list[int], dict[str, list[float | None]]]:
-    """Times, oldest first, in unix seconds, and a column for each of the scope's metrics."""
+    """Times, oldest first, in Unix seconds, and a column for each of the scope's metrics."""
     at, values = fresh(scope, ring, now)
     return at.tolist(), {name: known(values[:, place]) for place, name in enumerate(METRICS[scope])}
 

@@ -34,7 +34,7 @@ class Matches(NamedTuple):
 
 
 def matches(search: Search, *, as_of: int) -> Matches:
-    """Find the messages that match and were published until ``as_of``, unix milliseconds.
+    """Find the messages that match and were published until ``as_of``, Unix milliseconds.
 
     Raises PermissionDenied; TooMany; NodeFailed if no node can be searched.
     """

@@ -23,7 +23,7 @@ class Holder(TypedDict):
 
 
 class Death(TypedDict):
-    """Why a dead message died, and when: unix milliseconds. ``client_id`` is that of the last consumer, or empty."""
+    """Why a dead message died, and when: Unix milliseconds. ``client_id`` is that of the last consumer, or empty."""
 
     reason: str
     failures: int
@@ -33,7 +33,7 @@ class Death(TypedDict):
 
 
 class PeekedMessage(TypedDict):
-    """Times are unix milliseconds. ``body`` is base64 of the beginning of the visible body, ``size`` the size of the
+    """Times are Unix milliseconds. ``body`` is base64 of the beginning of the visible body, ``size`` the size of the
     whole body in bytes. ``visibility`` says whether a mask has replaced values in the body or withholds it; a mask also
     replaces the values of ``headers``, by name in lower case. ``sampled``: what happens to it is recorded."""
 

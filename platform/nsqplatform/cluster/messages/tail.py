@@ -48,7 +48,7 @@ IN_FLIGHT = 200
 
 
 class TailedMessage(TypedDict):
-    """``timestamp`` is in unix milliseconds; ``size`` is the size of the whole body in bytes; ``body`` is base64 of the
+    """``timestamp`` is in Unix milliseconds; ``size`` is the size of the whole body in bytes; ``body`` is base64 of the
     beginning of the visible body; ``headers`` are the visible ones, by name in lower case."""
 
     node: str

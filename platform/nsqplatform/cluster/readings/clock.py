@@ -1,4 +1,4 @@
-"""The collector's clock: unix time that does not go back when the machine's is set back."""
+"""The collector's clock: Unix time that does not go back when the machine's is set back."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Clock:
         return self._last
 
     def not_before(self, moment: Seconds) -> None:
-        """Continue from ``moment``, in unix seconds, a time that another collector has returned. A moment that is far
+        """Continue from ``moment``, in Unix seconds, a time that another collector has returned. A moment that is far
         ahead of the machine's clock is ignored."""
         if self._last < moment <= self._wall() + MAX_LEAD_S:
             self._last, self._read_at = moment, self._monotonic()

@@ -56,7 +56,7 @@ class SnapshotBuilder:
 
     def continue_from(self, snapshot: Snapshot, read_before: Mapping[str, Milliseconds]) -> None:
         """Take over from another collector, whose last snapshot this is: nodes that do not answer have been down since
-        its last reading of them. ``read_before``: the time of that, in unix milliseconds, by node; also of nodes that
+        its last reading of them. ``read_before``: the time of that, in Unix milliseconds, by node; also of nodes that
         are not in the snapshot, because they had neither answered nor failed since the start of that collector."""
         self._read_before = dict(read_before) | {
             row["id"]: read_at
@@ -65,7 +65,7 @@ class SnapshotBuilder:
         }
 
     def read_at(self, node: str, latest: Reading | None) -> Milliseconds | None:
-        """When a node was last read, by this collector or one before it, in unix milliseconds."""
+        """When a node was last read, by this collector or one before it, in Unix milliseconds."""
         before = self._read_before.get(node)
         return max(round(latest.taken_at_s * 1000), before or 0) if latest else before
 
@@ -239,7 +239,7 @@ def node_table(
     read_at: Mapping[str, Milliseconds | None],
 ) -> Table:
     """The rows of all nodes. By node id, ``shares`` has the shares of topics and channels of each node that has
-    answered, and ``read_at`` when it was last read, in unix milliseconds."""
+    answered, and ``read_at`` when it was last read, in Unix milliseconds."""
     if not views:
         return Table("nodes", {})
     texts = [node_text(view, read_at[view.node.id]) for view in views]

@@ -17,7 +17,7 @@ from nsqwire.units import Milliseconds, WholeSeconds
 
 
 class DrainState(TypedDict):
-    """The drain of a node, as of its last reading. Times are in unix milliseconds."""
+    """The drain of a node, as of its last reading. Times are in Unix milliseconds."""
 
     since: Milliseconds
     ends_at: Milliseconds | None

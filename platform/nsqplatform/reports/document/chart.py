@@ -38,7 +38,7 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class Chart:
-    """``lines`` over ``times``, ascending. ``band`` fills the area between two lines. Times are unix milliseconds.
+    """``lines`` over ``times``, ascending. ``band`` fills the area between two lines. Times are Unix milliseconds.
 
     ``text_of`` formats a value of the vertical axis, which is logarithmic with ``log``.
     """

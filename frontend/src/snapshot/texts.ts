@@ -1,16 +1,19 @@
 /** Texts of channels that thousands of rows need each second. */
 
-/** Largest number of texts that are kept; beyond it, all are made again. */
-export const MOST_KEPT = 200_000;
+/** Largest number of texts that are remembered; when it is reached, all are forgotten. */
+export const MAX_TEXTS = 200_000;
 
-/** `make`, which makes the text of a topic's channel once. A new text would be hashed anew by each lookup. */
-export function kept(make: (topic: string, channel: string) => string): (topic: string, channel: string) => string {
+/**
+ * Returns `make` with a memory: each topic and channel gets its text once. The hash of a new text would be computed again
+ * in each lookup.
+ */
+export function madeOnce(make: (topic: string, channel: string) => string): (topic: string, channel: string) => string {
   const topics = new Map<string, Map<string, string>>();
   let size = 0;
   return (topic, channel) => {
     const known = topics.get(topic)?.get(channel);
     if (known !== undefined) return known;
-    if (size === MOST_KEPT) {
+    if (size === MAX_TEXTS) {
       topics.clear();
       size = 0;
     }
