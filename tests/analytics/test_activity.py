@@ -21,7 +21,7 @@ from tests.analytics.walker import COUNTERS, ZERO, Row, RowKey, walk
 
 pytestmark = pytest.mark.spark
 
-ARCHIVES, AT_ONCE, FILES = 500, 100, 3
+ARCHIVES, AT_ONCE, FILES = 200, 100, 3
 WINDOWS = ((timedelta(minutes=5),), (timedelta(hours=1),))
 APART = timedelta(days=3)
 """No archive reaches into the hours of another, so that many are looked at in one go."""
@@ -76,7 +76,7 @@ def expected_row(key: RowKey, row: Row) -> dict[str, Any]:
 
 
 @pytest.mark.timeout(900)
-def test_activity_equals_an_independent_computation_on_500_random_archives(spark, tmp_path, midnight):
+def test_activity_equals_an_independent_computation_on_200_random_archives(spark, tmp_path, midnight):
     """Every figure of every row, exactly. A failure names its seed: hostile_archive(seed, …) makes the archive."""
     rows = 0
     for first in range(0, ARCHIVES, AT_ONCE):
