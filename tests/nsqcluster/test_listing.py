@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from nsqcluster import Client
+from nsqcluster import Client, listing
 from nsqcluster.listing import REREAD, Listing, read_listing
 from tests.harness.daemon import Registry
 
@@ -45,5 +45,19 @@ async def test_topics_without_a_node_are_read_in_turn(lookup: Registry) -> None:
         assert read_again(found) == TOPICS
 
 
-def read_again(listing: Listing) -> int:
-    return sum("now" in channels for channels in listing.idle.values())
+async def test_many_topics_without_a_node_are_all_read_again_within_a_bounded_number_of_calls(
+    lookup: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many there are. A tenth of the usual part stands for thousands of topics."""
+    monkeypatch.setattr(listing, "REREAD", REREAD // 10)
+    async with Client() as client:
+        found = await read_listing(client, lookup.http_address)
+        for number in range(TOPICS):
+            lookup.post("/channel/create", topic=f"t{number}", channel="now")
+        for call in range(1, listing.CALLS + 1):
+            found = await read_listing(client, lookup.http_address, last=found)
+            assert read_again(found) == call * TOPICS // listing.CALLS
+
+
+def read_again(found: Listing) -> int:
+    return sum("now" in channels for channels in found.idle.values())
