@@ -6,9 +6,13 @@ count as ended here.
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
+
+LOWEST_PRIORITY = 19
 
 
 def descendants(pid: int) -> list[tuple[psutil.Process, list[str]]]:
@@ -32,3 +36,16 @@ def family_seconds(pid: int) -> float:
             if number == 0:
                 raise
     return seconds
+
+
+def give_way(pid: int) -> None:
+    """Let the processes of other sessions run before a process and its running descendants.
+
+    Linux first shares the processors between sessions, each of which has a priority of its own, if
+    ``/proc/sys/kernel/sched_autogroup_enabled`` is 1. Only the sessions that one of these processes leads are changed.
+    """
+    for process in (psutil.Process(pid), *(process for process, _ in descendants(pid))):
+        with suppress(psutil.NoSuchProcess, OSError):
+            process.nice(LOWEST_PRIORITY)
+            if os.getsid(process.pid) == process.pid:
+                Path(f"/proc/{process.pid}/autogroup").write_text(str(LOWEST_PRIORITY))

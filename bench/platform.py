@@ -58,7 +58,8 @@ def settled_platform(size: Mapping[str, int], polls: int) -> Iterator[tuple[Serv
     ``size``: the numbers of ``nodes``, ``topics``, ``channels`` of each topic, and ``clients``. Yields the two servers,
     and the cookie of a signed-in user.
     """
-    cluster = Server(["-m", "bench.simulated", *(f"--{name}={value}" for name, value in size.items())], ["HTTP"])
+    flags = (f"--{name}={value}" for name, value in size.items())
+    cluster = Server(["-m", "bench.simulated", *flags], ["HTTP"], own_session=True)
     try:
         host, port = cluster.http
         with (

@@ -38,10 +38,11 @@ class Server:
         program: Path | None = None,
         cores: frozenset[int] = frozenset(),
         watched: str = "",
+        own_session: bool = False,
     ):
         """Start ``command`` and wait for a ``<interface>: listening on`` line on stderr for each of ``interfaces``.
 
-        Lines that contain ``watched`` are kept for ``wait_for``.
+        Lines that contain ``watched`` are kept for ``wait_for``. With ``own_session``, the process leads a session.
 
         ``command`` is the arguments of ``program``, or of this interpreter if that is None. All of the process's
         threads run on ``cores``; an empty set means any. Raises BenchError with the last log line if the process exits,
@@ -60,6 +61,7 @@ class Server:
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.PIPE,
                     text=True,
+                    start_new_session=own_session,
                     env={**os.environ, "PYTHONPATH": path, **(environment or {})},
                 )
         except OSError as error:

@@ -54,6 +54,13 @@ export function deadFilters(history: History): Filter<ChannelRow>[] {
   ];
 }
 
+/** Topics of which a channel passes. */
+function topicsOf(snapshot: ClusterSnapshot, test: (channel: ChannelRow) => boolean): Set<string> {
+  const topics = new Set<string>();
+  for (const channel of snapshot.channels.values()) if (test(channel)) topics.add(channel.topic);
+  return topics;
+}
+
 /** A topic is paused, unread or timing out if any of its channels is; its growth is that of its whole backlog. */
 export function topicFilters(
   snapshot: ClusterSnapshot,
@@ -71,41 +78,42 @@ export function topicFilters(
         known: (row) => history.covers(topicSeries(row.name), 'depth', TREND_POLLS),
       };
     }
-    const having = new Set<string>();
-    let unknown = known !== undefined && snapshot.channels.size > 0;
-    for (const channel of snapshot.channels.values()) {
-      if (test(channel)) having.add(channel.topic);
-      if (unknown && known?.(channel)) unknown = false;
-    }
+    let having: ReadonlySet<string> | undefined;
+    let isKnown: boolean | undefined;
     return {
       key,
       title,
       help: `${help}: one of the topic’s channels, or the topic itself`,
       test: (row) =>
-        having.has(row.name) ||
+        (having ??= topicsOf(snapshot, test)).has(row.name) ||
         (key === 'paused' && row.paused) ||
         (key === 'unread' && row.channel_count === 0 && row.nodes.length > 0),
-      known: () => !unknown,
+      known: () => (isKnown ??= known === undefined || snapshot.channels.size === 0 || [...snapshot.channels.values()].some(known)),
     };
   });
 }
 
-/**
- * Rows that pass every selected filter and the search; and, for each filter, the number of rows that it would leave, null
- * while that is known of none.
- */
+/** What a filter bar shows of a filter; `count` is the number of rows that it would leave, null while that is known of none. */
+export type Choice = { key: string; title: string; help: string; count: number | null };
+
+/** Rows that the search finds, and those of them that pass every chosen filter. */
 export function narrowed<Row>(
   rows: readonly Row[],
   filters: readonly Filter<Row>[],
   chosen: ReadonlySet<string>,
   found: (row: Row) => boolean,
-): { rows: Row[]; choices: { key: string; title: string; help: string; count: number | null }[] } {
+): { searched: Row[]; rows: Row[] } {
   const searched = rows.filter(found);
-  const choices = filters.map(({ key, title, help, test, known }) => {
-    const count = searched.filter(test).length;
+  const asked = filters.filter(({ key }) => chosen.has(key));
+  return { searched, rows: asked.length === 0 ? searched : searched.filter((row) => asked.every(({ test }) => test(row))) };
+}
+
+/** Each filter with its number of rows. */
+export function counted<Row>({ searched, filters }: { searched: readonly Row[]; filters: readonly Filter<Row>[] }): Choice[] {
+  return filters.map(({ key, title, help, test, known }) => {
+    let count = 0;
+    for (const row of searched) if (test(row)) count += 1;
     const unknown = count === 0 && known !== undefined && searched.length > 0 && !searched.some(known);
     return { key, title, help, count: unknown ? null : count };
   });
-  const asked = filters.filter(({ key }) => chosen.has(key));
-  return { rows: asked.length === 0 ? searched : searched.filter((row) => asked.every(({ test }) => test(row))), choices };
 }

@@ -7,3 +7,13 @@ export function whenIdle(work: () => void): void {
   if ('requestIdleCallback' in window) window.requestIdleCallback(work, { timeout: AT_MOST_MS });
   else requestAnimationFrame(() => setTimeout(work));
 }
+
+/** Run `work` in a task of its own, soon. Other than timers, this is not slowed down in a hidden page. */
+export function inNextTask(work: () => void): void {
+  const { port1, port2 } = new MessageChannel();
+  port1.onmessage = () => {
+    port1.close();
+    work();
+  };
+  port2.postMessage(null);
+}

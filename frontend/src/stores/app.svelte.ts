@@ -13,7 +13,7 @@ import { OverlayStore } from './overlay.svelte';
 import { Router } from './router.svelte';
 import { SessionStore } from './session.svelte';
 import { whenStill } from '../snapshot/still';
-import { whenIdle } from '../snapshot/idle';
+import { inNextTask, whenIdle } from '../snapshot/idle';
 import { ThemeStore } from './theme.svelte';
 import { ToastStore } from './toasts.svelte';
 import { ViewStore } from './views.svelte';
@@ -30,7 +30,7 @@ export const feed = new FeedStore(connectBrowser, {
     now: () => performance.now(),
   }),
   afterFrame: whenIdle,
-  task: (work) => void setTimeout(work),
+  task: inNextTask,
 });
 export const router = new Router();
 export const theme = new ThemeStore();

@@ -53,7 +53,7 @@ export class FeedStore {
   #recordPending: (() => void) | null = null;
   /** Adds the first snapshot to the history, once it is drawn. */
   #recordFirst: (() => void) | null = null;
-  /** Messages that came before that. They are taken in a task of their own, so that none is long. */
+  /** Messages that have not been taken. Each is taken in a task of its own, apart from its parsing, so that none is long. */
   #held: ServerMessage[] = [];
   #paused = false;
   #resyncing = false;
@@ -130,8 +130,8 @@ export class FeedStore {
         if (this.#snapshot === null) this.feed = { status: 'empty' };
       },
       message: (message) => {
-        if (this.#recordFirst === null && this.#held.length === 0) this.#take(message);
-        else this.#held.push(message);
+        this.#held.push(message);
+        this.#task(() => this.#takeNext());
       },
       closed: () => this.#lost(),
     });
@@ -214,6 +214,13 @@ export class FeedStore {
     return () => this.#alertListeners.delete(listener);
   }
 
+  /** Take the oldest message. Those that come before the first snapshot is in the history are taken after that. */
+  #takeNext(): void {
+    if (this.#recordFirst !== null) return;
+    const message = this.#held.shift();
+    if (message !== undefined) this.#take(message);
+  }
+
   #take(message: ServerMessage): void {
     switch (message.type) {
       case 'snapshot':
@@ -282,9 +289,7 @@ export class FeedStore {
       this.#recordFirst = null;
       this.history.record(snapshot, view);
       this.#show(this.#fresh);
-      this.#afterFrame(() => {
-        for (const message of this.#held.splice(0)) this.#take(message);
-      });
+      for (let left = this.#held.length; left > 0; left -= 1) this.#task(() => this.#takeNext());
     };
     this.#show('live');
     this.#afterFrame(() => this.#recordFirst?.());
