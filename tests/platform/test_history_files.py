@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -11,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from redis import Redis
@@ -302,3 +305,16 @@ def test_a_window_for_which_no_step_is_large_enough_is_refused_as_too_long(brows
         422,
         "more than 11,000 points: choose a shorter time",
     )
+
+
+def test_reading_a_file_does_not_import_pandas(tmp_path):
+    """The import takes half a second or more, and the first answer of a web process would wait for it."""
+    path = tmp_path / "2026-11-28.parquet"
+    depths = np.array([[1.0, np.nan]], np.float32)
+    files.write(path, 2, [files.Rows(["topic:orders"], {"depth": depths})], at=0)
+    code = (
+        "import sys; from pathlib import Path; from nsqplatform.cluster.history.files import HistoryFile; "
+        "print(HistoryFile(Path(sys.argv[1]), 2).read('topic:orders', ['depth']), 'pandas' in sys.modules)"
+    )
+    read = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True).stdout
+    assert read == "{'depth': array([ 1., nan], dtype=float32)} False\n"
