@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from bench.ports import free_port
 from tests.aionsq.fleets import Fleet
+from tests.harness import web
 from tests.harness.daemon import BROKER, Daemon
 from tests.harness.waiting import DEADLINE_S, until
 from tests.platform.go_nsq import GoCluster
@@ -335,7 +335,7 @@ async def fleet(start_server: Callable[..., Awaitable[Any]]) -> Fleet:
     for channel in ("archive", "billing"):
         await fleet.post(f"/channel/create?topic=orders&channel={channel}")
     await fleet.post("/mpub?topic=orders", b"a\nb\nc")
-    async with httpx.AsyncClient(trust_env=False, timeout=DEADLINE_S) as client:
+    async with web.async_client() as client:
 
         async def are_registered() -> bool:
             answer = await client.get(f"http://{registry.http_address}/lookup?topic=orders")

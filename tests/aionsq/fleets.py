@@ -8,9 +8,7 @@ import os
 import sys
 from typing import Any, NamedTuple
 
-import httpx
-
-from tests.harness import command
+from tests.harness import command, web
 from tests.harness.process import ROOT
 from tests.harness.waiting import DEADLINE_S
 
@@ -41,13 +39,13 @@ class Fleet:
         return await nsq(*words, *flags, **options)
 
     async def post(self, path: str, body: bytes = b"") -> None:
-        async with httpx.AsyncClient(trust_env=False, timeout=DEADLINE_S) as client:
+        async with web.async_client() as client:
             for broker in self.brokers:
                 answer = await client.post(f"http://{broker.http_address}{path}", content=body)
                 assert answer.status_code == 200, answer.text
 
     async def stats(self, broker: int) -> dict[str, Any]:
-        async with httpx.AsyncClient(trust_env=False, timeout=DEADLINE_S) as client:
+        async with web.async_client() as client:
             answer = await client.get(f"http://{self.brokers[broker].http_address}/stats?format=json")
             return {topic["topic_name"]: topic for topic in answer.json()["topics"]}
 

@@ -131,7 +131,7 @@ def consumer(address: str, topic: str, channel: str, name: str) -> Iterator[str]
 
 def _answers(url: str) -> bool:
     try:
-        return httpx.get(url, trust_env=False, timeout=DEADLINE_S).status_code == 200
+        return web.get(url).status_code == 200
     except httpx.TransportError:
         return False
 
@@ -142,7 +142,7 @@ class Stack:
     def __init__(self, home: Path, **environment: str) -> None:
         self.addresses = {flag: f"127.0.0.1:{free_port()}" for flag in FLAGS}
         self.site = f"http://{self.addresses['--http-address']}"
-        self._nsqd = httpx.Client(base_url=f"http://{self.addresses['--nsqd-http-address']}", timeout=DEADLINE_S)
+        self._nsqd = web.client(base_url=f"http://{self.addresses['--nsqd-http-address']}")
         self._env = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", "NSQ_HOME": str(home / "var")}
         self._env["NSQADMIN_WEBHOOK_ALLOW"] = "127.0.0.1"
         self._env |= spark_classes() | environment
