@@ -148,6 +148,6 @@ class Cursor:
     def move_to(self, seq: int) -> None:
         """Forget the messages in flight and the removed ones, and continue at ``seq``."""
         self._window.clear(seq)
-        self._messages.moves += 1
+        self._messages.move_count += 1
         self.removed = Ranges()
         self._segment = None

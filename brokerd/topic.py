@@ -151,9 +151,9 @@ class Topic:
         return max((channel.in_flight.aside.requeued_count for channel in self.channels.values()), default=0)
 
     @property
-    def moves(self) -> int:
-        """A number that changes when a channel is rewound or emptied."""
-        return self.messages.moves
+    def move_count(self) -> int:
+        """How often a channel was rewound or emptied."""
+        return self.messages.move_count
 
     def oldest_unfinished_age_ns(self, now_ns: int) -> int | None:
         """Age of the oldest unfinished message of the topic and its channels; None if there is none."""

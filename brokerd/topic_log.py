@@ -122,7 +122,7 @@ class TopicLog:
         self.holes = Ranges()
         """The emptied or unreadable messages, as long as some channel has not passed them."""
         self.unrouted = Unrouted()
-        self.moves = 0
+        self.move_count = 0
         """How often a channel was rewound or emptied."""
         self.is_routing = False
         """True while messages go to the channels as they are published."""

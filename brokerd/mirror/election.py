@@ -23,7 +23,7 @@ LEASES_BEFORE_FOUNDING: Final = 2
 """Number of leases that an empty member waits before it founds a pair, so that one with messages founds it."""
 
 
-class Found(NamedTuple):
+class ArbiterAnswer(NamedTuple):
     """The arbiter's answer to a read. ``record`` is None if there is no pair yet; ``leader`` if nobody leads."""
 
     record: PairRecord | None
@@ -111,7 +111,7 @@ class Election:
         self.role = Role.FOLLOWER
         self.expires: Seconds = 0.0
         """When this member stops leading, unless the lease is renewed."""
-        self.found: Found | None = None
+        self.found: ArbiterAnswer | None = None
         """The last answer of the arbiter; None until there is one."""
         self.decisions: list[Decision] = []
         """What is to be done, in order. The caller takes them after each call."""
@@ -177,7 +177,7 @@ class Election:
             self._lease / READS_IN_A_LEASE, MAX_READ_INTERVAL_S
         )
 
-    def read_answered(self, found: Found, now: Seconds) -> None:
+    def read_answered(self, found: ArbiterAnswer, now: Seconds) -> None:
         """The arbiter answered a read."""
         self.found = found
         if not self.epoch and found.record is not None and found.record.pair != self.pair:
@@ -189,7 +189,7 @@ class Election:
             self.role, self._campaigned_at = Role.CANDIDATE, now
             self.decisions.append(Campaign(record, found.revision))
 
-    def _record_to_lead(self, found: Found, now: Seconds) -> PairRecord | None:
+    def _record_to_lead(self, found: ArbiterAnswer, now: Seconds) -> PairRecord | None:
         if found.record is None:
             if self.epoch or now < self._may_found_at:  # a pair whose record is gone is not founded again by itself
                 return None
@@ -232,7 +232,7 @@ class Election:
         self.expires, self._renewal_began = self._end_of_lease(sent_at), sent_at
         self.recovered(now)
 
-    def not_regained(self, found: Found | None) -> None:
+    def not_regained(self, found: ArbiterAnswer | None) -> None:
         """The lead was refused, and the arbiter has ``found``; None: there was no answer. It is asked again."""
         if self.role is not Role.PRIMARY or self._led is None:
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from brokerd.mirror.election import Found
+from brokerd.mirror.election import ArbiterAnswer
 from brokerd.mirror.pair import PairRecord
 
 
@@ -22,10 +22,10 @@ class Leadership(NamedTuple):
 class Arbiter(Protocol):
     """Keeps who leads, for as long as a lease is renewed, and the record of the pair. All calls raise ArbiterFailed."""
 
-    async def read(self) -> Found:
+    async def read(self) -> ArbiterAnswer:
         """Read who leads and the record together. Raises InvalidRecord too."""
 
-    async def read_settled(self) -> Found:
+    async def read_settled(self) -> ArbiterAnswer:
         """Read as a process that has just started: wait, if need be, until it is known whether a lease has ended."""
 
     async def campaign(self, member: str, record: PairRecord, revision: int, lease_s: int) -> Leadership | None:

@@ -16,7 +16,7 @@ from http import HTTPStatus
 from typing import Any
 
 from brokerd.arbiter_address import EtcdAddress
-from brokerd.mirror.election import Found
+from brokerd.mirror.election import ArbiterAnswer
 from brokerd.mirror.pair import PairRecord
 from brokerd.net.arbiter import ArbiterFailed, Leadership
 from brokerd.net.arbiter_access import ArbiterAccess
@@ -41,13 +41,13 @@ class Etcd:
         self._leader = _encoded(f"/nsq/{address.name}/leader")
         self._record = _encoded(f"/nsq/{address.name}/record")
 
-    async def read(self) -> Found:
-        """As :class:`brokerd.net.arbiter.Arbiter` says."""
+    async def read(self) -> ArbiterAnswer:
+        """See :meth:`brokerd.net.arbiter.Arbiter.read`."""
         ranges = [{"requestRange": {"key": key}} for key in (self._leader, self._record)]
         answer = await self._post("/v3/kv/txn", {"compare": [], "success": ranges, "failure": []})
         try:
             leader, record = (each["response_range"].get("kvs", []) for each in answer["responses"])
-            return Found(
+            return ArbiterAnswer(
                 PairRecord.from_bytes(_decoded(record[0]["value"])) if record else None,
                 int(record[0]["mod_revision"]) if record else 0,
                 _decoded(leader[0]["value"]).decode() if leader else None,
@@ -55,12 +55,12 @@ class Etcd:
         except (KeyError, ValueError, TypeError) as error:
             raise ArbiterFailed(f"its answer cannot be read: {error!r}") from None
 
-    async def read_settled(self) -> Found:
+    async def read_settled(self) -> ArbiterAnswer:
         """``read``: etcd itself ends leases."""
         return await self.read()
 
     async def campaign(self, member: str, record: PairRecord, revision: int, lease_s: int) -> Leadership | None:
-        """As :class:`brokerd.net.arbiter.Arbiter` says."""
+        """See :meth:`brokerd.net.arbiter.Arbiter.campaign`."""
         granted = await self._post("/v3/lease/grant", {"TTL": lease_s})
         lease = str(granted.get("ID", ""))
         put = [
@@ -79,7 +79,7 @@ class Etcd:
         return Leadership(lease, won)
 
     async def renew(self, lease: str) -> bool:
-        """As :class:`brokerd.net.arbiter.Arbiter` says."""
+        """See :meth:`brokerd.net.arbiter.Arbiter.renew`."""
         answer = await self._post("/v3/lease/keepalive", {"ID": lease})
         try:
             return int(answer["result"].get("TTL", 0)) > 0
@@ -87,18 +87,18 @@ class Etcd:
             raise ArbiterFailed(f"its answer cannot be read: {error!r}") from None
 
     async def write(self, lease: str, record: PairRecord, revision: int) -> int | None:
-        """As :class:`brokerd.net.arbiter.Arbiter` says."""
+        """See :meth:`brokerd.net.arbiter.Arbiter.write`."""
         held = {"target": "LEASE", "key": self._leader, "result": "EQUAL", "lease": lease}
         put = [{"requestPut": {"key": self._record, "value": _encoded(record.to_bytes())}}]
         return await self._transact([held, self._unchanged(revision)], put)
 
     async def write_without_lead(self, record: PairRecord, revision: int) -> int | None:
-        """As :class:`brokerd.net.arbiter.Arbiter` says."""
+        """See :meth:`brokerd.net.arbiter.Arbiter.write_without_lead`."""
         put = [{"requestPut": {"key": self._record, "value": _encoded(record.to_bytes())}}]
         return await self._transact([self._nobody_leads, self._unchanged(revision)], put)
 
     async def resign(self, lease: str) -> None:
-        """As :class:`brokerd.net.arbiter.Arbiter` says."""
+        """See :meth:`brokerd.net.arbiter.Arbiter.resign`."""
         await self._post("/v3/lease/revoke", {"ID": lease})
 
     @property

@@ -23,7 +23,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from brokerd.arbiter_address import LeaseAddress
-from brokerd.mirror.election import Found
+from brokerd.mirror.election import ArbiterAnswer
 from brokerd.mirror.pair import PairRecord
 from brokerd.net.arbiter import ArbiterFailed, Leadership
 from brokerd.net.arbiter_access import ArbiterAccess, InvalidAccess
@@ -63,11 +63,11 @@ class KubernetesLease:
 
     # -- calls: see brokerd.net.arbiter.Arbiter --------------------------------------------------------------------
 
-    async def read(self) -> Found:
-        """As :class:`brokerd.net.arbiter.Arbiter` says."""
+    async def read(self) -> ArbiterAnswer:
+        """See :meth:`brokerd.net.arbiter.Arbiter.read`."""
         return (await self._read())[0]
 
-    async def read_settled(self) -> Found:
+    async def read_settled(self) -> ArbiterAnswer:
         """``read``; if somebody leads, again after the time in which the lease has to be renewed."""
         found, ends_in_s = await self._read()
         if found.leader is None:
@@ -76,7 +76,7 @@ class KubernetesLease:
         return await self.read()
 
     async def campaign(self, member: str, record: PairRecord, revision: int, lease_s: int) -> Leadership | None:
-        """As :class:`brokerd.net.arbiter.Arbiter` says."""
+        """See :meth:`brokerd.net.arbiter.Arbiter.campaign`."""
         tried = ""
 
         def take(lease: _Lease) -> bool:
@@ -96,7 +96,7 @@ class KubernetesLease:
         return None if won is None else Leadership(tried, won.revision)
 
     async def renew(self, lease: str) -> bool:
-        """As :class:`brokerd.net.arbiter.Arbiter` says."""
+        """See :meth:`brokerd.net.arbiter.Arbiter.renew`."""
 
         def renew(found: _Lease) -> bool:
             if found.token != lease:
@@ -107,15 +107,15 @@ class KubernetesLease:
         return await self._change(renew) is not None
 
     async def write(self, lease: str, record: PairRecord, revision: int) -> int | None:
-        """As :class:`brokerd.net.arbiter.Arbiter` says."""
+        """See :meth:`brokerd.net.arbiter.Arbiter.write`."""
         return await self._write(record, lambda found: found.token == lease and found.revision == revision)
 
     async def write_without_lead(self, record: PairRecord, revision: int) -> int | None:
-        """As :class:`brokerd.net.arbiter.Arbiter` says."""
+        """See :meth:`brokerd.net.arbiter.Arbiter.write_without_lead`."""
         return await self._write(record, lambda found: self._leader_of(found) is None and found.revision == revision)
 
     async def resign(self, lease: str) -> None:
-        """As :class:`brokerd.net.arbiter.Arbiter` says."""
+        """See :meth:`brokerd.net.arbiter.Arbiter.resign`."""
 
         def resign(found: _Lease) -> bool:
             if found.token != lease:
@@ -127,7 +127,7 @@ class KubernetesLease:
 
     # -- the object ------------------------------------------------------------------------------------------------
 
-    async def _read(self) -> tuple[Found, Seconds]:
+    async def _read(self) -> tuple[ArbiterAnswer, Seconds]:
         """What the object says, and how long it may still last. Raises ArbiterFailed and InvalidRecord."""
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -136,7 +136,7 @@ class KubernetesLease:
             raise self._late() from None
         leader = self._leader_of(lease)
         seen_at = self._now() if self._seen is None else self._seen[1]
-        return Found(lease.record, lease.revision, leader), max(0.0, seen_at + lease.duration_s - self._now())
+        return ArbiterAnswer(lease.record, lease.revision, leader), max(0.0, seen_at + lease.duration_s - self._now())
 
     def _leader_of(self, lease: _Lease) -> str | None:
         """Who leads; None if nobody does, or if the lease has ended."""

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from brokerd.clock import boot_id, boot_time
 from brokerd.mirror.election import (
     RENEWALS_IN_A_LEASE,
+    ArbiterAnswer,
     Campaign,
     CheckDisk,
     Election,
     EndTerm,
-    Found,
     Lead,
     ReadArbiter,
     RegainLead,
@@ -443,7 +443,7 @@ class Mirror:
 
     @property
     def _is_to_end(self) -> bool:
-        return self._stop is not None and self._stop.is_asked
+        return self._stop is not None and self._stop.is_requested
 
     def _end_process(self, reason: str) -> None:
         """Answer nobody from now on: the process is replaced by a new one, which follows. If it is to end, it ends."""
@@ -486,7 +486,7 @@ class Mirror:
     async def _find_revision(self, leader: Leader) -> None:
         """Find out what became of a write that was refused, or not answered."""
         try:
-            found: Found = await self._arbiter.read()
+            found: ArbiterAnswer = await self._arbiter.read()
         except (ArbiterFailed, InvalidRecord):
             return
         if found.record is None or found.record.epoch != leader.record.epoch or found.leader != self._member:

@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Stop(asyncio.Event):
-    """Set once the process is to end. ``is_asked`` is true a little earlier: from the signal on.
+    """Set once the process is to end. ``is_requested`` is true a little earlier: from the signal on.
 
     The event loop sets the event in a later turn. A process that was paused may run a timer before that; a timer that
     replaces the process has to know of the signal.
@@ -18,11 +18,11 @@ class Stop(asyncio.Event):
 
     def __init__(self) -> None:
         super().__init__()
-        self.is_asked = False
+        self.is_requested = False
 
     def set(self) -> None:
         """Let the process end."""
-        self.is_asked = True
+        self.is_requested = True
         super().set()
 
     def set_at(self, *signals: signal.Signals) -> None:
@@ -34,5 +34,5 @@ class Stop(asyncio.Event):
             signal.siginterrupt(number, False)
 
     def _signalled(self, of_loop: Any, number: int, frame: FrameType | None) -> None:
-        self.is_asked = True
+        self.is_requested = True
         of_loop(number, frame)

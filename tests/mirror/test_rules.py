@@ -22,11 +22,11 @@ from brokerd.mirror.actions import (
     encode_actions,
 )
 from brokerd.mirror.election import (
+    ArbiterAnswer,
     Campaign,
     CheckDisk,
     Election,
     EndTerm,
-    Found,
     Lead,
     ReadArbiter,
     RegainLead,
@@ -594,7 +594,7 @@ LED = BOTH.led_by("b", "boot-b")
 def winner() -> Election:
     """A member that has won the lead at 0 s and recovers its data path."""
     subject = election()
-    subject.read_answered(Found(BOTH, 5, None), 0.0)
+    subject.read_answered(ArbiterAnswer(BOTH, 5, None), 0.0)
     subject.won(LED, 6, sent_at=0.0)
     assert [type(each) for each in decisions(subject)] == [Campaign, Lead]
     return subject
@@ -610,9 +610,9 @@ def test_a_member_in_sync_asks_for_the_lead_when_nobody_has_it() -> None:
     subject = election()
     subject.tick(0.0)
     assert decisions(subject) == [ReadArbiter()]
-    subject.read_answered(Found(BOTH, 5, "a"), 0.1)
+    subject.read_answered(ArbiterAnswer(BOTH, 5, "a"), 0.1)
     assert decisions(subject) == []
-    subject.read_answered(Found(BOTH, 5, None), 0.2)
+    subject.read_answered(ArbiterAnswer(BOTH, 5, None), 0.2)
     [campaign] = decisions(subject)
     assert campaign == Campaign(BOTH.led_by("b", "boot-b"), 5)
     assert campaign.record.epoch == 4
@@ -628,22 +628,22 @@ def test_a_member_in_sync_asks_for_the_lead_when_nobody_has_it() -> None:
 )
 def test_a_member_that_may_lack_something_does_not_ask(record: PairRecord, boot: str, why: str) -> None:
     subject = election(boot=boot)
-    subject.read_answered(Found(record, 5, None), 0.0)
+    subject.read_answered(ArbiterAnswer(record, 5, None), 0.0)
     assert decisions(subject) == []
     assert subject.waits_because == why
 
 
 def test_a_restart_of_the_machine_does_not_matter_if_every_message_was_synced() -> None:
     subject = election(boot=DURABLE_BOOT)
-    subject.read_answered(Found(RECORD.with_in_sync({"b": DURABLE_BOOT}), 5, None), 0.0)
+    subject.read_answered(ArbiterAnswer(RECORD.with_in_sync({"b": DURABLE_BOOT}), 5, None), 0.0)
     assert [type(each) for each in decisions(subject)] == [Campaign]
 
 
 def test_an_empty_member_lets_one_with_messages_found_the_pair() -> None:
     subject = election(pair="", has_data=False, epoch=0)
-    subject.read_answered(Found(None, 0, None), LEASE)
+    subject.read_answered(ArbiterAnswer(None, 0, None), LEASE)
     assert decisions(subject) == []
-    subject.read_answered(Found(None, 0, None), 2 * LEASE)
+    subject.read_answered(ArbiterAnswer(None, 0, None), 2 * LEASE)
     [campaign] = decisions(subject)
     assert isinstance(campaign, Campaign)
     assert (campaign.record.pair, campaign.record.epoch) == ("new", 1)
@@ -651,25 +651,25 @@ def test_an_empty_member_lets_one_with_messages_found_the_pair() -> None:
 
 def test_a_pair_whose_record_is_gone_is_not_founded_again() -> None:
     subject = election()
-    subject.read_answered(Found(None, 0, None), 9 * LEASE)
+    subject.read_answered(ArbiterAnswer(None, 0, None), 9 * LEASE)
     assert decisions(subject) == []
     assert subject.waits_because == "the arbiter has no record of its pair"
 
 
 def test_a_record_of_another_pair_is_named() -> None:
     subject = election()
-    subject.read_answered(Found(replace(RECORD, pair="other"), 5, None), 9 * LEASE)
+    subject.read_answered(ArbiterAnswer(replace(RECORD, pair="other"), 5, None), 9 * LEASE)
     assert decisions(subject) == []
     assert subject.waits_because == "the arbiter's record is that of another pair"
 
 
 def test_who_founded_a_pair_and_did_not_hear_the_answer_may_lead_it() -> None:
     subject = election(pair="", epoch=0)
-    subject.read_answered(Found(None, 0, None), 0.0)
+    subject.read_answered(ArbiterAnswer(None, 0, None), 0.0)
     [campaign] = decisions(subject)
     assert isinstance(campaign, Campaign)
     subject.not_won()
-    subject.read_answered(Found(campaign.record, 1, None), LEASE)
+    subject.read_answered(ArbiterAnswer(campaign.record, 1, None), LEASE)
     assert [type(each) for each in decisions(subject)] == [Campaign]
 
 
@@ -747,10 +747,10 @@ def test_a_lead_that_was_granted_too_late_is_asked_for_again() -> None:
 
 @pytest.mark.parametrize(
     ("found", "asks_again_with"),
-    [(None, 6), (Found(LED, 6, None), 6), (Found(LED, 8, "b"), 8)],
+    [(None, 6), (ArbiterAnswer(LED, 6, None), 6), (ArbiterAnswer(LED, 8, "b"), 8)],
     ids=["no answer", "nobody leads", "its own request whose answer was lost"],
 )
-def test_a_lead_that_was_not_regained_is_asked_for_again(found: Found | None, asks_again_with: int) -> None:
+def test_a_lead_that_was_not_regained_is_asked_for_again(found: ArbiterAnswer | None, asks_again_with: int) -> None:
     subject = winner()
     subject.recovered(25.0)
     subject.tick(25.0)
@@ -762,10 +762,14 @@ def test_a_lead_that_was_not_regained_is_asked_for_again(found: Found | None, as
 
 @pytest.mark.parametrize(
     "found",
-    [Found(LED.led_by("a", "boot-a"), 7, "a"), Found(LED.led_by("a", "boot-a"), 7, None), Found(LED, 6, "a")],
+    [
+        ArbiterAnswer(LED.led_by("a", "boot-a"), 7, "a"),
+        ArbiterAnswer(LED.led_by("a", "boot-a"), 7, None),
+        ArbiterAnswer(LED, 6, "a"),
+    ],
     ids=["another one leads", "another one has led", "another one has taken the key"],
 )
-def test_a_lead_that_another_member_has_taken_is_not_regained(found: Found) -> None:
+def test_a_lead_that_another_member_has_taken_is_not_regained(found: ArbiterAnswer) -> None:
     subject = winner()
     subject.recovered(25.0)
     subject.tick(25.0)
@@ -777,7 +781,7 @@ def test_a_lead_that_another_member_has_taken_is_not_regained(found: Found) -> N
 
 def test_a_member_that_did_not_win_follows() -> None:
     subject = election()
-    subject.read_answered(Found(BOTH, 5, None), 0.0)
+    subject.read_answered(ArbiterAnswer(BOTH, 5, None), 0.0)
     decisions(subject)
     subject.not_won()
     subject.won(BOTH, 6, 0.0)  # an answer that came too late

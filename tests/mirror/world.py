@@ -12,7 +12,17 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from brokerd.mirror.election import Campaign, CheckDisk, Election, EndTerm, Found, Lead, ReadArbiter, RegainLead, Renew
+from brokerd.mirror.election import (
+    ArbiterAnswer,
+    Campaign,
+    CheckDisk,
+    Election,
+    EndTerm,
+    Lead,
+    ReadArbiter,
+    RegainLead,
+    Renew,
+)
 from brokerd.mirror.errors import Fenced, InvalidStream, JoinRefused, MirrorDamaged
 from brokerd.mirror.follower import Follower
 from brokerd.mirror.hello import Hello
@@ -55,9 +65,9 @@ class Arbiter:
         if self.holder is not None and now >= self.lease_ends and not self.is_away:
             self.holder = None
 
-    def read(self, now: float) -> Found:
+    def read(self, now: float) -> ArbiterAnswer:
         self.expire(now)
-        return Found(self.record, self.revision, None if self.holder is None else self.holder[0])
+        return ArbiterAnswer(self.record, self.revision, None if self.holder is None else self.holder[0])
 
     def campaign(self, now: float, member: str, record: PairRecord, revision: int) -> tuple[int, int] | None:
         """The number of the lease and the revision of the record; None if it was refused."""
@@ -178,7 +188,7 @@ class Process:
         self.world.ask(self, request, answered)
 
     def read_answered(self, answer: Answer | None) -> None:
-        if answer is not None and isinstance(found := answer.value, Found):
+        if answer is not None and isinstance(found := answer.value, ArbiterAnswer):
             self.election.read_answered(found, self.world.now)
             self.decide()
 
@@ -264,7 +274,7 @@ class Process:
 
         def known(answer: Answer | None) -> None:
             found = None if answer is None else answer.value
-            self.election.not_regained(found if isinstance(found, Found) else None)
+            self.election.not_regained(found if isinstance(found, ArbiterAnswer) else None)
             self.decide()
 
         self.ask(lambda now: world.arbiter.renew(now, self.lease), renewed)
@@ -350,7 +360,7 @@ class Process:
             self.act()
 
         def known(answer: Answer | None) -> None:
-            if answer is not None and isinstance(found := answer.value, Found) and found.record is not None:
+            if answer is not None and isinstance(found := answer.value, ArbiterAnswer) and found.record is not None:
                 if found.record.epoch == leader.record.epoch:
                     self.revision = found.revision
                 else:
