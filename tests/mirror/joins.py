@@ -10,7 +10,6 @@ before the follower joined, and a follower that has everything has the primary's
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import sys
@@ -38,6 +37,7 @@ from brokerd.syncer import Done
 from nsqwire.units import Seconds
 from tests.brokerd.clockwork import Node
 from tests.mirror.damaged_files import damage_files, mirrored
+from tests.mirror.seeds import Violation, run_seeds
 
 JOINS_IN_A_STORY: Final = 12
 STEPS_IN_A_JOIN: Final = 300
@@ -47,10 +47,6 @@ PATIENCE: Final[Seconds] = 1e9
 LONGEST_SLEEP_S: Final[Seconds] = 0.003
 DEADLINE_S: Final[Seconds] = 120.0
 PAIR: Final = "pair"
-
-
-class Violation(AssertionError):
-    """A member has files that it must not have; the text says which, and the seed."""
 
 
 class Killed(BaseException):
@@ -443,29 +439,14 @@ def small_journals() -> Iterator[None]:
         yield
 
 
-def main() -> int:
-    """Tell stories from the command line."""
-    parser = argparse.ArgumentParser(description="Let followers join, with real files and threads.")
-    parser.add_argument("--stories", type=int, default=20, metavar="N", help="how many (default: 20)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the first; each next one is one more")
-    arguments = parser.parse_args()
-    began, wrong, counts = time.monotonic(), list[int](), Counter[str]()
-    for seed in range(arguments.seed, arguments.seed + arguments.stories):
-        with small_journals(), tempfile.TemporaryDirectory(prefix="joins-") as directory:
-            story = Story(seed, Path(directory))
-            try:
-                story.tell()
-            except Violation as violation:
-                wrong.append(seed)
-                print(violation, flush=True)
+def tell(seed: int, counts: Counter[str]) -> None:
+    with small_journals(), tempfile.TemporaryDirectory(prefix="joins-") as directory:
+        story = Story(seed, Path(directory))
+        try:
+            story.tell()
+        finally:
             counts.update(story.counts)
-    print(
-        f"{arguments.stories:,} stories from seed {arguments.seed}, {time.monotonic() - began:.0f} s: "
-        + ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items()))
-    )
-    print(f"{len(wrong)} passed no check: {wrong}" if wrong else "all passed")
-    return 1 if wrong else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_seeds("Let followers join, with real files and threads.", 20, tell))

@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
-import time
 from collections import Counter
 
 from tests.mirror.disk import Store
-from tests.mirror.world import LEASE, LONGEST_FAULT, Process, Violation, World, _other
+from tests.mirror.seeds import Violation, run_seeds
+from tests.mirror.world import LEASE, LONGEST_FAULT, Process, World, _other
 
 STORY_S = 16.0
 """Time within a story in which faults begin."""
@@ -150,30 +149,14 @@ class Story:
             raise Violation("the follower would recover other messages")
 
 
-def main() -> int:
-    """Tell stories from the command line."""
-    parser = argparse.ArgumentParser(description="Simulate stories of a mirrored pair.")
-    parser.add_argument("--stories", type=int, default=1000, metavar="N", help="how many (default: 1,000)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the first; each next one is one more")
-    arguments = parser.parse_args()
-    began, wrong, counts = time.monotonic(), list[int](), Counter[str]()
-    for seed in range(arguments.seed, arguments.seed + arguments.stories):
-        story = Story(seed)
-        try:
-            story.tell()
-        except Violation as violation:
-            wrong.append(seed)
-            print(violation)
-        counts.update(story.world.counts)
-        counts["takeovers"] += story.world.checker.takeovers
-        counts["acknowledged"] += len(story.world.checker.acknowledged)
-    print(
-        f"{arguments.stories:,} stories from seed {arguments.seed}, {time.monotonic() - began:.0f} s: "
-        + ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items()))
-    )
-    print(f"{len(wrong)} passed no check: {wrong}" if wrong else "all passed: 0 lost, 0 unexpected")
-    return 1 if wrong else 0
+def tell(seed: int, counts: Counter[str]) -> None:
+    story = Story(seed)
+    try:
+        story.tell()
+    finally:
+        checker = story.world.checker
+        counts.update(story.world.counts, takeovers=checker.takeovers, acknowledged=len(checker.acknowledged))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_seeds("Simulate stories of a mirrored pair.", 1000, tell))

@@ -30,6 +30,7 @@ from brokerd.mirror.leader import Close, CompareFiles, Leader, Send, StepDown, T
 from brokerd.mirror.manifest import missing
 from brokerd.mirror.pair import PairRecord
 from tests.mirror.disk import BLOCK_BYTES, Disk, Store
+from tests.mirror.seeds import Violation
 
 LEASE = 2.0
 TICK = 0.05
@@ -38,10 +39,6 @@ LONGEST_FAULT = 3 * LEASE
 ARBITER_PATIENCE = 0.5
 RECOVERIES = (0.0, 0.0, 0.5 * LEASE, 2.5 * LEASE)
 """How long the longest recovery of a story takes."""
-
-
-class Violation(AssertionError):
-    """A promise was broken; the text says which, and the seed."""
 
 
 class Answer(NamedTuple):
