@@ -24,6 +24,8 @@ from brokerd.syncer import sync
 from nsqwire.units import Seconds
 
 DIAL_AGAIN_S: Final = 0.5
+LONGEST_DIAL_AGAIN_S: Final = 8.0
+"""After each refusal by the primary the wait is twice as long, up to this: most reasons need an operator."""
 REFUSALS_BEFORE_LOG: Final = 5
 """So often a connection to the other member fails for one reason before that is logged: members start one by one."""
 UNHEARD_BYTES: Final = 4096
@@ -65,6 +67,7 @@ class Following:
         self._dial_at: Seconds = 0.0
         self._primary: tuple[str, tuple[int, int]] | None = None
         self._last_refusal, self._refusals = "", 0
+        self._join_refusal, self._join_again_s = "", DIAL_AGAIN_S
         self._tasks = Background()
         self._is_over = False
 
@@ -143,7 +146,10 @@ class Following:
         was_begun, was_copied = follower.is_begun, follower.is_copied
         try:
             follower.read(nbytes)
-        except (Fenced, InvalidStream, JoinRefused, MirrorDamaged, OSError) as error:
+        except JoinRefused as error:
+            self._refused(str(error))
+            return
+        except (Fenced, InvalidStream, MirrorDamaged, OSError) as error:
             logger.error("MIRROR: cannot follow: %s", error)
             self.drop()
             return
@@ -151,6 +157,7 @@ class Following:
             self.state = replica.state
             self._election.joined(replica.state.pair, replica.state.epoch)
             self._primary = self._peer[0], (follower.welcome.tcp_port, follower.welcome.http_port)
+            self._join_refusal, self._join_again_s = "", DIAL_AGAIN_S
             logger.info("MIRROR: joins the primary of term %d", replica.state.epoch)
         if follower.is_copied and not was_copied:
             logger.info("MIRROR: has the primary's files, and follows")
@@ -158,6 +165,15 @@ class Following:
             follower.awaits_sums = False
             self._tasks.start(self._prepare(connection, follower, replica))
         self._sync_and_send(connection, replica)
+
+    def _refused(self, reason: str) -> None:
+        """The primary has refused the join. The log has a reason once."""
+        if reason != self._join_refusal:
+            logger.error("MIRROR: cannot follow: %s", reason)
+        self._join_refusal = reason
+        self.drop()
+        self._dial_at = boot_time() + self._join_again_s
+        self._join_again_s = min(2 * self._join_again_s, LONGEST_DIAL_AGAIN_S)
 
     def lost(self, connection: _Connection) -> None:
         """The connection to the primary is closed."""

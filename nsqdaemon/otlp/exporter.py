@@ -12,6 +12,7 @@ from opentelemetry.sdk.metrics.export import MetricExportResult
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from requests import PreparedRequest, Response, Session
 from requests.adapters import HTTPAdapter
+from requests.exceptions import TooManyRedirects
 
 from nsqdaemon.otlp.conversion import metrics_of
 
@@ -54,7 +55,10 @@ class Exporter:
 
 
 class _ShortResponses(HTTPAdapter):
-    """Reads a bounded part of each response, so that an endpoint that never ends one takes no memory."""
+    """Reads a bounded part of each response, so that an endpoint that never ends one takes no memory.
+
+    Raises TooManyRedirects for a redirect: followed, the POST would become a GET, and its response count as success.
+    """
 
     def send(self, request: PreparedRequest, *arguments: Any, **options: Any) -> Response:
         response = super().send(request, *arguments, **{**options, "stream": True})
@@ -64,6 +68,10 @@ class _ShortResponses(HTTPAdapter):
             if len(body) >= _RESPONSE_BYTES:
                 response.close()
                 break
+        if response.is_redirect:
+            raise TooManyRedirects(
+                f"{response.status_code} redirects to {response.headers['Location']}", response=response
+            )
         response._content = body
         response._content_consumed = True  # as its own reading does
         return response

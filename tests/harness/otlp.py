@@ -32,6 +32,8 @@ class Receiver:
         """The status of the answers. Metrics that are refused are not in ``pushed``."""
         self.reason: str | None = None
         """The text after the status; None for that of HTTP."""
+        self.location: str | None = None
+        """Where an answer redirects to."""
         self.floods = False
         """True if the body of an answer does not end."""
         self.flooded_bytes = 0
@@ -47,11 +49,18 @@ class Receiver:
                     encoded = self.headers.get("Content-Encoding") == "gzip"
                     receiver.pushed.append(_parsed(gzip.decompress(body) if encoded else body))
                 self.send_response(status, receiver.reason)
+                if receiver.location is not None:
+                    self.send_header("Location", receiver.location)
                 if not receiver.floods:
                     self.send_header("Content-Length", "0")
                 self.end_headers()
                 if receiver.floods:
                     self._flood()
+
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
 
             def _flood(self) -> None:
                 self.close_connection = True

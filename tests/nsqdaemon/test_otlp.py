@@ -124,6 +124,14 @@ def test_a_receiver_that_refuses_is_reported_once(broker, receiver):
     assert sum("cannot push" in line for line in broker.log) == 1
 
 
+def test_a_redirect_is_a_failure(broker, receiver):
+    """Followed, it would be a GET of a page that exists, and the metrics would be lost without a word."""
+    receiver.status, receiver.location = 302, "/signin"
+    broker.wait_for_log("OTLP: cannot push metrics to .*302 redirects to /signin")
+    receiver.status, receiver.location = 200, None
+    broker.wait_for_log("OTLP: metrics are pushed to .* again")
+
+
 def test_a_reason_longer_than_any_line_is_cut_and_pushing_goes_on(broker, receiver):
     """As long as HTTP allows, of characters that take two bytes in UTF-8."""
     receiver.status, receiver.reason = 400, "é" * 65_000
