@@ -7,12 +7,16 @@ count as ended here.
 from __future__ import annotations
 
 import os
+import time
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
-LOWEST_PRIORITY = 19
+from bench.errors import BenchError
+
+LOWEST_NICE = 19
+AUTOGROUP_TRIES = 50
 
 
 def descendants(pid: int) -> list[tuple[psutil.Process, list[str]]]:
@@ -38,14 +42,27 @@ def family_seconds(pid: int) -> float:
     return seconds
 
 
-def give_way(pid: int) -> None:
-    """Let the processes of other sessions run before a process and its running descendants.
+def lower_priority(pid: int) -> None:
+    """Give a process and its running descendants the lowest priority.
 
-    Linux first shares the processors between sessions, each of which has a priority of its own, if
-    ``/proc/sys/kernel/sched_autogroup_enabled`` is 1. Only the sessions that one of these processes leads are changed.
+    If ``/proc/sys/kernel/sched_autogroup_enabled`` is 1, Linux first divides processor time between sessions. The
+    priority of each session that one of these processes leads is lowered too.
     """
     for process in (psutil.Process(pid), *(process for process, _ in descendants(pid))):
-        with suppress(psutil.NoSuchProcess, OSError):
-            process.nice(LOWEST_PRIORITY)
-            if os.getsid(process.pid) == process.pid:
-                Path(f"/proc/{process.pid}/autogroup").write_text(str(LOWEST_PRIORITY))
+        with suppress(psutil.NoSuchProcess, ProcessLookupError):
+            for thread in process.threads():
+                os.setpriority(os.PRIO_PROCESS, thread.id, LOWEST_NICE)
+            group = Path(f"/proc/{process.pid}/autogroup")
+            if os.getsid(process.pid) == process.pid and group.exists():
+                _lower_session(group)
+
+
+def _lower_session(group: Path) -> None:
+    """Without CAP_SYS_ADMIN, the system allows one change in a tenth of a second, and refuses others with EAGAIN."""
+    for _ in range(AUTOGROUP_TRIES):
+        try:
+            group.write_text(str(LOWEST_NICE))
+            return
+        except BlockingIOError:
+            time.sleep(0.1)
+    raise BenchError(f"the priority cannot be set: {group}")

@@ -8,7 +8,7 @@ from statistics import median
 
 from playwright.sync_api import Browser
 
-from bench.family import give_way
+from bench.family import lower_priority
 from bench.measure import Options, Row
 from bench.platform import settled_platform
 from bench.processes import LoadProcesses
@@ -41,7 +41,7 @@ def pages(options: Options, processes: LoadProcesses) -> Iterator[Row]:
     size = {"nodes": NODES, "topics": options.topics, "channels": CHANNELS, "clients": options.topics * CHANNELS}
     with settled_platform(size, SETTLED_POLLS) as (server, cluster, cookie), browser() as running:
         for each in (server, cluster):
-            give_way(each.pid)  # the browser of an operator runs on another machine
+            lower_priority(each.pid)  # an operator's browser usually runs on another machine
         name, _, value = cookie.partition("=")
         yield from measured(options, running, server, (name, value))
 

@@ -42,7 +42,8 @@ class Server:
     ):
         """Start ``command`` and wait for a ``<interface>: listening on`` line on stderr for each of ``interfaces``.
 
-        Lines that contain ``watched`` are kept for ``wait_for``. With ``own_session``, the process leads a session.
+        Lines that contain ``watched`` are kept for ``wait_for``.
+        ``own_session``: start it in a session of its own, whose priority can be set.
 
         ``command`` is the arguments of ``program``, or of this interpreter if that is None. All of the process's
         threads run on ``cores``; an empty set means any. Raises BenchError with the last log line if the process exits,

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import re
 import sys
 import time
@@ -253,7 +254,9 @@ async def serve(nodes: list[Node]) -> None:
         node.port = await listen(node)
     port = await listen(Registry(nodes))
     print(f"HTTP: listening on 127.0.0.1:{port}", file=sys.stderr, flush=True)
-    await asyncio.Event().wait()
+    parent = os.getppid()
+    while os.getppid() == parent:  # noqa: ASYNC110 (its session does not receive the signals of the benchmark's)
+        await asyncio.sleep(1)
 
 
 def main() -> None:

@@ -147,7 +147,7 @@ def measured(context: BrowserContext, url: str, settle_seconds: float, idle_seco
 
     loading = observed(page, load)
     done = Visit(recorded(page)["rows"] or 0.0, loading, max(received[:1], default=0))
-    session.detach()  # each message would be reported to this process too
+    session.detach()  # otherwise Chromium reports each message to this process, which takes processor time
     if idle_seconds:
         done.idling = observed(page, lambda: page.wait_for_timeout(idle_seconds * 1000))
         done.scrolling = observed(page, lambda: done.frames.extend(page.evaluate(SCROLL, [SCROLL_FRAMES, SCROLL_STEP])))

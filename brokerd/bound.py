@@ -38,7 +38,7 @@ class BoundedTopic(Protocol):
 
     @property
     def move_count(self) -> int:
-        """How often a channel was rewound or emptied."""
+        """The number of times that a channel was rewound or emptied."""
         ...
 
 
@@ -54,17 +54,18 @@ class Bound:
         self._max_depth, self._max_bytes = policy.max_depth, policy.max_bytes
         self._end = self._bytes_end = 0
         """The topic's ``message_count`` and ``message_bytes`` up to which there is room if nothing is requeued."""
-        self._counted_at_move = -1
+        self._last_move_count = -1
+        """``move_count`` when the depth was last counted; -1: never."""
 
     def admits(self, count: int, nbytes: int) -> bool:
         """Return whether ``count`` more messages with ``nbytes`` of bodies may be published. Raises OSError."""
         topic = self._topic
-        if self._counted_at_move == topic.move_count:
+        if self._last_move_count == topic.move_count:
             has_room = not self._max_depth or topic.message_count + count + topic.most_requeued() <= self._end
             if has_room and (not self._max_bytes or topic.message_bytes + nbytes <= self._bytes_end):
                 return True
         waiting = topic.waiting(counts_bytes=self._max_bytes > 0)
-        self._counted_at_move = topic.move_count
+        self._last_move_count = topic.move_count
         self._end = topic.message_count + self._max_depth - waiting.never_delivered
         self._bytes_end = topic.message_bytes + self._max_bytes - waiting.nbytes
         has_room = not self._max_depth or waiting.depth + count <= self._max_depth

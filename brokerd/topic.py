@@ -152,7 +152,7 @@ class Topic:
 
     @property
     def move_count(self) -> int:
-        """How often a channel was rewound or emptied."""
+        """The number of times that a channel was rewound or emptied."""
         return self.messages.move_count
 
     def oldest_unfinished_age_ns(self, now_ns: int) -> int | None:

@@ -123,7 +123,7 @@ class TopicLog:
         """The emptied or unreadable messages, as long as some channel has not passed them."""
         self.unrouted = Unrouted()
         self.move_count = 0
-        """How often a channel was rewound or emptied."""
+        """The number of times that a channel was rewound or emptied."""
         self.is_routing = False
         """True while messages go to the channels as they are published."""
         self.journal: Callable[[bytes], None] = journal_nothing if self.ephemeral else storage.append

@@ -24,9 +24,9 @@ from brokerd.syncer import sync
 from nsqwire.units import Seconds
 
 DIAL_AGAIN_S: Final = 0.5
-LONGEST_DIAL_AGAIN_S: Final = 8.0
-"""After each refusal by the primary the wait is twice as long, up to this: most reasons need an operator."""
-REFUSALS_BEFORE_LOG: Final = 5
+MAX_DIAL_AGAIN_S: Final = 8.0
+"""Longest delay between attempts to join. It doubles at each refusal for the same reason: most need an operator."""
+ERRORS_BEFORE_LOG: Final = 5
 """So often a connection to the other member fails for one reason before that is logged: members start one by one."""
 UNHEARD_BYTES: Final = 4096
 logger = logging.getLogger("brokerd")
@@ -66,7 +66,7 @@ class Following:
         self._connection: _Connection | None = None
         self._dial_at: Seconds = 0.0
         self._primary: tuple[str, tuple[int, int]] | None = None
-        self._last_refusal, self._refusals = "", 0
+        self._connect_error, self._connect_errors = "", 0
         self._join_refusal, self._join_again_s = "", DIAL_AGAIN_S
         self._tasks = Background()
         self._is_over = False
@@ -114,9 +114,9 @@ class Following:
                 await self._loop.create_connection(lambda: _Connection(self), *self._peer, ssl=context)
         except OSError as error:
             reason = str(error) or f"no answer within {self._patience_s:g} s"
-            self._refusals = self._refusals + 1 if reason == self._last_refusal else 1
-            self._last_refusal = reason
-            if self._refusals == REFUSALS_BEFORE_LOG:
+            self._connect_errors = self._connect_errors + 1 if reason == self._connect_error else 1
+            self._connect_error = reason
+            if self._connect_errors == ERRORS_BEFORE_LOG:
                 logger.warning("MIRROR: cannot connect to %s:%d: %s", *self._peer, reason)
         self._dial_at = boot_time() + DIAL_AGAIN_S
 
@@ -128,7 +128,7 @@ class Following:
         if self._connection is not None or election.role is not Role.FOLLOWER or self._is_over:
             connection.transport.abort()
             return
-        self._connection, self._refusals = connection, 0
+        self._connection, self._connect_errors = connection, 0
         record = None if election.found is None else election.found.record
         seen = 0 if record is None else record.epoch
         has_messages = holds_messages(self._data_path)
@@ -147,7 +147,7 @@ class Following:
         try:
             follower.read(nbytes)
         except JoinRefused as error:
-            self._refused(str(error))
+            self._join_refused(str(error))
             return
         except (Fenced, InvalidStream, MirrorDamaged, OSError) as error:
             logger.error("MIRROR: cannot follow: %s", error)
@@ -166,14 +166,14 @@ class Following:
             self._tasks.start(self._prepare(connection, follower, replica))
         self._sync_and_send(connection, replica)
 
-    def _refused(self, reason: str) -> None:
-        """The primary has refused the join. The log has a reason once."""
+    def _join_refused(self, reason: str) -> None:
+        """The primary refused the join: log the reason unless it is that of the last refusal, and try again later."""
         if reason != self._join_refusal:
             logger.error("MIRROR: cannot follow: %s", reason)
-        self._join_refusal = reason
+            self._join_refusal, self._join_again_s = reason, DIAL_AGAIN_S
         self.drop()
         self._dial_at = boot_time() + self._join_again_s
-        self._join_again_s = min(2 * self._join_again_s, LONGEST_DIAL_AGAIN_S)
+        self._join_again_s = min(2 * self._join_again_s, MAX_DIAL_AGAIN_S)
 
     def lost(self, connection: _Connection) -> None:
         """The connection to the primary is closed."""

@@ -12,7 +12,7 @@ from opentelemetry.sdk.metrics.export import MetricExportResult
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from requests import PreparedRequest, Response, Session
 from requests.adapters import HTTPAdapter
-from requests.exceptions import TooManyRedirects
+from requests.exceptions import HTTPError
 
 from nsqdaemon.otlp.conversion import metrics_of
 
@@ -33,7 +33,7 @@ class Exporter:
         """``endpoint`` is the base URL; ``resource`` are attributes of the process."""
         session = Session()
         for scheme in ("http://", "https://"):
-            session.mount(scheme, _ShortResponses())
+            session.mount(scheme, _Adapter())
         self._exporter = OTLPMetricExporter(
             f"{endpoint.rstrip('/')}/v1/metrics", max_export_batch_size=_POINTS_IN_A_REQUEST, session=session
         )
@@ -54,10 +54,10 @@ class Exporter:
         return reason or "the endpoint did not accept the metrics"
 
 
-class _ShortResponses(HTTPAdapter):
-    """Reads a bounded part of each response, so that an endpoint that never ends one takes no memory.
+class _Adapter(HTTPAdapter):
+    """Reads a bounded part of each response, because an endpoint may send one without end.
 
-    Raises TooManyRedirects for a redirect: followed, the POST would become a GET, and its response count as success.
+    Raises HTTPError for a redirect, which the exporter does not follow and counts as success.
     """
 
     def send(self, request: PreparedRequest, *arguments: Any, **options: Any) -> Response:
@@ -68,10 +68,9 @@ class _ShortResponses(HTTPAdapter):
             if len(body) >= _RESPONSE_BYTES:
                 response.close()
                 break
-        if response.is_redirect:
-            raise TooManyRedirects(
-                f"{response.status_code} redirects to {response.headers['Location']}", response=response
-            )
+        if 300 <= response.status_code < 400:
+            where = response.headers.get("Location", "nowhere")
+            raise HTTPError(f"{response.status_code} redirects to {where}", response=response)
         response._content = body
         response._content_consumed = True  # as its own reading does
         return response

@@ -54,7 +54,7 @@ def test_a_session_that_ended_leads_to_sign_in_and_back(visit, stack):
     page.get_by_role("button", name="Pause", exact=True).click()
     pause = page.get_by_role("dialog").get_by_role("button", name="Pause topic").element_handle()
     visitor.context.clear_cookies()
-    pause.dispatch_event("click")  # does not wait: a request of the page itself may have ended the dialog
+    pause.dispatch_event("click")  # does not wait: a request of the page itself may have closed the dialog
     expect(page.get_by_text("Your session has ended")).to_be_visible()
     visitor.sign_in("mara")
     expect(page.get_by_role("heading", name="lasting", level=1)).to_be_visible()

@@ -33,7 +33,7 @@ class Receiver:
         self.reason: str | None = None
         """The text after the status; None for that of HTTP."""
         self.location: str | None = None
-        """Where an answer redirects to."""
+        """The ``Location`` header of the answers; None: without it."""
         self.floods = False
         """True if the body of an answer does not end."""
         self.flooded_bytes = 0
@@ -56,11 +56,6 @@ class Receiver:
                 self.end_headers()
                 if receiver.floods:
                     self._flood()
-
-            def do_GET(self) -> None:
-                self.send_response(200)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
 
             def _flood(self) -> None:
                 self.close_connection = True

@@ -13,8 +13,8 @@ from tests.harness.waiting import DEADLINE_S
 
 @cache
 def certificates() -> ssl.SSLContext:
-    """The system's certificates. httpx would read them for each client, which takes longer than most requests."""
-    return httpx.create_ssl_context()
+    """The certificate authorities that httpx trusts. It would read them for each client, slower than most requests."""
+    return httpx.create_ssl_context(trust_env=False)
 
 
 def get(url: str, **options: Any) -> httpx.Response:

@@ -37,7 +37,7 @@ from brokerd.syncer import Done
 from nsqwire.units import Seconds
 from tests.brokerd.clockwork import Node
 from tests.mirror.damaged_files import damage_files, mirrored
-from tests.mirror.seeds import Violation, run_seeds
+from tests.mirror.story_runner import Violation, run_stories
 
 JOINS_IN_A_STORY: Final = 12
 STEPS_IN_A_JOIN: Final = 300
@@ -449,4 +449,4 @@ def tell(seed: int, counts: Counter[str]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_seeds("Let followers join, with real files and threads.", 20, tell))
+    sys.exit(run_stories("Let followers join, with real files and threads.", 20, tell))

@@ -9,7 +9,7 @@ import sys
 from collections import Counter
 
 from tests.mirror.disk import Store
-from tests.mirror.seeds import Violation, run_seeds
+from tests.mirror.story_runner import Violation, run_stories
 from tests.mirror.world import LEASE, LONGEST_FAULT, Process, World, _other
 
 STORY_S = 16.0
@@ -159,4 +159,4 @@ def tell(seed: int, counts: Counter[str]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_seeds("Simulate stories of a mirrored pair.", 1000, tell))
+    sys.exit(run_stories("Simulate stories of a mirrored pair.", 1000, tell))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -155,11 +156,28 @@ def test_a_data_path_with_messages_of_its_own_is_not_overwritten(start_pair: Sta
         alone.post("/pub", b"its own", topic="t")
     before = contents(follower.data_path)
     follower.start()
-    reason = "its data path has messages and was never a mirror; empty it"
-    follower.wait_for_log(reason)
+    follower.wait_for_log("its data path has messages and was never a mirror; empty it")
+    assert contents(follower.data_path) == before
+
+
+def test_a_refused_member_logs_the_reason_once_and_joins_once_it_can(start_pair: StartPair) -> None:
+    pair = start_pair(lease=LONG_LEASE)
+    primary = pair.wait_for_primary()
+    primary.post("/pub", b"kept", topic="t")
+    follower = pair.other(primary)
+    pair.wait_until_in_sync()
+    follower.end(signal.SIGKILL)
+    state = follower.data_path / "mirror.json"
+    own = state.read_text()
+    state.write_text(own.replace(json.loads(own)["pair"], "another"))
+    follower.start()
+    reason = "its data path or its arbiter is that of another pair"
     wait_until(lambda: sum(reason in line for line in primary.log) >= 4, "it tries again")
     assert sum(reason in line for line in follower.log) == 1
-    assert contents(follower.data_path) == before
+    follower.end(signal.SIGKILL)
+    state.write_text(own)
+    follower.start()
+    pair.wait_until_in_sync()
 
 
 @pytest.mark.parametrize(

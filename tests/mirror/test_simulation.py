@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from tests.mirror.mutations import MUTATIONS, Mutation
-from tests.mirror.seeds import Violation
 from tests.mirror.stories import Story
+from tests.mirror.story_runner import Violation
 
 STORIES = 25
 SEARCHED = 120

@@ -30,7 +30,7 @@ from brokerd.mirror.leader import Close, CompareFiles, Leader, Send, StepDown, T
 from brokerd.mirror.manifest import missing
 from brokerd.mirror.pair import PairRecord
 from tests.mirror.disk import BLOCK_BYTES, Disk, Store
-from tests.mirror.seeds import Violation
+from tests.mirror.story_runner import Violation
 
 LEASE = 2.0
 TICK = 0.05

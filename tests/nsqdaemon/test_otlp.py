@@ -124,10 +124,15 @@ def test_a_receiver_that_refuses_is_reported_once(broker, receiver):
     assert sum("cannot push" in line for line in broker.log) == 1
 
 
-def test_a_redirect_is_a_failure(broker, receiver):
-    """Followed, it would be a GET of a page that exists, and the metrics would be lost without a word."""
-    receiver.status, receiver.location = 302, "/signin"
-    broker.wait_for_log("OTLP: cannot push metrics to .*302 redirects to /signin")
+@pytest.mark.parametrize(
+    ("status", "location", "reason"),
+    [(302, "/signin", "302 redirects to /signin"), (308, None, "308 redirects to nowhere"), (304, None, "304")],
+)
+def test_a_redirect_is_a_failure(broker, receiver, status, location, reason):
+    """OpenTelemetry's exporter counts it as success: the metrics would be lost without an error."""
+    receiver.location = location
+    receiver.status = status
+    broker.wait_for_log(f"OTLP: cannot push metrics to .*{reason}")
     receiver.status, receiver.location = 200, None
     broker.wait_for_log("OTLP: metrics are pushed to .* again")
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from redis import Redis
@@ -316,5 +317,19 @@ def test_reading_a_file_does_not_import_pandas(tmp_path):
         "import sys; from pathlib import Path; from nsqplatform.cluster.history.files import HistoryFile; "
         "print(HistoryFile(Path(sys.argv[1]), 2).read('topic:orders', ['depth']), 'pandas' in sys.modules)"
     )
-    read = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True).stdout
+    read = subprocess.run([sys.executable, "-c", code, path], stdout=subprocess.PIPE, text=True, check=True).stdout
     assert read == "{'depth': array([ 1., nan], dtype=float32)} False\n"
+
+
+def test_a_file_with_nulls_is_damaged(tmp_path):
+    """What is unknown is NaN in these files; values without their places would be those of other times."""
+    path = tmp_path / "2026-11-28.parquet"
+    files.write(path, 2, [files.Rows(["topic:orders"], {"depth": np.ones((1, 2), np.float32)})], at=0)
+    table = pq.read_table(path)
+    nulls = pa.FixedSizeListArray.from_arrays(pa.array([1.0, None], pa.float32()), 2)
+    table = table.set_column(table.schema.get_field_index("depth"), table.schema.field("depth"), nulls)
+    with open(path, "w+b") as file:
+        pq.write_table(table, file)
+        files._add_check(file)
+    with files.HistoryFile(path, 2) as file, pytest.raises(files.DamagedFile):
+        file.read("topic:orders", ["depth"])

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import type { ChannelRow } from '../api/types';
 import { channelSeries, History } from '../history/history';
-import { counted, deadFilters, narrowed } from './filters';
+import { deadFilters, narrowed, withCounts } from './filters';
 import type { ClusterSnapshot } from './snapshot';
 
 const channel = (name: string, more: Partial<ChannelRow>): ChannelRow =>
@@ -17,7 +17,7 @@ test('channels with dead messages are filtered by reason, and by whether message
   expect(names('expired', 'unread')).toEqual(['archive']);
   expect(names('overflow')).toEqual([]);
   expect(names('dying')).toEqual(['billing']);
-  const choices = counted({ searched: rows, filters: deadFilters(new History()) });
+  const choices = withCounts({ searched: rows, filters: deadFilters(new History()) });
   expect(choices.map(({ key, count }) => [key, count])).toEqual([['dying', 1], ['attempts', 1], ['expired', 1], ['overflow', 0], ['operator', 1], ['unread', 1]]);
 });
 

@@ -54,7 +54,7 @@ export function deadFilters(history: History): Filter<ChannelRow>[] {
   ];
 }
 
-/** Topics of which a channel passes. */
+/** Names of the topics that have a channel that passes `test`. */
 function topicsOf(snapshot: ClusterSnapshot, test: (channel: ChannelRow) => boolean): Set<string> {
   const topics = new Set<string>();
   for (const channel of snapshot.channels.values()) if (test(channel)) topics.add(channel.topic);
@@ -78,14 +78,14 @@ export function topicFilters(
         known: (row) => history.covers(topicSeries(row.name), 'depth', TREND_POLLS),
       };
     }
-    let having: ReadonlySet<string> | undefined;
+    let passing: ReadonlySet<string> | undefined;
     let isKnown: boolean | undefined;
     return {
       key,
       title,
       help: `${help}: one of the topic’s channels, or the topic itself`,
       test: (row) =>
-        (having ??= topicsOf(snapshot, test)).has(row.name) ||
+        (passing ??= topicsOf(snapshot, test)).has(row.name) ||
         (key === 'paused' && row.paused) ||
         (key === 'unread' && row.channel_count === 0 && row.nodes.length > 0),
       known: () => (isKnown ??= known === undefined || snapshot.channels.size === 0 || [...snapshot.channels.values()].some(known)),
@@ -93,7 +93,7 @@ export function topicFilters(
   });
 }
 
-/** What a filter bar shows of a filter; `count` is the number of rows that it would leave, null while that is known of none. */
+/** A filter with the number of rows that pass it; null while this is not known for any row. */
 export type Choice = { key: string; title: string; help: string; count: number | null };
 
 /** Rows that the search finds, and those of them that pass every chosen filter. */
@@ -104,12 +104,12 @@ export function narrowed<Row>(
   found: (row: Row) => boolean,
 ): { searched: Row[]; rows: Row[] } {
   const searched = rows.filter(found);
-  const asked = filters.filter(({ key }) => chosen.has(key));
-  return { searched, rows: asked.length === 0 ? searched : searched.filter((row) => asked.every(({ test }) => test(row))) };
+  const active = filters.filter(({ key }) => chosen.has(key));
+  return { searched, rows: active.length === 0 ? searched : searched.filter((row) => active.every(({ test }) => test(row))) };
 }
 
-/** Each filter with its number of rows. */
-export function counted<Row>({ searched, filters }: { searched: readonly Row[]; filters: readonly Filter<Row>[] }): Choice[] {
+/** The filters, each with the number of searched rows that pass it. */
+export function withCounts<Row>({ searched, filters }: { searched: readonly Row[]; filters: readonly Filter<Row>[] }): Choice[] {
   return filters.map(({ key, title, help, test, known }) => {
     let count = 0;
     for (const row of searched) if (test(row)) count += 1;

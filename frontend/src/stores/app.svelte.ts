@@ -13,7 +13,7 @@ import { OverlayStore } from './overlay.svelte';
 import { Router } from './router.svelte';
 import { SessionStore } from './session.svelte';
 import { whenStill } from '../snapshot/still';
-import { inNextTask, whenIdle } from '../snapshot/idle';
+import { inNextTask, whenIdle } from '../snapshot/tasks';
 import { ThemeStore } from './theme.svelte';
 import { ToastStore } from './toasts.svelte';
 import { ViewStore } from './views.svelte';

@@ -53,7 +53,7 @@ export class FeedStore {
   #recordPending: (() => void) | null = null;
   /** Adds the first snapshot to the history, once it is drawn. */
   #recordFirst: (() => void) | null = null;
-  /** Messages that have not been taken. Each is taken in a task of its own, apart from its parsing, so that none is long. */
+  /** Messages that are not applied yet. Each is applied in a separate task, not in the one that parsed it, to keep tasks short. */
   #held: ServerMessage[] = [];
   #paused = false;
   #resyncing = false;
@@ -133,7 +133,10 @@ export class FeedStore {
         this.#held.push(message);
         this.#task(() => this.#takeNext());
       },
-      closed: () => this.#lost(),
+      closed: () => {
+        if (this.#recordFirst === null) for (const message of this.#held.splice(0)) this.#take(message);
+        this.#lost();
+      },
     });
   }
 
@@ -214,7 +217,7 @@ export class FeedStore {
     return () => this.#alertListeners.delete(listener);
   }
 
-  /** Take the oldest message. Those that come before the first snapshot is in the history are taken after that. */
+  /** Apply the oldest message. Does nothing until the first snapshot is in the history, after which this is scheduled again. */
   #takeNext(): void {
     if (this.#recordFirst !== null) return;
     const message = this.#held.shift();
@@ -314,7 +317,7 @@ export class FeedStore {
 
   /** Request the rows outside of the view, which other parts of the page name. */
   #requestRest(): void {
-    if (this.#hasRest || isSame(this.#receivedView, {})) return;
+    if (!this.connected || this.#hasRest || isSame(this.#receivedView, {})) return;
     this.#hasRest = true;
     this.#socket?.send({ type: 'rest' });
   }

@@ -336,6 +336,28 @@ test('a message is taken in a task of its own, and its snapshot is added to the 
   store.stop();
 });
 
+test('a message that was not applied when the connection ended is applied before that, and none after a stop', () => {
+  const { connect, sockets } = wire();
+  const tasks: (() => void)[] = [];
+  const store = new FeedStore(connect, { task: (work) => void tasks.push(work) });
+  const version = () => ('snapshot' in store.feed ? store.feed.snapshot.version : null);
+  store.start();
+  sockets[0]?.events.opened();
+  sockets[0]?.events.message(snapshot(1, [topic('orders', 1)]));
+  for (const take of tasks.splice(0)) take();
+  sockets[0]?.events.message(delta(1, [topic('orders', 2)]));
+  sockets[0]?.events.closed();
+  expect([version(), store.connected]).toEqual([2, false]);
+  store.reconnect();
+  sockets[1]?.events.opened();
+  sockets[1]?.events.message(delta(2, [topic('orders', 3)]));
+  store.stop();
+  store.start();
+  for (const take of tasks.splice(0)) take();
+  expect(store.feed.status).toBe('connecting');
+  store.stop();
+});
+
 test('a snapshot is in the history before the next drawing and the next snapshot, however busy the browser is', () => {
   const { connect, sockets } = wire();
   const [tasks, frames]: [(() => void)[], (() => void)[]] = [[], []];
@@ -346,11 +368,11 @@ test('a snapshot is in the history before the next drawing and the next snapshot
   sockets[0]?.events.message(snapshot(1, [topic('orders', 1)]));
   sockets[0]?.events.message(delta(1, [topic('orders', 2)]));
   sockets[0]?.events.message(delta(2, [topic('orders', 3)]));
-  for (const taken of tasks.splice(0)) taken();
+  for (const take of tasks.splice(0)) take();
   expect(depths()).toEqual([1, 2]);
   frames.shift()?.();
   expect(depths()).toEqual([1, 2, 3]);
-  for (const added of tasks) added();
+  for (const add of tasks) add();
   expect(depths()).toEqual([1, 2, 3]);
   store.stop();
 });

@@ -1,7 +1,7 @@
 import { expect, test, vi } from 'vitest';
 import type { ChannelRow, NodeRow, TopicRow } from '../api/types';
 import { BulkStore } from './bulk.svelte';
-import { isGrowing, channelFilters, counted, narrowed } from '../snapshot/filters';
+import { isGrowing, channelFilters, narrowed, withCounts } from '../snapshot/filters';
 import { channelSeries, History } from '../history/history';
 import { joined, within, type Columns } from '../history/columns';
 import { KeySequence } from '../navigation/keys';
@@ -154,7 +154,7 @@ test('the filters find growing, unread, paused and timing-out rows', () => {
   const filters = channelFilters(history);
   const { searched, rows: left } = narrowed(rows(40), filters, new Set(), (row) => row.name !== 'held');
   expect(left).toHaveLength(4);
-  expect(counted({ searched, filters }).find(({ key }) => key === 'paused')?.count).toBe(0); // of the rows that the search found
+  expect(withCounts({ searched, filters }).find(({ key }) => key === 'paused')?.count).toBe(0); // of the rows that the search found
 });
 
 test('growth is known after ten polls, from means and not from a burst at the end', () => {

@@ -38,8 +38,8 @@ RED = {"depth", "deferred_count"}
 
 @cache
 def certificates() -> ssl.SSLContext:
-    """The system's certificates. httpx would read them for each request of a page."""
-    return httpx.create_ssl_context()
+    """The certificate authorities that httpx trusts by default. It would read them for each request of a page."""
+    return httpx.create_ssl_context(trust_env=False)
 
 
 def cleaned(name: str) -> str:

@@ -153,9 +153,12 @@ class HistoryFile:
             return Rows(names[low:high], {metric: self._matrix(table[metric])[low:high] for metric in there})
 
     def _matrix(self, column: pa.ChunkedArray) -> Values:
-        # Arrow's to_numpy imports pandas, which takes longer than the rest of a first request.
-        flat = np.from_dlpack(pa.concat_arrays([chunk.flatten() for chunk in column.chunks]))
-        return flat.astype(np.float32, copy=False).reshape(-1, self._steps)
+        # Not to_numpy, which imports pandas: that takes longer than the rest of a first request.
+        values = pa.concat_arrays([chunk.flatten() for chunk in column.chunks])
+        if values.null_count or values.type != pa.float32():
+            raise ValueError("a value is missing, or no float32")
+        flat = np.frombuffer(values.buffers()[1], np.float32, len(values), values.offset * values.type.byte_width)
+        return flat.reshape(-1, self._steps)
 
     def _groups(self, first: str, last: str) -> tuple[int, int]:
         """The row groups that may contain series from ``first`` to ``last``, as a half-open range."""

@@ -1,4 +1,4 @@
-"""The command line of random stories: as many as requested, each from a seed that repeats it."""
+"""The command line that tells random stories, each from a seed that repeats it."""
 
 from __future__ import annotations
 
@@ -9,28 +9,30 @@ from collections.abc import Callable
 
 
 class Violation(AssertionError):
-    """A story in which a pair broke a promise."""
+    """A check of a story failed. The text names the seed, and what is failed."""
 
 
-def run_seeds(description: str, default: int, tell: Callable[[int, Counter[str]], None]) -> int:
+def run_stories(description: str, default_count: int, tell: Callable[[int, Counter[str]], None]) -> int:
     """Call ``tell`` with each seed and the counts of all stories; print the counts and the seeds of its Violations.
 
-    ``default``: the number of stories without ``--stories``. Returns the exit status.
+    ``default_count``: the number of stories without ``--stories``. Returns the exit status.
     """
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--stories", type=int, default=default, metavar="N", help=f"how many (default: {default:,})")
+    parser.add_argument(
+        "--stories", type=int, default=default_count, metavar="N", help=f"how many (default: {default_count:,})"
+    )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the first; each next one is one more")
     arguments = parser.parse_args()
-    began, wrong, counts = time.monotonic(), list[int](), Counter[str]()
+    began, failed, counts = time.monotonic(), list[int](), Counter[str]()
     for seed in range(arguments.seed, arguments.seed + arguments.stories):
         try:
             tell(seed, counts)
         except Violation as violation:
-            wrong.append(seed)
+            failed.append(seed)
             print(violation, flush=True)
     print(
         f"{arguments.stories:,} stories from seed {arguments.seed}, {time.monotonic() - began:.0f} s: "
         + ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items()))
     )
-    print(f"{len(wrong)} failed a check: {wrong}" if wrong else "all passed")
-    return 1 if wrong else 0
+    print(f"{len(failed)} failed a check: {failed}" if failed else "all passed")
+    return 1 if failed else 0
