@@ -134,7 +134,7 @@ export class FeedStore {
         this.#task(() => this.#takeNext());
       },
       closed: () => {
-        if (this.#recordFirst === null) for (const message of this.#held.splice(0)) this.#take(message);
+        for (let left = this.#held.length; left > 0; left -= 1) this.#takeNext();
         this.#lost();
       },
     });

@@ -358,6 +358,20 @@ test('a message that was not applied when the connection ended is applied before
   store.stop();
 });
 
+test('of a first snapshot and a message that come just before the connection ends, the first is in the history first', () => {
+  const { connect, sockets } = wire();
+  const [tasks, later]: [(() => void)[], (() => void)[]] = [[], []];
+  const store = new FeedStore(connect, { task: (work) => void tasks.push(work), afterFrame: (work) => void later.push(work) });
+  store.start();
+  sockets[0]?.events.opened();
+  sockets[0]?.events.message(snapshot(1, [topic('orders', 1)]));
+  sockets[0]?.events.message(delta(1, [topic('orders', 2)]));
+  sockets[0]?.events.closed();
+  for (let work = later.shift() ?? tasks.shift(); work !== undefined; work = later.shift() ?? tasks.shift()) work();
+  expect(store.history.recent(topicSeries('orders'), 'depth', 9)).toEqual([1, 2]);
+  store.stop();
+});
+
 test('a snapshot is in the history before the next drawing and the next snapshot, however busy the browser is', () => {
   const { connect, sockets } = wire();
   const [tasks, frames]: [(() => void)[], (() => void)[]] = [[], []];
