@@ -117,6 +117,13 @@ test('the busiest topics come first; those with an unknown rate or none are left
   ]);
 });
 
+test('a ranking has the first five of many topics in any order, equal ones by name', () => {
+  const rates = new Map([...'hbfdageci'].map((name, at) => [name, at % 3 === 0 ? 7 : at + 1]));
+  const rows = snapshot([], [...rates].map(([name, rate]) => topic(name, { publish_rate: rate })), []);
+  const sorted = [...rates].sort(([a, of], [b, than]) => than - of || a.localeCompare(b));
+  expect(busiest(rows, 5)).toEqual(sorted.slice(0, 5).map(([name, value]) => ({ topic: name, value })));
+});
+
 test('channels are ranked by the sum of timeouts and requeues', () => {
   const rows = snapshot([], [], [
     channel('orders', 'billing', { timeout_rate: 1, requeue_rate: 0.5 }),

@@ -12,11 +12,22 @@ export const GROWTH_POLLS = 30;
 /** Smallest rate that is not shown as 0. */
 const LEAST_RATE = 0.05;
 
+/** The first `count` items in the order of `compare`; one pass, because the items are all topics or channels. */
+function firstOf<Item>(items: Iterable<Item>, count: number, compare: (one: Item, other: Item) => number): Item[] {
+  const first: Item[] = [];
+  for (const item of items) {
+    if (first.length === count && compare(item, first[count - 1] as Item) >= 0) continue;
+    const after = first.findIndex((other) => compare(item, other) < 0);
+    first.splice(after < 0 ? first.length : after, 0, item);
+    first.length = Math.min(first.length, count);
+  }
+  return first;
+}
+
 function top(entries: Iterable<[string, number | null]>, count: number, least = Number.MIN_VALUE): Ranked[] {
-  return [...entries]
-    .flatMap(([topic, value]) => (value !== null && value >= least ? [{ topic, value }] : []))
-    .sort((a, b) => b.value - a.value || a.topic.localeCompare(b.topic))
-    .slice(0, count);
+  const known: Ranked[] = [];
+  for (const [topic, value] of entries) if (value !== null && value >= least) known.push({ topic, value });
+  return firstOf(known, count, (a, b) => b.value - a.value || a.topic.localeCompare(b.topic));
 }
 
 export const busiest = (snapshot: ClusterSnapshot, count: number): Ranked[] =>
@@ -48,11 +59,12 @@ export type Retried = { topic: string; channel: string; timeouts: number; requeu
 
 /** Channels with timeouts or requeues, per second. */
 export function mostRetried(snapshot: ClusterSnapshot, count: number): Retried[] {
-  return [...snapshot.channels.values()]
-    .map((row) => ({ topic: row.topic, channel: row.name, timeouts: row.timeout_rate ?? 0, requeues: row.requeue_rate ?? 0 }))
-    .filter(({ timeouts, requeues }) => timeouts + requeues >= LEAST_RATE)
-    .sort((a, b) => b.timeouts + b.requeues - a.timeouts - a.requeues)
-    .slice(0, count);
+  const retried: Retried[] = [];
+  for (const { topic, name: channel, timeout_rate, requeue_rate } of snapshot.channels.values()) {
+    const [timeouts, requeues] = [timeout_rate ?? 0, requeue_rate ?? 0];
+    if (timeouts + requeues >= LEAST_RATE) retried.push({ topic, channel, timeouts, requeues });
+  }
+  return firstOf(retried, count, (a, b) => b.timeouts + b.requeues - a.timeouts - a.requeues);
 }
 
 export type Attention = {

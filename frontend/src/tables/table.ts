@@ -87,7 +87,7 @@ export function wordsTest(query: string): (text: string) => boolean {
  */
 export function visibleRange(
   { top, viewport, rowHeight, total }: { top: number; viewport: number; rowHeight: number; total: number },
-  margin = 10,
+  margin = 5,
 ): [number, number] {
   const first = Math.floor(-top / rowHeight) - margin;
   const end = Math.ceil((viewport - top) / rowHeight) + margin;
