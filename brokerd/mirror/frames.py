@@ -88,7 +88,8 @@ class FrameReader:
     """
 
     def __init__(self, buffer_bytes: int = BUFFER_BYTES) -> None:
-        self._buffer = memoryview(bytearray(buffer_bytes))
+        self._buffer_bytes = buffer_bytes
+        self._buffer = memoryview(b"")  # until it is needed: many connections send nothing, or whole frames to feed
         self._start = self._end = 0  # of the bytes in the buffer that are not read yet
 
     def get_buffer(self) -> memoryview:
@@ -99,6 +100,8 @@ class FrameReader:
         unread = self._end - self._start
         if not unread:
             self._start = self._end = 0
+            if not self._buffer:
+                self._buffer = memoryview(bytearray(self._buffer_bytes))
             return self._buffer
         length = int.from_bytes(self._buffer[self._start : self._start + 4]) if unread >= 4 else 0
         needed = _HEAD.size + min(length, MAX_PAYLOAD_BYTES)
