@@ -11,10 +11,12 @@ import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from django.conf import settings
+from django.utils import timezone
 
 import nsqanalytics
 import nsqwire
@@ -30,11 +32,21 @@ def result_folder(run_id: int) -> str:
     return f"{settings.NSQ_REPORTS}/{run_id}"
 
 
+class StageReport(NamedTuple):
+    """What a job reported at one moment."""
+
+    progress: float
+    stage: str
+    at: datetime
+
+
 class JobOutput:
     """What a job has reported so far. The threads that read its process write to it."""
 
     def __init__(self, stage: str = "") -> None:
         self.progress, self.stage = 0.0, stage
+        self.reports: deque[StageReport] = deque()
+        """The reports that the run does not have yet. A stage may be over before the next save of the run."""
         self.rows: int | None = None
         self.error: str | None = None
         self.kind = ""
@@ -58,6 +70,7 @@ class JobOutput:
         too."""
         if event["event"] == "progress":
             self.progress, self.stage = float(event["fraction"]), str(event["stage"])
+            self.reports.append(StageReport(self.progress, self.stage, timezone.now()))
         elif event["event"] == "done":
             self.rows = int(event["rows"])
         elif event["event"] == "failed":
@@ -67,6 +80,7 @@ class JobOutput:
     def start_again(self, stage: str) -> None:
         """Forget everything but the log."""
         self.progress, self.stage = 0.0, stage
+        self.reports.clear()
         self.rows, self.error, self.kind = None, None, ""
 
 

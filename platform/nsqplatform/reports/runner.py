@@ -20,7 +20,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from nsqplatform.clusters.rows import in_cluster_of
-from nsqplatform.reports.job_process import RunningJob, result_folder
+from nsqplatform.reports.job_process import JobOutput, RunningJob, result_folder
 from nsqplatform.reports.live import broadcast_run
 from nsqplatform.reports.models import ReportRun
 from nsqplatform.reports.time_left import earlier_run, seconds_left
@@ -121,6 +121,14 @@ def drop_expired_results() -> list[int]:
     return dropped
 
 
+def advance(run: ReportRun, output: JobOutput, log_tail: str) -> None:
+    """Store what the job has reported since the last call. Raises WrongState unless the run is running."""
+    while output.reports:
+        report = output.reports.popleft()
+        run.advance(progress=report.progress, stage=report.stage, log_tail=log_tail, at=report.at)
+    run.advance(progress=output.progress, stage=output.stage, log_tail=log_tail, at=timezone.now())
+
+
 End = Callable[[ReportRun], None]
 
 
@@ -147,14 +155,12 @@ def _watch(run_id: int, job: RunningJob, time_limit: timedelta) -> End:
             saved_at, lines_read = moment, output.lines
             with changing(run_id) as run:
                 if not run.cancel_requested:  # "cancelling" stays on the page until the end
-                    run.advance(
-                        progress=output.progress, stage=output.stage, log_tail=output.log_tail(), at=timezone.now()
-                    )
+                    advance(run, output, output.log_tail())
                     run.left_s = seconds_left(run, earlier, at=timezone.now())
     rows, error, log_tail = output.rows, output.error, output.log_tail()
 
     def end(run: ReportRun) -> None:
-        run.advance(progress=output.progress, stage=output.stage, log_tail=log_tail, at=timezone.now())
+        advance(run, output, log_tail)
         if rows is not None and error is None:
             run.succeed(rows=rows, at=timezone.now())
         else:
