@@ -14,7 +14,7 @@ from bench.platform import settled_platform
 from bench.processes import LoadProcesses
 from bench.server import Server
 from bench.simulated import topic_name
-from bench.visits import Visit, browser, visit
+from bench.visits import Visit, browser, idle_tasks, visit
 
 NODES, CHANNELS = 4, 3
 SETTLED_POLLS = 5
@@ -50,7 +50,11 @@ def measured(options: Options, running: Browser, server: Server, cookie: tuple[s
     host, port = server.http
 
     def visited(path: str, selector: str, settle_seconds: float = 0.5, idle_seconds: float = 0.0) -> Visit:
-        return visit(running, f"http://{host}:{port}{path}", cookie, selector, settle_seconds, idle_seconds)
+        url = f"http://{host}:{port}{path}"
+        done = visit(running, url, cookie, selector, settle_seconds, idle_seconds)
+        if idle_seconds:
+            done.idle_tasks = idle_tasks(running, url, cookie, selector, settle_seconds, idle_seconds)
+        return done
 
     visits: dict[str, list[Visit]] = defaultdict(list)
     visited(*EMPTY[1:])  # the first page of a browser is slow
@@ -82,8 +86,9 @@ def row(options: Options, name: str, visits: list[Visit], empty: list[Visit]) ->
             "load: longest task ms": median(max(each.loading.long_tasks, default=0.0) for each in visits),
             "load: longest task, processor ms": median(each.loading.longest_task for each in visits),
             "load: processor ms": median(each.loading.processor for each in visits),
-            "idle: long tasks": len(idling.long_tasks),
-            "idle: longest task ms": max(idling.long_tasks, default=0.0),
+            "idle: long tasks": len(last.idle_tasks),
+            "idle: longest task ms": max(last.idle_tasks, default=0.0),
+            "idle: long tasks, with a debugger": len(idling.long_tasks),
             "idle: longest task, processor ms": idling.longest_task,
             "idle: processor ms/s": idling.processor / idling.seconds,
             "scroll: worst frame ms": max(last.frames),

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypedDict
 from urllib.parse import urljoin
 
@@ -19,6 +24,8 @@ from bench.errors import BenchError
 VIEWPORT = {"width": 1440, "height": 900}
 ROWS_SECONDS = 60.0
 """Longest time until the first rows. After it, the row fails."""
+START_SECONDS = 30.0
+"""Longest time until Chromium has started."""
 SCROLL_FRAMES = 120
 SCROLL_STEP = 333
 """Pixels for each frame: ten rows of a table."""
@@ -96,23 +103,31 @@ class Visit:
     scrolling: Phase | None = None
     frames: list[float] = field(default_factory=list)
     """Durations of the frames while scrolling."""
+    idle_tasks: list[float] = field(default_factory=list)
+    """The long tasks of :func:`idle_tasks`."""
 
 
 @contextmanager
 def browser() -> Iterator[Browser]:
     """Run Chromium. Raises BenchError if there is none, or if it cannot be started."""
-    executable = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if executable is None:
-        raise BenchError("there is no chromium on PATH")
+    path = executable()
     with sync_playwright() as playwright:
         try:
-            running = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+            running = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         except PlaywrightError as error:
-            raise BenchError(f"{executable} cannot be started: {error.message.splitlines()[0]}") from None
+            raise BenchError(f"{path} cannot be started: {error.message.splitlines()[0]}") from None
         try:
             yield running
         finally:
             running.close()
+
+
+def executable() -> str:
+    """The path of Chromium. Raises BenchError if there is none."""
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if path is None:
+        raise BenchError("there is no chromium on PATH")
+    return path
 
 
 def visit(
@@ -152,6 +167,62 @@ def measured(context: BrowserContext, url: str, settle_seconds: float, idle_seco
         done.idling = observed(page, lambda: page.wait_for_timeout(idle_seconds * 1000))
         done.scrolling = observed(page, lambda: done.frames.extend(page.evaluate(SCROLL, [SCROLL_FRAMES, SCROLL_STEP])))
     return done
+
+
+def idle_tasks(
+    running: Browser, url: str, cookie: tuple[str, str], selector: str, settle_seconds: float, idle_seconds: float
+) -> list[float]:
+    """The durations of the long tasks, in ms, of a page that idles as for an operator: in a browser without a debugger.
+
+    Playwright's connection receives each message of a websocket, which takes time of two processes. It is closed
+    meanwhile. ``running``: a browser of the Playwright that connects. For the others see :func:`visit`.
+    """
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, _chromium(Path(folder)) as endpoint:
+        try:
+            connected = running.browser_type.connect_over_cdp(endpoint)
+            context = connected.contexts[0]
+            context.add_cookies([{"name": cookie[0], "value": cookie[1], "url": urljoin(url, "/")}])
+            context.add_init_script(WATCH.replace("SELECTOR", repr(selector)))
+            page = context.pages[0]
+            page.goto(url, wait_until="commit")
+            wait_for_rows(page)
+            page.wait_for_timeout(settle_seconds * 1000)
+            known = len(recorded(page)["tasks"])
+            connected.close()
+            time.sleep(idle_seconds)
+            connected = running.browser_type.connect_over_cdp(endpoint)
+            tasks = recorded(connected.contexts[0].pages[0])["tasks"][known:]
+            connected.close()
+        except PlaywrightError as error:
+            raise BenchError(f"{url}: {error.message.splitlines()[0]}") from None
+    return [duration for _, duration in tasks]
+
+
+@contextmanager
+def _chromium(folder: Path) -> Iterator[str]:
+    """Run Chromium with its files in ``folder``; yield the debugger's address.
+
+    Raises BenchError if it does not start.
+    """
+    size = f"--window-size={VIEWPORT['width']},{VIEWPORT['height']}"
+    flags = ("--headless", "--no-sandbox", "--no-first-run", "--remote-debugging-port=0", size)
+    process = subprocess.Popen(
+        (executable(), *flags, f"--user-data-dir={folder}", "about:blank"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        port, deadline = folder / "DevToolsActivePort", time.monotonic() + START_SECONDS
+        while not (port.exists() and port.read_text().count("\n")):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise BenchError(f"{executable()} does not start")
+            time.sleep(0.05)
+        yield f"http://127.0.0.1:{port.read_text().split()[0]}"
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def observed(page: Page, run: Callable[[], object]) -> Phase:

@@ -19,10 +19,10 @@ test('the first hundred clients are shown before the others are requested', asyn
   const search = new ClientSearch(ask);
   const stop = search.follow(question, () => true);
   await vi.advanceTimersByTimeAsync(0);
-  expect(ask.mock.calls.map(([{ limit }]) => limit)).toEqual([100, 5000]);
+  expect(ask.mock.calls.map(([{ limit }]) => limit)).toEqual([100, 1000]);
   expect(search.answer?.clients).toHaveLength(9);
   await vi.advanceTimersByTimeAsync(5000);
-  expect(ask.mock.calls.map(([{ limit }]) => limit)).toEqual([100, 5000, 5000]);
+  expect(ask.mock.calls.map(([{ limit }]) => limit)).toEqual([100, 1000, 1000]);
   stop();
 });
 
