@@ -174,8 +174,8 @@ def idle_tasks(
 ) -> list[float]:
     """The durations of the long tasks, in ms, of a page that idles as for an operator: in a browser without a debugger.
 
-    Playwright's connection receives each message of a websocket, which takes time of two processes. It is closed
-    meanwhile. ``running``: a browser of the Playwright that connects. For the others see :func:`visit`.
+    Playwright's connection receives each message of a websocket, which takes processor time in two processes. It is
+    closed while the page idles. ``running``: any browser of the same Playwright. Other parameters: see :func:`visit`.
     """
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, _chromium(Path(folder)) as endpoint:
         try:
@@ -184,6 +184,7 @@ def idle_tasks(
             context.add_cookies([{"name": cookie[0], "value": cookie[1], "url": urljoin(url, "/")}])
             context.add_init_script(WATCH.replace("SELECTOR", repr(selector)))
             page = context.pages[0]
+            _set_viewport(page)
             page.goto(url, wait_until="commit")
             wait_for_rows(page)
             page.wait_for_timeout(settle_seconds * 1000)
@@ -198,14 +199,24 @@ def idle_tasks(
     return [duration for _, duration in tasks]
 
 
+def _set_viewport(page: Page) -> None:
+    """Resize the window, which a page keeps without a debugger; an emulated viewport ends with the connection."""
+    width, height = page.evaluate("[outerWidth - innerWidth, outerHeight - innerHeight]")
+    session = page.context.new_cdp_session(page)
+    window = session.send("Browser.getWindowForTarget")["windowId"]
+    bounds = {"width": VIEWPORT["width"] + width, "height": VIEWPORT["height"] + height}
+    session.send("Browser.setWindowBounds", {"windowId": window, "bounds": bounds})
+    session.detach()
+    page.wait_for_function(f"innerWidth === {VIEWPORT['width']} && innerHeight === {VIEWPORT['height']}")
+
+
 @contextmanager
 def _chromium(folder: Path) -> Iterator[str]:
     """Run Chromium with its files in ``folder``; yield the debugger's address.
 
     Raises BenchError if it does not start.
     """
-    size = f"--window-size={VIEWPORT['width']},{VIEWPORT['height']}"
-    flags = ("--headless", "--no-sandbox", "--no-first-run", "--remote-debugging-port=0", size)
+    flags = ("--headless", "--no-sandbox", "--no-first-run", "--remote-debugging-port=0")
     process = subprocess.Popen(
         (executable(), *flags, f"--user-data-dir={folder}", "about:blank"),
         stdout=subprocess.DEVNULL,

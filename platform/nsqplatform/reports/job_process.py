@@ -10,7 +10,8 @@ import sys
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -45,8 +46,7 @@ class JobOutput:
 
     def __init__(self, stage: str = "") -> None:
         self.progress, self.stage = 0.0, stage
-        self.reports: deque[StageReport] = deque()
-        """The reports that the run does not have yet. A stage may be over before the next save of the run."""
+        self._reports: deque[StageReport] = deque()
         self.rows: int | None = None
         self.error: str | None = None
         self.kind = ""
@@ -56,6 +56,12 @@ class JobOutput:
 
     def log_tail(self) -> str:
         return "".join(list(self._log))[-LOG_TAIL_CHARACTERS:]
+
+    def take_reports(self) -> Iterator[StageReport]:
+        """The reports since the last call. A stage may be over before the next save of the run."""
+        with suppress(IndexError):  # there are no more; another thread may call start_again meanwhile
+            while True:
+                yield self._reports.popleft()
 
     def last_line(self) -> str:
         """The last line of the log that is not blank."""
@@ -70,7 +76,7 @@ class JobOutput:
         too."""
         if event["event"] == "progress":
             self.progress, self.stage = float(event["fraction"]), str(event["stage"])
-            self.reports.append(StageReport(self.progress, self.stage, timezone.now()))
+            self._reports.append(StageReport(self.progress, self.stage, timezone.now()))
         elif event["event"] == "done":
             self.rows = int(event["rows"])
         elif event["event"] == "failed":
@@ -80,7 +86,7 @@ class JobOutput:
     def start_again(self, stage: str) -> None:
         """Forget everything but the log."""
         self.progress, self.stage = 0.0, stage
-        self.reports.clear()
+        self._reports.clear()
         self.rows, self.error, self.kind = None, None, ""
 
 

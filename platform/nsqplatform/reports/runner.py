@@ -123,8 +123,7 @@ def drop_expired_results() -> list[int]:
 
 def advance(run: ReportRun, output: JobOutput, log_tail: str) -> None:
     """Store what the job has reported since the last call. Raises WrongState unless the run is running."""
-    while output.reports:
-        report = output.reports.popleft()
+    for report in output.take_reports():
         run.advance(progress=report.progress, stage=report.stage, log_tail=log_tail, at=report.at)
     run.advance(progress=output.progress, stage=output.stage, log_tail=log_tail, at=timezone.now())
 
