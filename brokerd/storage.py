@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -13,7 +13,7 @@ from brokerd.disk_reserve import ReserveReached
 from brokerd.disk_thread import DiskStalled, DiskThread
 from brokerd.journal.journal import CHANGE_BYTES, Background, Journal
 from brokerd.refused_write import RefusedWrite
-from brokerd.syncer import NotSynced
+from brokerd.syncer import FilesRemoved, NotSynced
 from nsqwire.counted import counted
 from nsqwire.errors import BelowReserve, Drained, PublishFailed
 
@@ -34,8 +34,8 @@ class TooFewInSync(OSError):
     """Publishes are refused because fewer members of the pair are in sync than ``--min-in-sync``."""
 
 
-class RetainingTopic(Protocol):
-    """A topic whose oldest segment may be removed when the disk is full."""
+class StoredTopic(Protocol):
+    """A topic with segments. The oldest may be removed when the disk is full."""
 
     @property
     def oldest_retained(self) -> Segment | None:
@@ -44,6 +44,10 @@ class RetainingTopic(Protocol):
 
     def remove_oldest_retained(self) -> None:
         """Remove it."""
+        ...
+
+    def file_removed(self, segment: Segment) -> bool:
+        """Write nothing more to a segment whose file does not exist. False if it is not, or no longer, the topic's."""
         ...
 
 
@@ -58,7 +62,7 @@ class Storage:
         data_path: DataPath,
         retention: Retention | None,
         reserve: DiskReserve | None,
-        topics: Mapping[str, RetainingTopic],
+        topics: Mapping[str, StoredTopic],
     ) -> None:
         self.retention = retention
         self._reserve = reserve
@@ -222,10 +226,12 @@ class Storage:
         """Refuse publishes after a failed fsync, until a restart.
 
         Exceptions: after DataPathMoved until the data path is back, after DiskStalled until the disk answers, and after
-        NotSynced not at all.
+        NotSynced and FilesRemoved not at all.
         """
         if isinstance(error, DataPathMoved):
             self.check_data_path()
+        elif isinstance(error, FilesRemoved):
+            pass  # segments_in_use has logged it
         elif isinstance(error, NotSynced):
             logger.error("a sync is put off: %s", error)
         elif isinstance(error, DiskStalled):
@@ -234,6 +240,22 @@ class Storage:
         else:
             self._log_unhealthy(error)
             self.refusal = error
+
+    def segments_in_use(self, missing: Sequence[Segment]) -> list[Segment]:
+        """Return those of the segments without files that topics still use. Nothing more is written to them."""
+        found = []
+        for segment in missing:
+            assert segment.path is not None, "what is in memory has no file"
+            name = segment.path.parent.name.rpartition(".")[0]  # brokerd/topic_directories.py
+            topic = self._topics.get(name)
+            if topic is not None and topic.file_removed(segment):
+                found.append(segment)
+                logger.error(
+                    "TOPIC(%s): %s was removed while it was in use: its messages are lost when the broker ends",
+                    name,
+                    segment.path,
+                )
+        return found
 
     def sync_resumed(self) -> None:
         """Accept publishes again, because the sync that DiskStalled was about has ended."""

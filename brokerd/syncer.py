@@ -44,6 +44,10 @@ class NotSynced(OSError):
     """A sync did not take place, because descriptors or memory were lacking. Nothing that was written is lost."""
 
 
+class FilesRemoved(OSError):
+    """Files of segments were removed while they were in use: their messages are gone once the process ends."""
+
+
 Done = Callable[[OSError | None], None]
 Written = Mapping[Path, tuple[int, int] | None]
 """Segments to sync, each with the offsets ``[start, end)`` of most of its unsynced bytes, if known, and the files with
@@ -95,6 +99,8 @@ class Syncer:
     ``journal`` returns the journal's present files, and ``journal_bytes`` a number that changes with each record.
     ``check_directory`` raises DataPathMoved if the data path leads to another directory; any thread may call it.
     ``failed`` is called with each error. After DataPathMoved and NotSynced the same files are synced again later.
+    ``in_use`` is called with segments whose files do not exist after a sync. It returns those that the broker did not
+    remove; nothing more may be written to them. The error is then FilesRemoved.
     DiskStalled lasts until ``resumed`` is called; no publish may be accepted in between. After any other error nothing
     may be acknowledged, because the next fsync might not report what was lost. ``patience`` is ``--disk-timeout``; zero
     for no limit.
@@ -109,6 +115,7 @@ class Syncer:
         journal_bytes: Callable[[], int] = lambda: 0,
         check_directory: Callable[[], None],
         failed: Callable[[OSError], None],
+        in_use: Callable[[Sequence[Segment]], Sequence[Segment]] = lambda missing: [],
         resumed: Callable[[], None] = lambda: None,
         patience: timedelta = timedelta(0),
     ) -> None:
@@ -120,6 +127,7 @@ class Syncer:
         self._journal_bytes = journal_bytes
         self._check_directory = check_directory
         self._failed = failed
+        self._in_use = in_use
         self._resumed = resumed
         self._patience_s = patience.total_seconds()
         self._loop = asyncio.get_running_loop()
@@ -142,7 +150,7 @@ class Syncer:
         """Called after the next sync, however long it takes."""
         self._awaited: list[Done] = []
         """As ``_waiting``, of the running sync."""
-        self._running: asyncio.Future[None] | None = None
+        self._running: asyncio.Future[set[Path]] | None = None
         self._running_s: Seconds | None = None
         """How long ``check`` has seen the running sync run; None if it has not seen it."""
         self.is_stalled = False
@@ -245,7 +253,7 @@ class Syncer:
                 paths[segment.path] = None if self.acknowledges else (end, segment.end)
                 if segment.headers is not None and segment.headers.path is not None:
                     paths[segment.headers.path] = None
-        directories = self._directories
+        segments, directories = list(self._dirty), self._directories
         self._missed, self._dirty, self._directories, self._messages = {}, {}, set(), 0
         self._awaited, self._waiting = self._waiting, []
         patient, self._patient = self._patient, []
@@ -254,19 +262,27 @@ class Syncer:
         self._journals = set(journal)
         self._running_s = None
         self._running = self._loop.run_in_executor(self._thread, self._sync, paths, directories, journal)
-        self._running.add_done_callback(lambda future: self._done(future, paths, directories, patient))
+        self._running.add_done_callback(lambda future: self._done(future, segments, paths, directories, patient))
 
-    def _sync(self, segments: Written, directories: Iterable[Path], journal: Sequence[Path]) -> None:
+    def _sync(self, segments: Written, directories: Iterable[Path], journal: Sequence[Path]) -> set[Path]:
+        """Sync everything. Returns the files that do not exist. Raises OSError."""
         try:
             sync(segments, directories, journal)
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):  # of open: no fsync has failed
                 raise NotSynced(*error.args) from error
             raise
+        missing = {path for path in segments if not path.exists()}
         self._check_directory()  # afterwards: in a moved directory, files are missing as if they had been removed
+        return missing
 
     def _done(
-        self, future: asyncio.Future[None], paths: Iterable[Path], directories: set[Path], patient: list[Done]
+        self,
+        future: asyncio.Future[set[Path]],
+        segments: Iterable[Segment],
+        paths: Iterable[Path],
+        directories: set[Path],
+        patient: list[Done],
     ) -> None:
         self._running = None
         waiting, self._awaited = [*self._awaited, *patient], []
@@ -274,13 +290,15 @@ class Syncer:
             self.is_stalled = False
             self._resumed()
         error = future.exception()
+        if error is None and (missing := future.result()):
+            error = self._removal_of([segment for segment in segments if segment.path in missing])
         if error is not None and not isinstance(error, OSError):
             logger.error("a sync could not be made", exc_info=error)
             error = NotSynced(f"a sync could not be made: {error!r}")
         if isinstance(error, DataPathMoved | NotSynced):
             self._missed.update(dict.fromkeys(paths))
             self._directories |= directories
-        elif error is not None:
+        elif error is not None and not isinstance(error, FilesRemoved):
             logger.error("fdatasync failed, nothing more is acknowledged: %s", error)
         if error is not None:
             self._failed(error)
@@ -289,12 +307,18 @@ class Syncer:
         if self._waiting or self._patient or (not self.acknowledges and self._messages >= self._every):
             self._start()
 
+    def _removal_of(self, missing: Sequence[Segment]) -> FilesRemoved | None:
+        """The error for segments without files that were in use; None if the broker removed all of them."""
+        if not (removed := self._in_use(missing)):
+            return None
+        return FilesRemoved(errno.ENOENT, "the file was removed while it was in use", str(removed[0].path))
+
 
 def sync(segments: Written, directories: Iterable[Path], journal: Iterable[Path]) -> None:
     """fdatasync segments with their indexes, and the journal; then fsync the directories.
 
-    The given range of a segment is first written in pieces, so that the event loop can run in between. Files that no
-    longer exist are skipped: their messages were finished, and they were removed. Raises OSError.
+    The given range of a segment is first written in pieces, so that the event loop can run in between. Files that do
+    not exist are skipped: most were removed because their messages were finished. Raises OSError.
     """
     files = list(segments)
     files += (path.with_suffix(".idx") for path in segments if path.suffix != HEADERS_SUFFIX)

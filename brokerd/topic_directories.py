@@ -99,7 +99,10 @@ class TopicDirectories:
         while os.path.lexists(doomed):
             count += 1
             doomed = path.with_name(f"{path.name}.deleted-{count}")
-        path.rename(doomed)
+        try:
+            path.rename(doomed)
+        except FileNotFoundError:  # somebody removed it
+            doomed.mkdir()
         return doomed
 
     def survey(self, state: NodeState, *, import_interrupted: bool = False) -> list[Found]:
