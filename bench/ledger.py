@@ -34,6 +34,8 @@ class Progress:
     attempts: int
     life: int
     """Number of broker starts before its last delivery."""
+    consumer: int
+    """The connection that received its last delivery."""
     finished_ns: int | None = None
     confirmed: bool = False
     """Whether a command after the FIN was answered, so that the broker has processed the FIN."""
@@ -75,9 +77,18 @@ class Ledger:
                     self.unfinished.add((channel, serial))
 
     def delivered(
-        self, topic: str, channel: str, message_id: bytes, timestamp_ns: int, attempts: int, body: bytes, now_ns: int
+        self,
+        topic: str,
+        channel: str,
+        message_id: bytes,
+        timestamp_ns: int,
+        attempts: int,
+        body: bytes,
+        now_ns: int,
+        consumer: int = 0,
     ) -> int | None:
-        """Check one delivery; returns the message's serial, or ``None`` if it was not published here."""
+        """Check one delivery to the connection ``consumer``. Returns the message's serial, or None if it needs no
+        answer: it was not published here, or a later delivery was read first, on another connection."""
         self.counts["deliveries"] += 1
         serial = serial_of(body)
         publish = self.published.get(serial)
@@ -92,19 +103,24 @@ class Ledger:
             self.violations.append(f"{name} came {(due - now_ns) / 1e6:.0f} ms before its deferral was over")
         progress = self.progress.get((channel, serial))
         if progress is None:
-            self.progress[channel, serial] = Progress(message_id, attempts, self.life)
+            self.progress[channel, serial] = Progress(message_id, attempts, self.life, consumer)
             return serial
         self.counts["redeliveries"] += 1
         if progress.message_id != message_id:
             self.violations.append(f"{name} changed its id from {progress.message_id!r} to {message_id!r}")
-        if attempts < progress.attempts or (attempts == progress.attempts and self.life == progress.life):
-            self.violations.append(f"{name} had attempt {progress.attempts} before")
+        is_same_life = self.life == progress.life
+        if attempts < progress.attempts and is_same_life and consumer != progress.consumer:
+            self.counts["read after a later delivery"] += 1
+            return None
+        if attempts < progress.attempts or (attempts == progress.attempts and is_same_life):
+            when = "" if is_same_life else ", and then a kill"
+            self.violations.append(f"{name} had attempt {progress.attempts} before{when}")
         if now_ns < progress.not_before_ns - EARLY_NS:
             early_ms = (progress.not_before_ns - now_ns) / 1e6
             self.violations.append(f"{name} came {early_ms:.0f} ms before its requeue was due")
         if progress.finished_ns is not None:
             self._came_back_finished(name, progress)
-        progress.attempts, progress.life = attempts, self.life
+        progress.attempts, progress.life, progress.consumer = attempts, self.life, consumer
         progress.finished_ns, progress.confirmed = None, False
         progress.not_before_ns = progress.requeue_due_ns = 0
         if publish.acknowledged:

@@ -16,8 +16,10 @@ def ledger() -> Ledger:
     return Ledger(("work",))
 
 
-def deliver(ledger: Ledger, body: bytes, attempts: int = 1, *, at: int = T0, message_id: bytes = ID) -> int | None:
-    return ledger.delivered("t", "work", message_id, T0, attempts, body, at)
+def deliver(
+    ledger: Ledger, body: bytes, attempts: int = 1, *, at: int = T0, message_id: bytes = ID, consumer: int = 0
+) -> int | None:
+    return ledger.delivered("t", "work", message_id, T0, attempts, body, at, consumer)
 
 
 def finish(ledger: Ledger, serial: int, *, at: int = T0, attempts: int = 1) -> None:
@@ -116,7 +118,21 @@ def test_attempts_never_go_down(ledger: Ledger, before: int, after: int, killed:
     if killed:
         ledger.killed(T0)
     deliver(ledger, body, after)
-    assert ledger.violations == ([f"t/work message 0 (attempt {after}) had attempt {before} before"] if broken else [])
+    says = f"t/work message 0 (attempt {after}) had attempt {before} before" + (", and then a kill" if killed else "")
+    assert ledger.violations == ([says] if broken else [])
+
+
+@pytest.mark.parametrize(("killed", "broken"), [(False, False), (True, True)])
+def test_what_was_sent_before_may_be_read_later_on_another_connection(
+    ledger: Ledger, killed: bool, broken: bool
+) -> None:
+    """As long as the broker lives: a message that timed out in one socket is redelivered in another."""
+    body = ledger.publish("t")
+    assert deliver(ledger, body, 2, consumer=1) == 0
+    if killed:
+        ledger.killed(T0)
+    assert deliver(ledger, body, 1, consumer=2) == (0 if broken else None)
+    assert bool(ledger.violations) == broken
 
 
 def test_a_deferred_message_that_comes_early(ledger: Ledger) -> None:
