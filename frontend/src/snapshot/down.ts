@@ -9,6 +9,11 @@ const HALF_A_DAY_MS = 43_200_000;
 /** Whether the snapshot has figures of a node: not of one that has not answered since the collector started. */
 export const isRead = (node: NodeRow): boolean => node.start_time !== 0;
 
+/** A figure of a node; null, unknown, if it is down and has not been read. */
+export function figureOf(node: NodeRow, figure: 'depth' | 'topic_count' | 'channel_count' | 'client_count'): number | null {
+  return node.state === 'down' && !isRead(node) ? null : node[figure];
+}
+
 /** The last that went down comes first. */
 export const downNodes = (snapshot: ClusterSnapshot): NodeRow[] =>
   [...snapshot.nodes.values()].filter((node) => node.state === 'down').sort((a, b) => (b.down_since ?? 0) - (a.down_since ?? 0));

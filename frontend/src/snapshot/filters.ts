@@ -48,6 +48,7 @@ export function deadFilters(history: History): Filter<ChannelRow>[] {
         const series = channelSeries(row.topic, row.name);
         return (row.death_rate ?? 0) > 0 || (history.growth(series, 'dead', TREND_POLLS) ?? 0) > 0;
       },
+      known: (row) => history.covers(channelSeries(row.topic, row.name), 'dead', TREND_POLLS),
     },
     ...REASONS.map(({ key, title, help, of }): Filter<ChannelRow> => ({ key, title, help, test: (row) => of(row) > 0 })),
     { key: 'unread', title: 'No consumers', help: 'No client is subscribed', test: (row) => row.client_count === 0 },
