@@ -1,5 +1,5 @@
 /** The overview's rankings and warnings. */
-import { silence } from './down';
+import { unansweredText } from './down';
 import { leftText } from './drain';
 import { backlogOf, channelKey, totalsOf, type ClusterSnapshot } from './snapshot';
 import type { Route } from '../navigation/routes';
@@ -93,7 +93,7 @@ export function attentionOf(snapshot: ClusterSnapshot): Attention[] {
   for (const node of snapshot.nodes.values()) {
     const route: Route = { page: 'node', node: node.id };
     if (node.state === 'down') {
-      found.push({ key: `n ${node.id}`, tone: 'bad', what: 'down', name: node.id, detail: `${silence(node, snapshot.takenAt)}: ${node.error ?? ''}`, waiting: 0, route });
+      found.push({ key: `n ${node.id}`, tone: 'bad', what: 'down', name: node.id, detail: `${unansweredText(node, snapshot.takenAt)}: ${node.error ?? ''}`, waiting: 0, route });
     } else if (node.health !== 'OK') {
       found.push({ key: `n ${node.id}`, tone: 'bad', what: 'unhealthy', name: node.id, detail: node.health, waiting: 0, route });
     } else if (node.drain) {
