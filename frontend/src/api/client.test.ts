@@ -1,5 +1,5 @@
 import { afterEach, expect, test, vi } from 'vitest';
-import { ApiError, auditFacets, changePassword, fieldErrorsIn, me, publish, refusal, resultCsv, signIn, wholeMessage, whenUnauthorized } from './client';
+import { ApiError, auditFacets, changePassword, fieldErrorsIn, me, publish, refusal, resultCsv, resultPdf, signIn, wholeMessage, whenUnauthorized } from './client';
 import { socketUrl } from './early';
 
 /** A platform with this answer, and the requests that it received. */
@@ -53,11 +53,15 @@ test('the end of a session is reported, a wrong password is not', async () => {
   expect(ended).not.toHaveBeenCalled();
   expect(await failure(me())).toMatchObject({ status: 401, message: 'Sign in first.' });
   expect(ended).toHaveBeenCalledOnce();
+  expect(await failure(resultPdf(7))).toMatchObject({ status: 401, message: 'Sign in first.' });
+  expect(ended).toHaveBeenCalledTimes(2);
 });
 
 test('no answer, or one of another server, is reported as a sentence', async () => {
   answering(200, '<html>');
-  expect(await failure(auditFacets())).toMatchObject({ status: 0, message: expect.stringContaining('not JSON') });
+  for (const call of [auditFacets(), changePassword('a', 'b')]) {
+    expect(await failure(call)).toMatchObject({ status: 0, message: expect.stringContaining('not JSON') });
+  }
   vi.stubGlobal('fetch', () => Promise.reject(new TypeError('Failed to fetch')));
   expect(await failure(auditFacets())).toMatchObject({ status: 0, message: expect.stringContaining('does not answer') });
 });

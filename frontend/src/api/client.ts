@@ -197,7 +197,7 @@ async function answered<Data>(call: Promise<Answer<Data>>): Promise<Data> {
 
 /** For an answer without a body. Rejects with ApiError. */
 async function done(call: Promise<Answer<unknown>>): Promise<void> {
-  const answer = await call;
+  const answer = await call.catch(notJson);
   if (!answer.response.ok) throw refused(answer);
 }
 
@@ -430,6 +430,7 @@ export async function resultPdf(id: number): Promise<Blob> {
     const response = await fetch(path, { credentials: 'same-origin' }).catch(() => null);
     if (response === null) throw new ApiError(0, 'The platform does not answer. Is its web process running?');
     if (response.ok) return response.blob();
+    if (response.status === 401) onUnauthorized();
     const seconds = Number(response.headers.get('Retry-After'));
     if (response.status !== 503 || !(seconds > 0)) throw new ApiError(response.status, refusal(response.status, response.statusText, await response.json().catch(() => null)));
     await new Promise((resume) => setTimeout(resume, seconds * 1000));

@@ -28,3 +28,11 @@ test('an answer after the page was left is not used', async () => {
   await done;
   expect(used).toEqual([]);
 });
+
+test('the failure of an earlier request is ignored, that of the newest is not', async () => {
+  const newest = new Newest();
+  const earlier = newest.take(Promise.reject(new Error('earlier')), () => {});
+  const last = newest.take(Promise.reject(new Error('last')), () => {});
+  await expect(earlier).resolves.toBeUndefined();
+  await expect(last).rejects.toThrow('last');
+});

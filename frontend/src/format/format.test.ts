@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { bytes, count, duration, latency, plural, rate, short, slope } from './format';
+import { bytes, clock, count, dateTime, duration, latency, plural, rate, short, slope, timeText } from './format';
 
 test.each([
   [0, '0'],
@@ -46,3 +46,9 @@ test.each([
   [38, [12, 38], '≈ 12 ms – 38 ms'],
   [null, [12, 12], '≈ 12 ms'],
 ])('a percentile of %s, between %s, reads %s', (ms, range, text) => expect(latency(ms, range).replace('\u00a0', ' ')).toBe(text));
+
+test('a time of day that is far from now has its date', () => {
+  const now = Date.UTC(2026, 10, 20, 12);
+  for (const near of [now, now - 42_000_000, now + 42_000_000]) expect(timeText(near, now)).toBe(clock(near));
+  for (const far of [now - 43_200_000, now + 43_200_000]) expect(timeText(far, now)).toBe(dateTime(far));
+});

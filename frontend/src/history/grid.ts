@@ -85,8 +85,8 @@ export class Grid<Row> {
   }
 
   /**
-   * Write what is not known of the last polls, as `values` of the records have it (each row's own, or null), placed by
-   * `placings`, which are all equally long.
+   * Fill in the unknown values of the last `polls` polls, from records. For the key at each place, `values` returns the
+   * values of its records, or a single one that all share, and `placings` where each of the polls is between them.
    */
   fill(
     metric: Metric,

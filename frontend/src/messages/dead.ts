@@ -2,6 +2,7 @@
 import type { ChannelRow, DeadAction, DeadCount, DeathReason } from '../api/types';
 import { count, duration, plural } from '../format/format';
 import { asOf, type Cost } from '../snapshot/cost';
+import { channelKey } from '../snapshot/snapshot';
 
 type Reason = { key: DeathReason; title: string; help: string; of: (row: ChannelRow) => number };
 
@@ -68,7 +69,7 @@ export function deadCost(action: DeadAction, found: DeadCount, rate: number, now
   const number = chosenIn(found);
   const concerned = found.parts.filter((part) => part.matching > 0);
   const nodes = [...new Set(concerned.map((part) => part.node))].sort();
-  const channels = new Set(concerned.map((part) => `${part.topic}/${part.channel}`)).size;
+  const channels = new Set(concerned.map(({ topic, channel }) => channelKey({ topic, name: channel }))).size;
   const silent = new Map(found.parts.filter((part) => part.error !== '').map((part) => [part.node, part.error]));
   const isExact = found.parts.every((part) => part.exact || part.error !== '');
   const where = `of ${plural(channels, 'channel')} on ${nodes.length === 1 ? `node ${nodes[0]}` : plural(nodes.length, 'node')}`;

@@ -13,6 +13,10 @@ describe("an operator's patterns", () => {
     ['log-[a-c]', 'log-b', true],
     ['log-[!a-c]', 'log-b', false],
     ['log-[!a-c]', 'log-d', true],
+    ['log-[z-ab]', 'log-b', true],
+    ['log-[z-ab]', 'log-z', false],
+    ['log-[z-a]', 'log-m', false],
+    ['log-[!z-a]', 'log-m', true],
     ['log-[', 'log-[', true],
     ['x#ephemeral', 'x#ephemeral', true],
   ])('%s and %s: %s', (pattern, topic, matches) => expect(globMatches(pattern, topic)).toBe(matches));

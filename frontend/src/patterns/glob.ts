@@ -1,3 +1,9 @@
+/** The characters of a set in a glob as those of a regular expression. A range such as `z-a`, which the latter refuses, is left out. */
+function characterClass(set: string): string {
+  const sound = set.replace(/(.)-(.)/gs, (range: string, low: string, high: string) => (low <= high ? range : ''));
+  return `[${sound.replace(/\\/g, '\\\\').replace(/\]/g, '\\]').replace(/^\^/, '\\^').replace(/^!/, '^')}]`;
+}
+
 /** Whether a glob (`*`, `?`, `[a-c]`, `[!a]`) matches the whole text, by the platform's rules. */
 export function globMatches(pattern: string, text: string): boolean {
   let source = '';
@@ -7,7 +13,7 @@ export function globMatches(pattern: string, text: string): boolean {
     if (each === '*') source += '.*';
     else if (each === '?') source += '.';
     else if (end > 0) {
-      source += `[${pattern.slice(at + 1, end).replace(/\\/g, '\\\\').replace(/\]/g, '\\]').replace(/^\^/, '\\^').replace(/^!/, '^')}]`;
+      source += characterClass(pattern.slice(at + 1, end));
       at = end;
     } else source += each.replace(/[.*+?^${}()|[\]\\/]/g, '\\$&');
   }

@@ -4,7 +4,7 @@ import { DASH, dateTime, plural } from '../format/format';
 
 const DAY_MS = 86_400_000;
 
-/** After how many milliseconds a page asks again. The first answer may be the listing of an earlier visit, and asks for a new one. */
+/** Time in ms after which a page asks again. The first answer may be the listing of an earlier visit: the platform then makes a new one. */
 export function askAgainMs(size: ArchiveSize | null, answers: number): number {
   if (size === null || size.listed_at === null || size.listed_at === undefined) return 2_000;
   return answers === 1 ? 5_000 : 60_000;

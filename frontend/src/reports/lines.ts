@@ -6,7 +6,7 @@ import { pointsCells, type Cells } from './results';
 type Group = Pick<ResultGroup, 'topic' | 'channel'>;
 /** A part of a result in Unix milliseconds: the rows whose windows begin in [since, until). */
 export type Part = { since?: number; until?: number };
-/** The lines of a chart: `points`, each of `stepMs`, summarise `windows` windows. */
+/** The points of a chart, each `stepMs` long. Together they summarise `windows` windows. */
 export type Line = { cells: Cells[]; stepMs: number; windows: number };
 
 const HOUR_MS = 3_600_000;

@@ -2,15 +2,14 @@
 import type { Parameters, ParameterSpec, ParameterValue } from '../api/types';
 import { DASH, dateTime } from '../format/format';
 import { faultsOf, type Faults } from '../forms/faults';
+import { inputOf } from '../history/window';
 
 export type Texts = Record<string, string>;
 
-/** A time in the format of `<input type="datetime-local">`, in the viewer's zone. */
+/** A time as the value of a `datetime-local` input; empty if it is none. */
 function localText(iso: string): string {
-  const at = new Date(iso);
-  if (Number.isNaN(at.getTime())) return '';
-  const two = (n: number): string => String(n).padStart(2, '0');
-  return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}T${two(at.getHours())}:${two(at.getMinutes())}`;
+  const at = Date.parse(iso);
+  return Number.isNaN(at) ? '' : inputOf(at / 1000);
 }
 
 /** The initial texts of the fields: the given values, otherwise the suggested ones of a new form, or the job's defaults. */

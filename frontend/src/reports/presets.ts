@@ -1,5 +1,6 @@
 /** Presets of a report's period, for jobs with the parameters `period` and `until`. */
 import type { ParameterSpec } from '../api/types';
+import { inputOf } from '../history/window';
 import type { Texts } from './parameters';
 
 /** `recurs`: whether it makes sense for a schedule, each of whose runs ends at another time. */
@@ -20,9 +21,8 @@ export const PRESETS: readonly Preset[] = [
 /** From midnight to midnight in the viewer's zone: 23 or 25 hours when clocks change. */
 function yesterday(now: Date): { period: string; until: string } {
   const midnight = (daysAgo: number): Date => new Date(now.getFullYear(), now.getMonth(), now.getDate() - daysAgo);
-  const two = (value: number): string => String(value).padStart(2, '0');
   const hours = Math.round((midnight(0).getTime() - midnight(1).getTime()) / 3_600_000);
-  return { period: `${hours}h`, until: `${now.getFullYear()}-${two(now.getMonth() + 1)}-${two(now.getDate())}T00:00` };
+  return { period: `${hours}h`, until: inputOf(midnight(0).getTime() / 1000) };
 }
 
 export const takesPresets = (specs: Record<string, ParameterSpec>): boolean => 'period' in specs && 'until' in specs;

@@ -28,7 +28,7 @@ export function pointsCells(figures: readonly string[], points: readonly ResultC
 }
 
 const numberOf = (cell: ResultCell): number | null => (typeof cell === 'number' ? cell : null);
-const textOf = (cell: ResultCell): string => (cell === null ? '–' : String(cell));
+const textOf = (cell: ResultCell): string => (cell === null ? DASH : String(cell));
 
 /** `orders / billing`; a topic's own row has no channel. */
 export const groupOf = (cells: Cells): string => [cells('topic'), cells('channel')].filter((name) => name !== null).join(' / ');
@@ -92,7 +92,7 @@ export function dayTone(percent: number | null, objectivePercent: number): DayTo
 
 /** A percentage that is not rounded up to 100: `99.95 %` is not `100 %`. */
 export function shareText(percent: number | null): string {
-  if (percent === null) return '–';
+  if (percent === null) return DASH;
   if (percent === 100) return '100 %';
   const digits = percent >= 99.9 ? 3 : percent >= 99 ? 2 : 1;
   return `${Math.min(100 - 10 ** -digits, percent).toFixed(digits)} %`;

@@ -106,7 +106,7 @@ export type FormFault = {
   message: string;
 };
 
-/** The form's request, or the errors by field. */
+/** The form's request, or the first error. */
 export function requestOf(
   form: ScheduleForm,
   parameters: Parameters,

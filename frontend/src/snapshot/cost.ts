@@ -1,7 +1,7 @@
 /** What an action on topics or channels costs, counted in the live snapshot, as sentences for its confirmation. */
 import type { ActionName, BulkTarget, ChannelRow, NodeRow } from '../api/types';
-import { clock, count, dateTime, plural } from '../format/format';
-import { downNodes, silence } from './down';
+import { count, plural, timeText } from '../format/format';
+import { downNodes, unansweredText } from './down';
 import { channelKey, channelsOf, isCurrent, type ClusterSnapshot } from './snapshot';
 
 /** An action that a user confirms. A tombstone is for one topic on one node. */
@@ -206,19 +206,17 @@ function consequences(action: ActionName, subject: Subject, lost: number): strin
 /** `b:1 has not answered since 17:04:09: unknown, 50 messages at its last answer.` */
 function silentSentence(node: NodeRow, messages: number | null, now: number): string {
   const last = node.down_since === null || messages === null ? '' : `, ${plural(messages, 'message')} at its last answer`;
-  return `${node.id} ${silence(node, now)}: unknown${last}.`;
+  return `${node.id} ${unansweredText(node, now)}: unknown${last}.`;
 }
 
-const HALF_A_DAY_MS = 43_200_000;
-
-/** `as of 17:04:09`, with the date if it is long ago. */
+/** `Figures as of 17:04:09.` */
 export function asOf(at: number, now: number): string {
-  return `Figures as of ${now - at < HALF_A_DAY_MS ? clock(at) : dateTime(at)}.`;
+  return `Figures as of ${timeText(at, now)}.`;
 }
 
 const nodesText = (nodes: readonly string[]): string => (nodes.length === 1 ? `node ${nodes[0]}` : plural(nodes.length, 'node'));
 
-/** The cost of an action. Null if the snapshot has only older figures of a topic than its time says. `now`: Unix milliseconds. */
+/** The cost of an action. Null if the rows of a topic are older than the snapshot. `now`: Unix milliseconds. */
 export function costOf(snapshot: ClusterSnapshot, costly: Costly, now: number): Cost | null {
   const isTombstone = costly.action === 'tombstone';
   const targets = isTombstone ? [{ topic: costly.topic }] : costly.targets;

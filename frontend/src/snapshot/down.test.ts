@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { ChannelRow, NodeRow, TopicRow } from '../api/types';
-import { downAmong, oldFigures, silence } from './down';
+import { downAmong, oldFigures, unansweredText } from './down';
 import type { ClusterSnapshot } from './snapshot';
 
 const NOON = Date.UTC(2026, 10, 23, 12);
@@ -26,6 +26,6 @@ test('a node that went down while it was polled keeps its figures, as of then', 
 test('a node that was down before the collector started has a time, and no figures', () => {
   const cluster = clusterOf({ id: 'a:1', start_time: 0, down_since: NOON - 5000 });
   const [node] = downAmong(cluster, []);
-  expect(silence(node as NodeRow, NOON)).toMatch(/^has not answered since /);
+  expect(unansweredText(node as NodeRow, NOON)).toMatch(/^has not answered since /);
   expect(figuresOf(cluster)).toEqual(['Figures here do not include it.']);
 });

@@ -1,13 +1,16 @@
 /** Nodes that do not answer. Their figures are those of their last answer. */
 import type { NodeRow } from '../api/types';
-import { clock, count, dateTime, plural } from '../format/format';
+import { count, plural, timeText } from '../format/format';
 import type { Route } from '../navigation/routes';
 import { channelKey, channelsOf, type ClusterSnapshot } from './snapshot';
 
-const HALF_A_DAY_MS = 43_200_000;
-
 /** Whether the snapshot has figures of a node: not of one that has not answered since the collector started. */
 export const isRead = (node: NodeRow): boolean => node.start_time !== 0;
+
+/** A figure of a node; null, unknown, if it is down and has not been read. */
+export function figureOf(node: NodeRow, figure: 'depth' | 'topic_count' | 'channel_count' | 'client_count'): number | null {
+  return node.state === 'down' && !isRead(node) ? null : node[figure];
+}
 
 /** The last that went down comes first. */
 export const downNodes = (snapshot: ClusterSnapshot): NodeRow[] =>
@@ -19,9 +22,9 @@ export function downAmong(snapshot: ClusterSnapshot, shares: readonly { node: st
 }
 
 /** `has not answered since 17:04:09`. `now`: Unix milliseconds. */
-export function silence(node: NodeRow, now: number): string {
+export function unansweredText(node: NodeRow, now: number): string {
   if (node.down_since === null) return 'has not answered yet';
-  return `has not answered since ${now - node.down_since < HALF_A_DAY_MS ? clock(node.down_since) : dateTime(node.down_since)}`;
+  return `has not answered since ${timeText(node.down_since, now)}`;
 }
 
 /** What is old of the figures that a page shows, and the nodes from which it comes. */

@@ -1,11 +1,10 @@
 /** The drain of a node: its choices, what it does, counted in the live snapshot, and how far it is. */
 import type { NodeRow } from '../api/types';
-import { clock, dateTime, duration, plural } from '../format/format';
+import { duration, plural, timeText } from '../format/format';
 import { asOf, type Cost } from './cost';
 import type { ClusterSnapshot } from './snapshot';
 
 const MINUTE_S = 60;
-const HALF_A_DAY_MS = 43_200_000;
 
 /** When the process ends although messages are left; 0: only when the node is empty. */
 export const TIMEOUTS = [
@@ -17,7 +16,7 @@ export const TIMEOUTS = [
 ] as const;
 export const DEFAULT_TIMEOUT_S = 10 * MINUTE_S;
 
-/** `stuck`: of the messages, those that no client takes, as things are. */
+/** `stuck`: those of the messages that are paused or have no client. */
 export type Remaining = { messages: number; stuck: number; clients: number };
 
 /** What a node has to finish: waiting, in flight and deferred. Dead messages stay. */
@@ -43,7 +42,6 @@ export function remainingOn(snapshot: ClusterSnapshot, node: string): Remaining 
 }
 
 const be = (n: number): string => (n === 1 ? 'is' : 'are');
-const timeOf = (at: number, now: number): string => (Math.abs(at - now) < HALF_A_DAY_MS ? clock(at) : dateTime(at));
 
 const publishes = (taken: boolean): string =>
   taken ? 'It takes publishes until then.' : 'It refuses publishes: producers have to publish to another node.';
@@ -61,7 +59,7 @@ function stuckSentences({ stuck }: Remaining, hasDeadline: boolean): string[] {
 export function drainCost(snapshot: ClusterSnapshot, node: string, timeoutS: number, takesPublishes: boolean, now: number): Cost {
   const remaining = remainingOn(snapshot, node);
   const { messages, clients } = remaining;
-  const deadline = timeoutS === 0 ? '' : `, at the latest at ${timeOf(now + timeoutS * 1000, now)}`;
+  const deadline = timeoutS === 0 ? '' : `, at the latest at ${timeText(now + timeoutS * 1000, now)}`;
   return {
     sentences: [
       messages === 0
@@ -87,9 +85,9 @@ export function drainProgress(snapshot: ClusterSnapshot, node: string, drain: No
   const { ends_at: endsAt, since, takes_publishes: takesPublishes } = drain;
   const now = snapshot.takenAt;
   const left = endsAt === null ? 0 : Math.max(0, Math.round((endsAt - now) / 1000) * 1000);
-  const deadline = endsAt === null ? '' : `, at the latest at ${timeOf(endsAt, now)}${left > 0 ? ` (in ${duration(left)})` : ''}`;
+  const deadline = endsAt === null ? '' : `, at the latest at ${timeText(endsAt, now)}${left > 0 ? ` (in ${duration(left)})` : ''}`;
   return [
-    `It has been draining since ${timeOf(since, now)}. Its process ends when no messages are left${deadline}.`,
+    `It has been draining since ${timeText(since, now)}. Its process ends when no messages are left${deadline}.`,
     publishes(takesPublishes),
     `${remaining.clients === 0 ? 'No clients are' : `${plural(remaining.clients, 'client')} ${be(remaining.clients)}`} connected.`,
     ...stuckSentences(remaining, endsAt !== null),

@@ -21,6 +21,16 @@ test('channels with dead messages are filtered by reason, and by whether message
   expect(choices.map(({ key, count }) => [key, count])).toEqual([['dying', 1], ['attempts', 1], ['expired', 1], ['overflow', 0], ['operator', 1], ['unread', 1]]);
 });
 
+test('whether messages die is not known before some snapshots', () => {
+  const quiet = [channel('billing', { dead_count: 3, dead_attempts_count: 3 })];
+  const dying = (history: History): number | null | undefined => withCounts({ searched: quiet, filters: deadFilters(history) })[0]?.count;
+  const history = new History();
+  expect(dying(history)).toBeNull();
+  const channels = new Map([['orders/billing', quiet[0] as ChannelRow]]);
+  for (let version = 1; version <= 10; version++) history.record({ version, takenAt: version * 1000, nodes: new Map(), topics: new Map(), channels });
+  expect(dying(history)).toBe(0);
+});
+
 test('dead messages and deaths have a last minute', () => {
   const history = new History();
   const shown = (version: number, dead_count: number): ClusterSnapshot => ({

@@ -48,6 +48,7 @@ export function deadFilters(history: History): Filter<ChannelRow>[] {
         const series = channelSeries(row.topic, row.name);
         return (row.death_rate ?? 0) > 0 || (history.growth(series, 'dead', TREND_POLLS) ?? 0) > 0;
       },
+      known: (row) => history.covers(channelSeries(row.topic, row.name), 'dead', TREND_POLLS),
     },
     ...REASONS.map(({ key, title, help, of }): Filter<ChannelRow> => ({ key, title, help, test: (row) => of(row) > 0 })),
     { key: 'unread', title: 'No consumers', help: 'No client is subscribed', test: (row) => row.client_count === 0 },
@@ -94,7 +95,7 @@ export function topicFilters(
 }
 
 /** A filter with the number of rows that pass it; null while this is not known for any row. */
-export type Choice = { key: string; title: string; help: string; count: number | null };
+export type FilterChoice = { key: string; title: string; help: string; count: number | null };
 
 /** Rows that the search finds, and those of them that pass every chosen filter. */
 export function narrowed<Row>(
@@ -109,7 +110,7 @@ export function narrowed<Row>(
 }
 
 /** The filters, each with the number of searched rows that pass it. */
-export function withCounts<Row>({ searched, filters }: { searched: readonly Row[]; filters: readonly Filter<Row>[] }): Choice[] {
+export function withCounts<Row>({ searched, filters }: { searched: readonly Row[]; filters: readonly Filter<Row>[] }): FilterChoice[] {
   return filters.map(({ key, title, help, test, known }) => {
     let count = 0;
     for (const row of searched) if (test(row)) count += 1;

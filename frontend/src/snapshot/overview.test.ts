@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import type { ChannelRow, NodeRow, TopicRow } from '../api/types';
 import { nameFault } from './names';
-import { attentionOf, busiest, fastestGrowing, largestBacklog, mostRetried } from './overview';
+import { attentionOf, busiest, fastestGrowing, isAllFinished, largestBacklog, mostRetried } from './overview';
 import { channelKey, totalsOf, type ClusterSnapshot } from './snapshot';
 
 const node = (id: string, change: Partial<NodeRow> = {}): NodeRow =>
@@ -44,6 +44,13 @@ const shop = snapshot(
     channel('emails', 'send', { timeout_rate: 2 }),
   ],
 );
+
+test('all is finished only if nothing waits, is in flight or is deferred', () => {
+  const finished = (...channels: ChannelRow[]): boolean => isAllFinished(snapshot([node('a:1')], [topic('orders')], channels));
+  expect(finished(channel('orders', 'billing'))).toBe(true);
+  for (const left of [{ depth: 1 }, { in_flight_count: 1 }, { deferred_count: 1 }]) expect(finished(channel('orders', 'billing', left))).toBe(false);
+  expect(isAllFinished(snapshot([node('a:1')], [topic('orders', { depth: 1 })], []))).toBe(false);
+});
 
 test('the cluster’s totals include the depths of topics and channels', () => {
   expect(totalsOf(shop)).toEqual({

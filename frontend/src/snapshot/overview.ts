@@ -1,8 +1,9 @@
 /** The overview's rankings and warnings. */
-import { silence } from './down';
+import { unansweredText } from './down';
 import { leftText } from './drain';
-import { backlogOf, type ClusterSnapshot } from './snapshot';
+import { backlogOf, channelKey, totalsOf, type ClusterSnapshot } from './snapshot';
 import type { Route } from '../navigation/routes';
+import { count } from '../format/format';
 
 export type Ranked = { topic: string; value: number };
 
@@ -10,61 +11,67 @@ export type Ranked = { topic: string; value: number };
 export const GROWTH_POLLS = 30;
 
 /** Smallest rate that is not shown as 0. */
-const LEAST_RATE = 0.05;
+export const LEAST_RATE = 0.05;
 
-/** The first `count` items in the order of `compare`; one pass, because the items are all topics or channels. */
-function firstOf<Item>(items: Iterable<Item>, count: number, compare: (one: Item, other: Item) => number): Item[] {
+/** The first `most` items in the order of `compare`; one pass, because the items are all topics or channels. */
+function firstOf<Item>(items: Iterable<Item>, most: number, compare: (one: Item, other: Item) => number): Item[] {
   const first: Item[] = [];
   for (const item of items) {
-    if (first.length === count && compare(item, first[count - 1] as Item) >= 0) continue;
+    if (first.length === most && compare(item, first[most - 1] as Item) >= 0) continue;
     const after = first.findIndex((other) => compare(item, other) < 0);
     first.splice(after < 0 ? first.length : after, 0, item);
-    first.length = Math.min(first.length, count);
+    first.length = Math.min(first.length, most);
   }
   return first;
 }
 
-function top(entries: Iterable<[string, number | null]>, count: number, least = Number.MIN_VALUE): Ranked[] {
+function top(entries: Iterable<[string, number | null]>, most: number, least = Number.MIN_VALUE): Ranked[] {
   const known: Ranked[] = [];
   for (const [topic, value] of entries) if (value !== null && value >= least) known.push({ topic, value });
-  return firstOf(known, count, (a, b) => b.value - a.value || a.topic.localeCompare(b.topic));
+  return firstOf(known, most, (a, b) => b.value - a.value || a.topic.localeCompare(b.topic));
 }
 
-export const busiest = (snapshot: ClusterSnapshot, count: number): Ranked[] =>
+export const busiest = (snapshot: ClusterSnapshot, most: number): Ranked[] =>
   top(
     [...snapshot.topics.values()].map((topic): [string, number | null] => [topic.name, topic.publish_rate]),
-    count,
+    most,
     LEAST_RATE,
   );
 
-export const largestBacklog = (snapshot: ClusterSnapshot, count: number): Ranked[] => top(backlogOf(snapshot), count);
+export const largestBacklog = (snapshot: ClusterSnapshot, most: number): Ranked[] => top(backlogOf(snapshot), most);
 
 /** `slope` gives a topic's growth in messages per second, or null where not known. */
-export function fastestGrowing(snapshot: ClusterSnapshot, slope: (topic: string) => number | null, count: number): Ranked[] {
+export function fastestGrowing(snapshot: ClusterSnapshot, slope: (topic: string) => number | null, most: number): Ranked[] {
   return top(
     [...snapshot.topics.keys()].map((topic): [string, number | null] => [topic, slope(topic)]),
-    count,
+    most,
     LEAST_RATE,
   );
 }
 
-export function oldestMessage(snapshot: ClusterSnapshot, count: number): Ranked[] {
+export function oldestMessage(snapshot: ClusterSnapshot, most: number): Ranked[] {
   return top(
     [...snapshot.topics.values()].map((topic): [string, number | null] => [topic.name, topic.oldest_age_ms]),
-    count,
+    most,
   );
+}
+
+/** Whether no topic or channel has a message that is not finished. Without ages, `oldestMessage` cannot tell. */
+export function isAllFinished(snapshot: ClusterSnapshot): boolean {
+  const { depth, inFlight } = totalsOf(snapshot);
+  return depth + inFlight === 0 && [...snapshot.channels.values()].every((channel) => channel.deferred_count === 0);
 }
 
 export type Retried = { topic: string; channel: string; timeouts: number; requeues: number };
 
 /** Channels with timeouts or requeues, per second. */
-export function mostRetried(snapshot: ClusterSnapshot, count: number): Retried[] {
+export function mostRetried(snapshot: ClusterSnapshot, most: number): Retried[] {
   const retried: Retried[] = [];
   for (const { topic, name: channel, timeout_rate, requeue_rate } of snapshot.channels.values()) {
     const [timeouts, requeues] = [timeout_rate ?? 0, requeue_rate ?? 0];
     if (timeouts + requeues >= LEAST_RATE) retried.push({ topic, channel, timeouts, requeues });
   }
-  return firstOf(retried, count, (a, b) => b.timeouts + b.requeues - a.timeouts - a.requeues);
+  return firstOf(retried, most, (a, b) => b.timeouts + b.requeues - a.timeouts - a.requeues);
 }
 
 export type Attention = {
@@ -78,7 +85,7 @@ export type Attention = {
   route: Route;
 };
 
-const waiting = (depth: number): string => `${depth.toLocaleString('en-US')} waiting`;
+const waiting = (depth: number): string => `${count(depth)} waiting`;
 
 /** Problems, worst first: nodes down or unhealthy, then nodes that drain or are under-replicated, topics and channels in order of their backlog. */
 export function attentionOf(snapshot: ClusterSnapshot): Attention[] {
@@ -86,7 +93,7 @@ export function attentionOf(snapshot: ClusterSnapshot): Attention[] {
   for (const node of snapshot.nodes.values()) {
     const route: Route = { page: 'node', node: node.id };
     if (node.state === 'down') {
-      found.push({ key: `n ${node.id}`, tone: 'bad', what: 'down', name: node.id, detail: `${silence(node, snapshot.takenAt)}: ${node.error ?? ''}`, waiting: 0, route });
+      found.push({ key: `n ${node.id}`, tone: 'bad', what: 'down', name: node.id, detail: `${unansweredText(node, snapshot.takenAt)}: ${node.error ?? ''}`, waiting: 0, route });
     } else if (node.health !== 'OK') {
       found.push({ key: `n ${node.id}`, tone: 'bad', what: 'unhealthy', name: node.id, detail: node.health, waiting: 0, route });
     } else if (node.drain) {
@@ -112,11 +119,11 @@ export function attentionOf(snapshot: ClusterSnapshot): Attention[] {
     const name = `${channel.topic} / ${channel.name}`;
     const route: Route = { page: 'channel', topic: channel.topic, channel: channel.name };
     const add = (what: string, tone: 'bad' | 'warn', detail: string): void => {
-      found.push({ key: `c ${what} ${channel.topic}/${channel.name}`, tone, what, name, detail, waiting: channel.depth, route });
+      found.push({ key: `c ${what} ${channelKey(channel)}`, tone, what, name, detail, waiting: channel.depth, route });
     };
     if (channel.paused) add('paused', 'warn', waiting(channel.depth));
     else if (channel.client_count === 0 && channel.depth > 0) add('no clients', 'warn', waiting(channel.depth));
-    if ((channel.timeout_rate ?? 0) >= 0.05) add('timing out', 'warn', `${channel.timeout_rate?.toFixed(1)} a second`);
+    if ((channel.timeout_rate ?? 0) >= LEAST_RATE) add('timing out', 'warn', `${channel.timeout_rate?.toFixed(1)} a second`);
   }
   const isBad = ({ tone }: Attention): number => Number(tone === 'bad');
   const isNode = ({ route }: Attention): number => Number(route.page === 'node');

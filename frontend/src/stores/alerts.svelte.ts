@@ -2,7 +2,7 @@ import { messageOf } from '../api/client';
 import type { Alert, AlertCounts, AlertList, AlertsMessage } from '../api/types';
 import { isAttended, marksOf, type Marks } from '../alerts/alerts';
 
-/** Called with new firing alerts, and with all firing alerts. */
+/** `began` is called with new firing alerts, `settled` with all firing alerts after each change. */
 export type AlertListener = { began(alerts: readonly Alert[]): void; settled(firing: ReadonlyMap<number, Alert>): void };
 
 /**
@@ -109,6 +109,7 @@ export class AlertStore {
     this.firing = new Map();
     this.counts = null;
     this.version = this.#newestVersion = 0;
+    this.#listener?.settled(this.firing);
   }
 
   #show(next: ReadonlyMap<number, Alert>, first = false): void {

@@ -204,6 +204,21 @@ describe('news of alerts', () => {
     expect(toasts.list).toEqual([]);
   });
 
+  test('after signing out, nothing is announced any more, and the shown toast is dismissed', async () => {
+    const toasts = new ToastStore();
+    const firing = platform(1, []);
+    const store = new AlertStore(firing.read, new AlertNews(toasts));
+    await store.refresh();
+    store.take(change(2, [alert(1, { severity: 'critical' })]));
+    vi.advanceTimersByTime(GATHER_MS);
+    expect(toasts.list).toHaveLength(1);
+    store.take(change(3, [alert(2)]));
+    store.forget();
+    expect(toasts.list).toEqual([]);
+    vi.advanceTimersByTime(EVERY_MS);
+    expect(toasts.list).toEqual([]);
+  });
+
   test('an alert that is over before it is announced is not announced', () => {
     const toasts = new ToastStore();
     const news = new AlertNews(toasts);

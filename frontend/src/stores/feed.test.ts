@@ -68,13 +68,16 @@ const depths = (store: FeedStore): Record<string, number> =>
 beforeEach(() => void vi.useFakeTimers());
 afterEach(() => void vi.useRealTimers());
 
-function live() {
+type Options = NonNullable<ConstructorParameters<typeof FeedStore>[1]> & { depth?: number };
+
+/** A store with an open socket and a first snapshot, in which topic orders has `depth` messages. */
+function live({ depth = 5, ...options }: Options = {}) {
   const far = wire();
   const onLost = vi.fn();
-  const store = new FeedStore(far.connect, { onLost });
+  const store = new FeedStore(far.connect, { onLost, ...options });
   store.start();
   far.last().events.opened();
-  far.last().events.message(snapshot(1, [topic('orders', 5)]));
+  far.last().events.message(snapshot(1, [topic('orders', depth)]));
   return { far, store, onLost };
 }
 
@@ -266,14 +269,9 @@ describe('other messages', () => {
 });
 
 test('snapshots that come while the browser draws, or is hidden, are drawn together', () => {
-  const { connect, sockets } = wire();
   const frames: (() => void)[] = [];
-  const store = new FeedStore(connect, { frame: (draw) => void frames.push(draw) });
-  store.start();
-  const socket = sockets[0];
-  socket?.events.opened();
-  socket?.events.message(snapshot(1, [topic('orders', 1)]));
-  for (let base = 1; base <= 50; base++) socket?.events.message(delta(base, [topic('orders', base + 1)]));
+  const { far, store } = live({ depth: 1, frame: (draw) => void frames.push(draw) });
+  for (let base = 1; base <= 50; base++) far.last().events.message(delta(base, [topic('orders', base + 1)]));
   expect(frames).toHaveLength(1);
   expect(store.updates).toBe(0);
   frames[0]?.();
@@ -284,48 +282,36 @@ test('snapshots that come while the browser draws, or is hidden, are drawn toget
 });
 
 test('the first rows are drawn before the history is made, which then has every snapshot', () => {
-  const { connect, sockets } = wire();
   const later: (() => void)[] = [];
-  const store = new FeedStore(connect, { afterFrame: (work) => void later.push(work) });
-  store.start();
-  sockets[0]?.events.opened();
-  sockets[0]?.events.message(snapshot(1, [topic('orders', 1)]));
+  const { far, store } = live({ depth: 1, afterFrame: (work) => void later.push(work) });
   expect(store.feed.status).toBe('live');
   expect(store.history.recent(topicSeries('orders'), 'depth', 9)).toEqual([]);
   const drawn = store.updates;
   later.shift()?.();
   expect(store.history.recent(topicSeries('orders'), 'depth', 9)).toEqual([1]);
   expect(store.updates).toBe(drawn + 1);
-  sockets[0]?.events.message(delta(1, [topic('orders', 2)]));
+  far.last().events.message(delta(1, [topic('orders', 2)]));
   expect(store.history.recent(topicSeries('orders'), 'depth', 9)).toEqual([1, 2]);
   store.stop();
 });
 
 test('a second snapshot that comes before the history is made does not replace the first in it', () => {
-  const { connect, sockets } = wire();
   const later: (() => void)[] = [];
-  const store = new FeedStore(connect, { afterFrame: (work) => void later.push(work) });
-  store.start();
-  sockets[0]?.events.opened();
-  sockets[0]?.events.message(snapshot(1, [topic('orders', 1)]));
-  sockets[0]?.events.message(delta(1, [topic('orders', 2)]));
+  const { far, store } = live({ depth: 1, afterFrame: (work) => void later.push(work) });
+  far.last().events.message(delta(1, [topic('orders', 2)]));
   for (const work of later) work();
   expect(store.history.recent(topicSeries('orders'), 'depth', 9)).toEqual([1, 2]);
   store.stop();
 });
 
 test('a message is taken in a task of its own, and its snapshot is added to the history in another', () => {
-  const { connect, sockets } = wire();
   const [tasks, frames]: [(() => void)[], (() => void)[]] = [[], []];
-  const store = new FeedStore(connect, { task: (work) => void tasks.push(work), frame: (draw) => void frames.push(draw) });
+  const { far, store } = live({ depth: 1, task: (work) => void tasks.push(work), frame: (draw) => void frames.push(draw) });
   const depths = () => store.history.recent(topicSeries('orders'), 'depth', 9);
   const shown = () => (store.feed.status === 'live' ? store.feed.snapshot.version : null);
-  store.start();
-  sockets[0]?.events.opened();
-  sockets[0]?.events.message(snapshot(1, [topic('orders', 1)]));
   tasks.shift()?.();
   frames.shift()?.();
-  sockets[0]?.events.message(delta(1, [topic('orders', 2)]));
+  far.last().events.message(delta(1, [topic('orders', 2)]));
   expect(frames).toEqual([]); // it is not taken yet
   tasks.shift()?.();
   expect(depths()).toEqual([1]);
@@ -337,20 +323,16 @@ test('a message is taken in a task of its own, and its snapshot is added to the 
 });
 
 test('a message that was not applied when the connection ended is applied before that, and none after a stop', () => {
-  const { connect, sockets } = wire();
   const tasks: (() => void)[] = [];
-  const store = new FeedStore(connect, { task: (work) => void tasks.push(work) });
+  const { far, store } = live({ depth: 1, task: (work) => void tasks.push(work) });
   const version = () => ('snapshot' in store.feed ? store.feed.snapshot.version : null);
-  store.start();
-  sockets[0]?.events.opened();
-  sockets[0]?.events.message(snapshot(1, [topic('orders', 1)]));
   for (const take of tasks.splice(0)) take();
-  sockets[0]?.events.message(delta(1, [topic('orders', 2)]));
-  sockets[0]?.events.closed();
+  far.last().events.message(delta(1, [topic('orders', 2)]));
+  far.last().events.closed();
   expect([version(), store.connected]).toEqual([2, false]);
   store.reconnect();
-  sockets[1]?.events.opened();
-  sockets[1]?.events.message(delta(2, [topic('orders', 3)]));
+  far.last().events.opened();
+  far.last().events.message(delta(2, [topic('orders', 3)]));
   store.stop();
   store.start();
   for (const take of tasks.splice(0)) take();
@@ -359,29 +341,21 @@ test('a message that was not applied when the connection ended is applied before
 });
 
 test('of a first snapshot and a message that come just before the connection ends, the first is in the history first', () => {
-  const { connect, sockets } = wire();
   const [tasks, later]: [(() => void)[], (() => void)[]] = [[], []];
-  const store = new FeedStore(connect, { task: (work) => void tasks.push(work), afterFrame: (work) => void later.push(work) });
-  store.start();
-  sockets[0]?.events.opened();
-  sockets[0]?.events.message(snapshot(1, [topic('orders', 1)]));
-  sockets[0]?.events.message(delta(1, [topic('orders', 2)]));
-  sockets[0]?.events.closed();
+  const { far, store } = live({ depth: 1, task: (work) => void tasks.push(work), afterFrame: (work) => void later.push(work) });
+  far.last().events.message(delta(1, [topic('orders', 2)]));
+  far.last().events.closed();
   for (let work = later.shift() ?? tasks.shift(); work !== undefined; work = later.shift() ?? tasks.shift()) work();
   expect(store.history.recent(topicSeries('orders'), 'depth', 9)).toEqual([1, 2]);
   store.stop();
 });
 
 test('a snapshot is in the history before the next drawing and the next snapshot, however busy the browser is', () => {
-  const { connect, sockets } = wire();
   const [tasks, frames]: [(() => void)[], (() => void)[]] = [[], []];
-  const store = new FeedStore(connect, { task: (work) => void tasks.push(work), frame: (draw) => void frames.push(draw) });
+  const { far, store } = live({ depth: 1, task: (work) => void tasks.push(work), frame: (draw) => void frames.push(draw) });
   const depths = () => store.history.recent(topicSeries('orders'), 'depth', 9);
-  store.start();
-  sockets[0]?.events.opened();
-  sockets[0]?.events.message(snapshot(1, [topic('orders', 1)]));
-  sockets[0]?.events.message(delta(1, [topic('orders', 2)]));
-  sockets[0]?.events.message(delta(2, [topic('orders', 3)]));
+  far.last().events.message(delta(1, [topic('orders', 2)]));
+  far.last().events.message(delta(2, [topic('orders', 3)]));
   for (const take of tasks.splice(0)) take();
   expect(depths()).toEqual([1, 2]);
   frames.shift()?.();
@@ -392,42 +366,34 @@ test('a snapshot is in the history before the next drawing and the next snapshot
 });
 
 test('whether the socket is open and whether the snapshot is fresh are separate', () => {
-  const { connect, sockets } = wire();
-  const store = new FeedStore(connect);
-  store.start();
-  sockets[0]?.events.opened();
-  sockets[0]?.events.message(snapshot(1, []));
+  const { far, store } = live();
   expect(store.connected).toBe(true);
-  sockets[0]?.events.closed();
+  far.last().events.closed();
   expect(store.connected).toBe(false);
   store.reconnect();
-  sockets[1]?.events.opened();
+  far.last().events.opened();
   expect(store.connected).toBe(true);
   store.stop();
 });
 
 test('the last minutes of a view are read once, and again for another view and after a lost connection', async () => {
-  const { connect, sockets } = wire();
   const asked: ViewOf[] = [];
   const series = (times: number[]) => [{ scope: 'topic' as const, names: ['orders'], times, phases: [0], metrics: { depth: [[7]] } }];
   const loadRecent = (view: ViewOf) => {
     asked.push(view);
     return asked.length < 3 ? Promise.resolve({ step_s: 10, series: series([-20, -10, 0]) }) : Promise.reject(new Error('refused'));
   };
-  const store = new FeedStore(connect, { loadRecent });
-  store.start();
-  sockets[0]?.events.opened();
-  sockets[0]?.events.message(snapshot(1, [topic('orders', 8)]));
+  const { far, store } = live({ depth: 8, loadRecent });
   await vi.waitFor(() => expect(store.history.recent(topicSeries('orders'), 'depth', 22)).toEqual([...Array<number>(21).fill(7), 8]));
-  sockets[0]?.events.message(snapshot(2, [topic('orders', 8)]));
+  far.last().events.message(snapshot(2, [topic('orders', 8)]));
   expect(asked).toEqual([{}]);
   store.look({ topic: 'orders' });
-  sockets[0]?.events.message({ ...snapshot(3, [topic('orders', 8)]), view: { topic: 'orders' } });
+  far.last().events.message({ ...snapshot(3, [topic('orders', 8)]), view: { topic: 'orders' } });
   expect(asked).toEqual([{}, { topic: 'orders' }]);
-  sockets[0]?.events.closed();
+  far.last().events.closed();
   store.reconnect();
-  sockets[1]?.events.opened();
-  sockets[1]?.events.message({ ...snapshot(4, [topic('orders', 9)]), view: { topic: 'orders' } });
+  far.last().events.opened();
+  far.last().events.message({ ...snapshot(4, [topic('orders', 9)]), view: { topic: 'orders' } });
   expect(asked).toHaveLength(3);
   await Promise.resolve();
   expect(store.feed.status).toBe('live');

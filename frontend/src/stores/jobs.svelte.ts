@@ -20,6 +20,8 @@ export class JobStore {
   #known = $state.raw<ReadonlyMap<number, Job>>(new Map());
   /** Increases when the session ends: its answers that arrive later are ignored. */
   #session = 0;
+  /** The newest request of each job's list. */
+  #requests = new Map<number, Promise<JobSubject[]>>();
   /** The listed subjects of the jobs whose list was opened. */
   lists = $state.raw<ReadonlyMap<number, Loaded<JobSubject[]>>>(new Map());
   #dismissed = $state.raw<ReadonlySet<number>>(new Set());
@@ -57,28 +59,39 @@ export class JobStore {
   }
 
   async start(kind: BulkAction, subjects: readonly BulkTarget[]): Promise<void> {
-    this.take(await this.#api.start(kind, subjects));
+    await this.#takeAnswer(this.#api.start(kind, subjects));
   }
 
   async cancel(id: number): Promise<void> {
-    this.take(await this.#api.cancel(id));
+    await this.#takeAnswer(this.#api.cancel(id));
+  }
+
+  async #takeAnswer(request: Promise<Job>): Promise<void> {
+    const session = this.#session;
+    const job = await request;
+    if (session === this.#session) this.take(job);
   }
 
   /** Show the subjects of a job that `request` returns, beside the lists of other jobs. */
   async list(id: number, request: Promise<JobSubject[]>): Promise<void> {
+    this.#requests.set(id, request);
     const found = await loaded(request);
+    if (this.#requests.get(id) !== request) return;
     this.lists = new Map(this.lists).set(id, found);
   }
 
   dismiss(id: number): void {
     this.#dismissed = new Set([...this.#dismissed, id].slice(-2 * NEWEST));
     this.#keep.write([...this.#dismissed]);
+    // Only the last ids are kept: an older job must not be shown again when its id is forgotten.
+    this.#known = new Map([...this.#known].filter(([known]) => known !== id));
   }
 
   /** Forget all jobs, at the end of the session. */
   forget(): void {
     this.#session += 1;
     this.#known = new Map();
+    this.#requests.clear();
     this.lists = new Map();
   }
 }

@@ -40,6 +40,14 @@ test('a job of another user stays after its end, until it is dismissed', () => {
   expect(ids(reloaded)).toEqual([]);
 });
 
+test('a dismissed job stays dismissed, however many are dismissed after it', () => {
+  const store = new JobStore(api([]), nothing);
+  const ended = Array.from({ length: 101 }, (_, at) => job(at + 1, { state: 'finished' }));
+  for (const each of ended) store.take(each);
+  for (const { id } of ended) store.dismiss(id);
+  expect(ids(store)).toEqual([]);
+});
+
 test('a late answer does not bring an ended job back', async () => {
   const store = new JobStore(api([]), nothing);
   store.take(job(5, { state: 'cancelled' }));
@@ -61,6 +69,27 @@ test('the jobs of a session that has ended are not shown to the next user', asyn
   answer([job(8)]);
   await loading;
   expect(ids(store)).toEqual([]);
+});
+
+test('a job that was started by a session that has ended is not shown to the next user', async () => {
+  let answer!: (started: Job) => void;
+  const store = new JobStore({ ...api([]), start: () => new Promise<Job>((resolve) => (answer = resolve)) }, nothing);
+  const starting = store.start('delete', [{ topic: 'a' }]);
+  store.forget();
+  answer(job(9));
+  await starting;
+  expect(ids(store)).toEqual([]);
+});
+
+test('of two lists of a job, the one that was requested last is shown', async () => {
+  const store = new JobStore(api([]), nothing);
+  const subject = (id: number): JobSubject => ({ id, state: 'failed' }) as JobSubject;
+  let answer!: (subjects: JobSubject[]) => void;
+  const slow = store.list(1, new Promise<JobSubject[]>((resolve) => (answer = resolve)));
+  await store.list(1, Promise.resolve([subject(10), subject(11)]));
+  answer([subject(10)]);
+  await slow;
+  expect(store.lists.get(1)).toMatchObject({ value: [{ id: 10 }, { id: 11 }] });
 });
 
 test('the lists of two jobs are shown, in whichever order they arrive', async () => {

@@ -18,7 +18,8 @@ export class SessionStore {
   constructor() {
     whenUnauthorized(() => {
       this.#turn += 1;
-      this.state = { status: 'anonymous', expired: this.state.status === 'signed-in' };
+      // Further requests of the same session may be refused after it.
+      if (this.state.status !== 'anonymous') this.state = { status: 'anonymous', expired: this.state.status === 'signed-in' };
     });
   }
 

@@ -34,3 +34,12 @@ test('an answer about the session that arrives after signing out does not sign i
   expect(session.state).toEqual({ status: 'anonymous', expired: false });
   vi.unstubAllGlobals();
 });
+
+test('when several requests are refused at the end of a session, the sign-in page still says that it has ended', async () => {
+  vi.stubGlobal('document', { cookie: '' });
+  vi.stubGlobal('fetch', async () => new Response('{"message": "not signed in"}', { status: 401 }));
+  const session = signedIn('operator');
+  await Promise.all([session.check(), session.check()]);
+  expect(session.state).toEqual({ status: 'anonymous', expired: true });
+  vi.unstubAllGlobals();
+});

@@ -24,7 +24,7 @@ export class Submission {
     });
   }
 
-  /** Whether the dialog is still open for what it is open for now. */
+  /** Returns a function that tells whether the dialog is still open for what it is open for now. */
   stay(): () => boolean {
     const opening = this.#opening;
     return () => opening === this.#opening;

@@ -20,6 +20,12 @@ export class ViewStore {
     await this.#newest.take(loaded(savedViews()), (found) => (this.views = found));
   }
 
+  /** Forget the views, at the end of the session. */
+  forget(): void {
+    this.#newest.drop();
+    this.views = { status: 'loading' };
+  }
+
   async save(view: SavedViewRequest): Promise<void> {
     await saveView(view);
     await this.read();

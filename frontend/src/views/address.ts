@@ -1,6 +1,6 @@
 /** Addresses of saved views: the path and query of a page, without the base path. */
 import { parsePath } from '../navigation/routes';
-import type { ClusterSnapshot } from '../snapshot/snapshot';
+import { channelKey, type ClusterSnapshot } from '../snapshot/snapshot';
 
 /** What an address names and the cluster does not have; empty if it has everything. */
 export function goneFrom(address: string, snapshot: Pick<ClusterSnapshot, 'topics' | 'channels' | 'nodes'>): string {
@@ -10,7 +10,7 @@ export function goneFrom(address: string, snapshot: Pick<ClusterSnapshot, 'topic
       return snapshot.topics.has(route.topic) ? '' : `topic ${route.topic}`;
     case 'channel':
       if (!snapshot.topics.has(route.topic)) return `topic ${route.topic}`;
-      return snapshot.channels.has(`${route.topic}/${route.channel}`) ? '' : `channel ${route.channel} of ${route.topic}`;
+      return snapshot.channels.has(channelKey({ topic: route.topic, name: route.channel })) ? '' : `channel ${route.channel} of ${route.topic}`;
     case 'node':
       return snapshot.nodes.has(route.node) ? '' : `node ${route.node}`;
     case 'missing':

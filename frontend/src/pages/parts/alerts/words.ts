@@ -109,7 +109,7 @@ export function silencedBy(silence: Silence): string {
   return [silence.rule || 'Every rule', ...patterns].join(', ');
 }
 
-/** The time, with the date unless it is within a day of now. */
+/** The time of day without seconds, with the date unless it is within 18 hours of now. */
 export function until(at: number): string {
   return Math.abs(at - Date.now()) < 18 * 3_600_000 ? clock(at).slice(0, 5) : dateTime(at).slice(0, -3);
 }
