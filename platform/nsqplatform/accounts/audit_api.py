@@ -6,7 +6,6 @@ import csv
 import io
 import json
 from collections.abc import AsyncIterator, Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -28,8 +27,8 @@ from nsqplatform.accounts.schemas import (
     InvalidRequest,
     Line,
     Message,
-    ms,
 )
+from nsqplatform.unix_time import LATEST_MS, from_unix_ms, unix_ms
 from nsqwire.units import Milliseconds
 
 router = Router(tags=["audit"], auth=needs(Permission.VIEW))
@@ -38,7 +37,6 @@ COLUMNS = (
     *("id", "at", "user", "via", "action", "topic", "channel", "subject", "outcome", "detail", "remote_address"),
     *("job", "subject_count"),
 )
-LATEST_MS = 253_402_300_799_000
 CHUNK_ROWS = 500
 
 
@@ -110,14 +108,14 @@ def matching(filters: Filters) -> QuerySet[AuditEntry]:
     for word in filters.object.split():
         found = found.filter(Q(topic__icontains=word) | Q(channel__icontains=word) | Q(subject__icontains=word))
     if filters.since is not None:
-        found = found.filter(at__gte=datetime.fromtimestamp(filters.since / 1000, UTC))
+        found = found.filter(at__gte=from_unix_ms(filters.since))
     if filters.until is not None:
-        found = found.filter(at__lt=datetime.fromtimestamp(filters.until / 1000, UTC))
+        found = found.filter(at__lt=from_unix_ms(filters.until))
     return found
 
 
 def described(entry: AuditEntry) -> AuditEntryOut:
-    values = {name: getattr(entry, name) for name in (*COLUMNS, "results")} | {"at": ms(entry.at)}
+    values = {name: getattr(entry, name) for name in (*COLUMNS, "results")} | {"at": unix_ms(entry.at)}
     return AuditEntryOut.model_validate(values)
 
 

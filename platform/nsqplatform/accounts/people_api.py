@@ -25,10 +25,10 @@ from nsqplatform.accounts.schemas import (
     PersonIn,
     PersonOut,
     TokensOut,
-    ms,
 )
 from nsqplatform.accounts.services import INVITATION_LIFETIME
 from nsqplatform.accounts.sessions import end_sessions
+from nsqplatform.unix_time import unix_ms
 
 router = Router(tags=["people"], auth=needs(Permission.ADMINISTER))
 
@@ -144,8 +144,8 @@ def described(user: Any) -> PersonOut:
             "cluster_roles": user.cluster_roles,
             "is_active": user.is_active,
             "has_password": user.has_usable_password(),
-            "created_at": ms(user.created_at),
-            "seen_at": ms(max(seen, default=None)),
+            "created_at": unix_ms(user.created_at),
+            "seen_at": unix_ms(max(seen, default=None)),
             "session_count": user.session_count,
             "token_count": user.token_count,
         }
@@ -154,4 +154,4 @@ def described(user: Any) -> PersonOut:
 
 def link_out(user: User, path: str) -> LinkOut:
     expires_at = timezone.now() + INVITATION_LIFETIME
-    return LinkOut(username=user.username, path=path, expires_at=int(expires_at.timestamp() * 1000))
+    return LinkOut(username=user.username, path=path, expires_at=unix_ms(expires_at))

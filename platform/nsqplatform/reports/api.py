@@ -30,8 +30,8 @@ from nsqplatform.reports.schemas import (
     WhenIn,
     run_detail,
     schedule_detail,
-    unix_ms,
 )
+from nsqplatform.unix_time import unix_ms
 from nsqplatform.worker_task import WrongState
 
 router = Router(tags=["reports"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TypedDict
 
 from asgiref.sync import sync_to_async
@@ -39,6 +39,7 @@ from nsqplatform.reports.schemas import (
     SeriesOut,
 )
 from nsqplatform.reports.selectors import NoResult
+from nsqplatform.unix_time import from_unix_ms
 from nsqwire.units import Milliseconds
 
 router = Router(tags=["reports"])
@@ -148,7 +149,7 @@ def _selection(rows: RowsIn) -> Selection:
 
 def _moment(name: str, at: Milliseconds | None) -> datetime | None:
     try:
-        return None if at is None else datetime.fromtimestamp(at / 1000, UTC)
+        return None if at is None else from_unix_ms(at)
     except (ValueError, OverflowError, OSError):
         raise BadParameter(f"{at} is not a time in Unix milliseconds", name) from None
 

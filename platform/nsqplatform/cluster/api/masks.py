@@ -10,11 +10,12 @@ from pydantic import Field
 
 from nsqplatform.accounts.auth import caller, needs
 from nsqplatform.accounts.roles import Permission
-from nsqplatform.accounts.schemas import InvalidRequest, Line, Message, ms
+from nsqplatform.accounts.schemas import InvalidRequest, Line, Message
 from nsqplatform.cluster.messages import masks
 from nsqplatform.cluster.messages.hidden_paths import Visibility
 from nsqplatform.cluster.messages.mask_values import HeaderNames, MaskValues, Paths
 from nsqplatform.cluster.models import Mask
+from nsqplatform.unix_time import unix_ms
 from nsqwire.units import Milliseconds
 
 router = Router(tags=["messages"])
@@ -121,6 +122,6 @@ def described(mask: Mask) -> MaskOut:
             "visible_to": mask.visible_to,
             "visible_headers": mask.visible_headers,
             "created_by": mask.created_by,
-            "created_at": ms(mask.created_at),
+            "created_at": unix_ms(mask.created_at),
         }
     )

@@ -10,9 +10,10 @@ from pydantic import AfterValidator, Field
 
 from nsqplatform.accounts.auth import caller, needs
 from nsqplatform.accounts.roles import Permission
-from nsqplatform.accounts.schemas import InvalidRequest, Line, Message, ms
+from nsqplatform.accounts.schemas import InvalidRequest, Line, Message
 from nsqplatform.cluster.messages import types
 from nsqplatform.cluster.models import MessageType
+from nsqplatform.unix_time import unix_ms
 from nsqwire.units import Milliseconds
 
 router = Router(tags=["messages"])
@@ -96,6 +97,6 @@ def described(of: MessageType) -> MessageTypeOut:
             "topic_pattern": of.topic_pattern,
             "name": of.name,
             "created_by": of.created_by,
-            "created_at": ms(of.created_at),
+            "created_at": unix_ms(of.created_at),
         }
     )
