@@ -10,7 +10,7 @@ from ninja.errors import HttpError
 from ninja.throttling import AuthRateThrottle
 
 from nsqplatform.accounts import audit
-from nsqplatform.accounts.auth import caller, needs
+from nsqplatform.accounts.auth import caller, needs, remote_address
 from nsqplatform.accounts.models import ApiToken, Session
 from nsqplatform.accounts.roles import Permission, Role
 from nsqplatform.accounts.schemas import (
@@ -67,7 +67,7 @@ def make_token(request: HttpRequest, body: TokenIn) -> Status[NewTokenOut]:
         action="make token",
         subject=f"{user.username}: {token.name}",
         detail=f"{token.role}, {until}",
-        remote_address=request.META.get("REMOTE_ADDR", ""),
+        remote_address=remote_address(request),
     )
     return Status(201, NewTokenOut(**described_token(token).model_dump(), secret=secret))
 
@@ -101,7 +101,7 @@ def sign_out_session(request: HttpRequest, session_id: str) -> Status[None]:
         user=user,
         action="sign-out",
         subject=f"{user.username}: session from {ended.address or 'an unknown address'}",
-        remote_address=request.META.get("REMOTE_ADDR", ""),
+        remote_address=remote_address(request),
     )
     return Status(204, None)
 
@@ -116,7 +116,7 @@ def sign_out_everywhere(request: HttpRequest) -> dict[str, int]:
         action="sign-out everywhere",
         subject=user.username,
         detail=f"{ended} ended",
-        remote_address=request.META.get("REMOTE_ADDR", ""),
+        remote_address=remote_address(request),
     )
     return {"ended": ended}
 
@@ -127,7 +127,7 @@ def revoke(request: HttpRequest, token: ApiToken) -> None:
         user=caller(request),
         action="revoke token",
         subject=f"{token.user.username}: {token.name}",
-        remote_address=request.META.get("REMOTE_ADDR", ""),
+        remote_address=remote_address(request),
     )
 
 

@@ -7,7 +7,7 @@ from itertools import islice
 from django.http import HttpRequest
 from ninja import Query, Router, Status
 
-from nsqplatform.accounts.auth import caller, needs
+from nsqplatform.accounts.auth import caller, needs, remote_address
 from nsqplatform.accounts.ranges import check_range
 from nsqplatform.accounts.roles import Permission
 from nsqplatform.accounts.schemas import InvalidRequest, Message
@@ -42,7 +42,7 @@ def post_mark(request: HttpRequest, body: MarkIn) -> Status[MarkOut]:
         at=None if body.at is None else from_unix_ms(body.at),
         topic_pattern=body.topic_pattern,
         by=caller(request),
-        remote_address=request.META.get("REMOTE_ADDR", ""),
+        remote_address=remote_address(request),
     )
     return Status(201, mark_detail(mark))
 
@@ -50,5 +50,5 @@ def post_mark(request: HttpRequest, body: MarkIn) -> Status[MarkOut]:
 @router.delete("{int:mark_id}", auth=needs(Permission.MARK), response={204: None, 404: Message, **REFUSALS})
 def delete_mark(request: HttpRequest, mark_id: int) -> Status[None]:
     """Delete a mark."""
-    services.delete(mark_id=mark_id, by=caller(request), remote_address=request.META.get("REMOTE_ADDR", ""))
+    services.delete(mark_id=mark_id, by=caller(request), remote_address=remote_address(request))
     return Status(204, None)
