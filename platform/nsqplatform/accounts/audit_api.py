@@ -5,10 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from asgiref.sync import sync_to_async
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Query, Router, Schema
@@ -28,6 +27,7 @@ from nsqplatform.accounts.schemas import (
     Line,
     Message,
 )
+from nsqplatform.downloads import download, read_in_threads
 from nsqplatform.unix_time import LATEST_MS, from_unix_ms, unix_ms
 from nsqwire.units import Milliseconds
 
@@ -84,13 +84,13 @@ def facets(request: HttpRequest) -> AuditFacetsOut:
 @router.get("export.csv", response={200: None, **REFUSALS})
 def export_csv(request: HttpRequest, filters: Query[Filters]) -> StreamingHttpResponse:
     """All entries that match, newest first; times are ISO 8601 in UTC, ``results`` is JSON."""
-    return download(csv_lines(matching(filters)), "text/csv; charset=utf-8", "audit.csv")
+    return download(read_in_threads(csv_lines(matching(filters))), "text/csv; charset=utf-8", "audit.csv")
 
 
 @router.get("export.json", response={200: None, **REFUSALS})
 def export_json(request: HttpRequest, filters: Query[Filters]) -> StreamingHttpResponse:
     """All entries that match, as one JSON list."""
-    return download(json_lines(matching(filters)), "application/json", "audit.json")
+    return download(read_in_threads(json_lines(matching(filters))), "application/json", "audit.json")
 
 
 def matching(filters: Filters) -> QuerySet[AuditEntry]:
@@ -134,18 +134,3 @@ def json_lines(entries: QuerySet[AuditEntry]) -> Iterator[str]:
         yield before + json.dumps(described(entry).model_dump())
         before = ",\n"
     yield "[]" if before == "[" else "]\n"
-
-
-def download(pieces: Iterator[str], content_type: str, name: str) -> StreamingHttpResponse:
-    return StreamingHttpResponse(
-        read_in_threads(pieces),
-        content_type=content_type,
-        headers={"Content-Disposition": f'attachment; filename="{name}"'},
-    )
-
-
-async def read_in_threads(pieces: Iterator[str]) -> AsyncIterator[str]:
-    """Read each piece outside of the event loop. Daphne would collect a plain iterator in memory first."""
-    following = sync_to_async(lambda: next(pieces, None))
-    while (piece := await following()) is not None:
-        yield piece
