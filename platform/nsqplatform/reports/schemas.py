@@ -265,22 +265,8 @@ class CalendarOut(Schema):
 
 
 _RUN = (
-    *(
-        "id",
-        "job",
-        "title",
-        "worst",
-        "parameters",
-        "state",
-        "progress",
-        "stage",
-        "stages",
-        "left_s",
-        "requested_by",
-        "attempt",
-        "time_limit_s",
-    ),
-    *("keep_days", "rows", "error", "log_tail"),
+    *("id", "job", "title", "worst", "parameters", "state", "progress", "stage", "stages", "left_s"),
+    *("requested_by", "attempt", "time_limit_s", "keep_days", "rows", "error", "log_tail"),
 )
 _RUN_TIMES = ("not_before", "result_kept_until", "result_dropped_at", "created_at", "started_at", "finished_at")
 _SCHEDULE = (
