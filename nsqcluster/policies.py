@@ -279,7 +279,9 @@ def mendings(found: Policies, source: str, only: Patterns | None = None) -> list
         for key in sorted(keys)
     ]
     before = {row_patterns(row): row["policy"] for row in found.rows()}
-    return sorted((plan for plan in plans if plan.nodes), key=lambda plan: turn(before.get(plan.patterns), plan.values))
+    return sorted(
+        (plan for plan in plans if plan.nodes), key=lambda plan: rank_of_change(before.get(plan.patterns), plan.values)
+    )
 
 
 def row_patterns(row: PolicyRow) -> Patterns:
@@ -287,10 +289,10 @@ def row_patterns(row: PolicyRow) -> Patterns:
     return Patterns(row["topic_pattern"], row["channel_pattern"])
 
 
-def turn(before: Values | None, after: Values | None) -> int:
-    """When to make a change of one policy among others; None: there is none.
+def rank_of_change(before: Values | None, after: Values | None) -> int:
+    """The rank of a change of one policy among others: lower ranks are made first. None: there is no policy.
 
-    In ascending order, no circle of dead topics exists only between two changes: policies without a dead topic come
+    In this order, no circle of dead topics exists only between two changes: policies without a dead topic come
     first, because they can end a circle, and deletions of such policies come last.
     """
     if after is None:

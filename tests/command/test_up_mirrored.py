@@ -12,7 +12,7 @@ import psutil
 
 from tests.command.conftest import environment
 from tests.harness import web
-from tests.harness.pair import own_address
+from tests.harness.loopback import own_address
 from tests.harness.waiting import wait_until
 
 BROKERS_ONLY = ("--mirrored", "--without", "redis,collector,web,worker,dispatcher,beat")

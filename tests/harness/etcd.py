@@ -6,7 +6,6 @@ import http.client
 import importlib.util
 import json
 import os
-import random
 import signal
 import ssl
 import subprocess
@@ -17,6 +16,7 @@ from typing import Final
 
 import trustme
 
+from tests.harness.loopback import own_address
 from tests.harness.waiting import wait_until
 
 TRIES: Final = 20
@@ -33,7 +33,7 @@ def binary() -> Path:
 class EtcdServer:
     """A running etcd, whose data is below ``directory``.
 
-    It listens on a loopback address that nothing else uses, so its port is free: 127.0.0.0/8 has sixteen million.
+    It listens on a loopback address that nothing else uses, so its ports are free.
     """
 
     PORT: Final = 2379
@@ -47,7 +47,7 @@ class EtcdServer:
         self._process: subprocess.Popen[bytes] | None = None
         self.host = ""
         for _ in range(TRIES):
-            self.host = ".".join(["127", *(str(random.randrange(1, 255)) for _ in range(3))])
+            self.host = own_address()
             if self.start():
                 return
         raise RuntimeError("etcd does not start")

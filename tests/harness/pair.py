@@ -18,6 +18,7 @@ import trustme
 from tests.harness.daemon import Broker
 from tests.harness.etcd import EtcdServer
 from tests.harness.link import Link
+from tests.harness.loopback import own_address
 from tests.harness.waiting import DEADLINE_S, wait_until
 
 LEADS = "MIRROR: leads term"
@@ -28,11 +29,6 @@ TCP, HTTP, MIRROR = 21150, 21151, 21155
 TAKEOVER_TRIES = 5
 CLIENT_TIMEOUT_S = 5.0
 """After it, a client tries the other member. Nothing is asserted about the time."""
-
-
-def own_address() -> str:
-    """A loopback address that nothing else uses, so that all its ports are free."""
-    return ".".join(["127", *(str(random.randrange(1, 255)) for _ in range(3))])
 
 
 def mirror_tls(authority: trustme.CA, directory: Path, host: str) -> list[str]:

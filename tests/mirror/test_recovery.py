@@ -15,7 +15,7 @@ from brokerd.net.mirror import Mirror
 from brokerd.net.stop import Stop
 from brokerd.settings import BrokerSettings
 from tests.harness.etcd import EtcdServer
-from tests.harness.pair import own_address
+from tests.harness.loopback import own_address
 from tests.harness.waiting import DEADLINE_S
 
 LEASE_S = 4

@@ -11,7 +11,8 @@ import psutil
 from brokerd.mirror.frames import Frame, Kind
 from brokerd.mirror.hello import Hello
 from brokerd.mirror.leader import MAX_STRANGERS
-from tests.harness.pair import MIRROR, Member, own_address
+from tests.harness.loopback import own_address
+from tests.harness.pair import MIRROR, Member
 from tests.harness.waiting import wait_until
 
 if TYPE_CHECKING:

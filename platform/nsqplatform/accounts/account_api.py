@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 from django.http import HttpRequest
@@ -11,7 +10,7 @@ from ninja.errors import HttpError
 from ninja.throttling import AuthRateThrottle
 
 from nsqplatform.accounts import audit
-from nsqplatform.accounts.auth import caller, needs
+from nsqplatform.accounts.auth import caller, needs, remote_address
 from nsqplatform.accounts.models import ApiToken, Session
 from nsqplatform.accounts.roles import Permission, Role
 from nsqplatform.accounts.schemas import (
@@ -25,11 +24,11 @@ from nsqplatform.accounts.schemas import (
     TokenIn,
     TokenOut,
     TokensOut,
-    ms,
 )
 from nsqplatform.accounts.services import change_password
 from nsqplatform.accounts.sessions import end_session, end_sessions, open_sessions, public_id, stored_key
 from nsqplatform.accounts.tokens import create_token, hashed
+from nsqplatform.unix_time import from_unix_ms, unix_ms
 
 router = Router(tags=["account"], auth=needs(Permission.VIEW, by_token=False))
 REFUSALS: dict[int, Any] = {401: Message, 403: Message, 404: Message, 422: InvalidRequest, 429: Message}
@@ -52,7 +51,7 @@ def tokens(request: HttpRequest) -> TokensOut:
 def make_token(request: HttpRequest, body: TokenIn) -> Status[NewTokenOut]:
     """Create a token for a script. Only this response contains its secret."""
     user = caller(request)
-    expires_at = None if body.expires_at is None else datetime.fromtimestamp(body.expires_at / 1000, UTC)
+    expires_at = None if body.expires_at is None else from_unix_ms(body.expires_at)
     secret = create_token(
         user=user,
         name=body.name,
@@ -68,7 +67,7 @@ def make_token(request: HttpRequest, body: TokenIn) -> Status[NewTokenOut]:
         action="make token",
         subject=f"{user.username}: {token.name}",
         detail=f"{token.role}, {until}",
-        remote_address=request.META.get("REMOTE_ADDR", ""),
+        remote_address=remote_address(request),
     )
     return Status(201, NewTokenOut(**described_token(token).model_dump(), secret=secret))
 
@@ -102,7 +101,7 @@ def sign_out_session(request: HttpRequest, session_id: str) -> Status[None]:
         user=user,
         action="sign-out",
         subject=f"{user.username}: session from {ended.address or 'an unknown address'}",
-        remote_address=request.META.get("REMOTE_ADDR", ""),
+        remote_address=remote_address(request),
     )
     return Status(204, None)
 
@@ -117,7 +116,7 @@ def sign_out_everywhere(request: HttpRequest) -> dict[str, int]:
         action="sign-out everywhere",
         subject=user.username,
         detail=f"{ended} ended",
-        remote_address=request.META.get("REMOTE_ADDR", ""),
+        remote_address=remote_address(request),
     )
     return {"ended": ended}
 
@@ -128,7 +127,7 @@ def revoke(request: HttpRequest, token: ApiToken) -> None:
         user=caller(request),
         action="revoke token",
         subject=f"{token.user.username}: {token.name}",
-        remote_address=request.META.get("REMOTE_ADDR", ""),
+        remote_address=remote_address(request),
     )
 
 
@@ -139,9 +138,9 @@ def described_token(token: ApiToken) -> TokenOut:
             "name": token.name,
             "role": token.role,
             "cluster": token.cluster,
-            "created_at": ms(token.created_at),
-            "expires_at": ms(token.expires_at),
-            "last_used_at": ms(token.last_used_at),
+            "created_at": unix_ms(token.created_at),
+            "expires_at": unix_ms(token.expires_at),
+            "last_used_at": unix_ms(token.last_used_at),
         }
     )
 
@@ -150,8 +149,8 @@ def described_session(session: Session, here: str) -> SessionOut:
     return SessionOut.model_validate(
         {
             "id": public_id(session),
-            "signed_in_at": ms(session.signed_in_at),
-            "seen_at": ms(session.seen_at),
+            "signed_in_at": unix_ms(session.signed_in_at),
+            "seen_at": unix_ms(session.seen_at),
             "address": session.address,
             "user_agent": session.user_agent,
             "current": session.session_key == here,

@@ -13,7 +13,7 @@ from ninja.errors import HttpError
 from ninja.throttling import AnonRateThrottle
 
 from nsqplatform.accounts import audit
-from nsqplatform.accounts.auth import caller, needs
+from nsqplatform.accounts.auth import caller, needs, remote_address
 from nsqplatform.accounts.models import User
 from nsqplatform.accounts.oidc.views import SIGN_OUT_URL
 from nsqplatform.accounts.roles import Permission, Role, allows, least_role
@@ -91,7 +91,7 @@ def create_session(request: HttpRequest, credentials: Credentials) -> Me:
 @router.delete("session", auth=needs(Permission.VIEW), response={204: None, 401: Message})
 def delete_session(request: HttpRequest) -> Status[None]:
     """Sign out."""
-    audit.record(user=caller(request), action="sign-out", remote_address=request.META.get("REMOTE_ADDR", ""))
+    audit.record(user=caller(request), action="sign-out", remote_address=remote_address(request))
     logout(request)
     return Status(204, None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 from collections.abc import Callable, Sequence
@@ -151,17 +152,11 @@ def refused(
 def is_repeated(what: str, *, anonymous: bool) -> bool:
     """Count a refusal. Return whether it is not to be recorded: an equal one was recorded within REPEATED_WITHIN_S, or
     the limit for unknown callers is reached."""
-    if not cache.add(f"refused:{hash_of(what)}", 1, timeout=REPEATED_WITHIN_S):
+    if not cache.add(f"refused:{hashlib.sha256(what.encode()).hexdigest()}", 1, timeout=REPEATED_WITHIN_S):
         return True
     if not anonymous:
         return False
     return increment("refused-anonymous", expires_s=ANONYMOUS_PERIOD_S) > MAX_ANONYMOUS
-
-
-def hash_of(text: str) -> str:
-    from nsqplatform.accounts.tokens import hashed
-
-    return hashed(text)
 
 
 def purge_hourly() -> None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import AsyncIterator, Iterator
-from datetime import UTC, datetime
+from collections.abc import Iterator
 from typing import Any
 
-from asgiref.sync import sync_to_async
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Query, Router, Schema
@@ -28,8 +26,9 @@ from nsqplatform.accounts.schemas import (
     InvalidRequest,
     Line,
     Message,
-    ms,
 )
+from nsqplatform.downloads import download, read_in_threads
+from nsqplatform.unix_time import LATEST_MS, from_unix_ms, unix_ms
 from nsqwire.units import Milliseconds
 
 router = Router(tags=["audit"], auth=needs(Permission.VIEW))
@@ -38,7 +37,6 @@ COLUMNS = (
     *("id", "at", "user", "via", "action", "topic", "channel", "subject", "outcome", "detail", "remote_address"),
     *("job", "subject_count"),
 )
-LATEST_MS = 253_402_300_799_000
 CHUNK_ROWS = 500
 
 
@@ -86,13 +84,13 @@ def facets(request: HttpRequest) -> AuditFacetsOut:
 @router.get("export.csv", response={200: None, **REFUSALS})
 def export_csv(request: HttpRequest, filters: Query[Filters]) -> StreamingHttpResponse:
     """All entries that match, newest first; times are ISO 8601 in UTC, ``results`` is JSON."""
-    return download(csv_lines(matching(filters)), "text/csv; charset=utf-8", "audit.csv")
+    return download(read_in_threads(csv_lines(matching(filters))), "text/csv; charset=utf-8", "audit.csv")
 
 
 @router.get("export.json", response={200: None, **REFUSALS})
 def export_json(request: HttpRequest, filters: Query[Filters]) -> StreamingHttpResponse:
     """All entries that match, as one JSON list."""
-    return download(json_lines(matching(filters)), "application/json", "audit.json")
+    return download(read_in_threads(json_lines(matching(filters))), "application/json", "audit.json")
 
 
 def matching(filters: Filters) -> QuerySet[AuditEntry]:
@@ -110,14 +108,14 @@ def matching(filters: Filters) -> QuerySet[AuditEntry]:
     for word in filters.object.split():
         found = found.filter(Q(topic__icontains=word) | Q(channel__icontains=word) | Q(subject__icontains=word))
     if filters.since is not None:
-        found = found.filter(at__gte=datetime.fromtimestamp(filters.since / 1000, UTC))
+        found = found.filter(at__gte=from_unix_ms(filters.since))
     if filters.until is not None:
-        found = found.filter(at__lt=datetime.fromtimestamp(filters.until / 1000, UTC))
+        found = found.filter(at__lt=from_unix_ms(filters.until))
     return found
 
 
 def described(entry: AuditEntry) -> AuditEntryOut:
-    values = {name: getattr(entry, name) for name in (*COLUMNS, "results")} | {"at": ms(entry.at)}
+    values = {name: getattr(entry, name) for name in (*COLUMNS, "results")} | {"at": unix_ms(entry.at)}
     return AuditEntryOut.model_validate(values)
 
 
@@ -136,18 +134,3 @@ def json_lines(entries: QuerySet[AuditEntry]) -> Iterator[str]:
         yield before + json.dumps(described(entry).model_dump())
         before = ",\n"
     yield "[]" if before == "[" else "]\n"
-
-
-def download(pieces: Iterator[str], content_type: str, name: str) -> StreamingHttpResponse:
-    return StreamingHttpResponse(
-        read_in_threads(pieces),
-        content_type=content_type,
-        headers={"Content-Disposition": f'attachment; filename="{name}"'},
-    )
-
-
-async def read_in_threads(pieces: Iterator[str]) -> AsyncIterator[str]:
-    """Read each piece outside of the event loop. Daphne would collect a plain iterator in memory first."""
-    following = sync_to_async(lambda: next(pieces, None))
-    while (piece := await following()) is not None:
-        yield piece

@@ -3,6 +3,8 @@ endpoint requires: ``@router.get("things", auth=needs(Permission.VIEW))``."""
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 from django.http import HttpRequest
 from ninja.errors import HttpError
 from ninja.security import APIKeyCookie, HttpBearer
@@ -66,3 +68,19 @@ def caller(request: HttpRequest) -> User:
     """The authenticated account. For endpoints, which always have one."""
     assert isinstance(request.user, User)
     return request.user
+
+
+def remote_address(request: HttpRequest) -> str:
+    """The IP address of the client, for the audit trail; behind trusted proxies, as ``accounts.forwarded`` finds it."""
+    return str(request.META.get("REMOTE_ADDR", ""))
+
+
+class Actor(TypedDict):
+    """The caller and their address, as keyword arguments of a service."""
+
+    by: User
+    remote_address: str
+
+
+def actor(request: HttpRequest) -> Actor:
+    return {"by": caller(request), "remote_address": remote_address(request)}

@@ -12,7 +12,7 @@ from ninja.errors import HttpError
 
 from nsqplatform.accounts import audit, people
 from nsqplatform.accounts.account_api import REFUSALS, described_token, revoke
-from nsqplatform.accounts.auth import caller, needs
+from nsqplatform.accounts.auth import caller, needs, remote_address
 from nsqplatform.accounts.models import User
 from nsqplatform.accounts.people import stored_roles
 from nsqplatform.accounts.roles import Permission, Role
@@ -25,10 +25,10 @@ from nsqplatform.accounts.schemas import (
     PersonIn,
     PersonOut,
     TokensOut,
-    ms,
 )
 from nsqplatform.accounts.services import INVITATION_LIFETIME
 from nsqplatform.accounts.sessions import end_sessions
+from nsqplatform.unix_time import unix_ms
 
 router = Router(tags=["people"], auth=needs(Permission.ADMINISTER))
 
@@ -49,7 +49,7 @@ def invite(request: HttpRequest, body: PersonIn) -> Status[InvitedOut]:
         topic_patterns=body.topic_patterns,
         everywhere=body.everywhere,
         cluster_roles=stored_roles(body.cluster_roles),
-        remote_address=request.META.get("REMOTE_ADDR", ""),
+        remote_address=remote_address(request),
     )
     return Status(201, InvitedOut(**link_out(user, path).model_dump(), person=described(with_counts().get(pk=user.pk))))
 
@@ -66,7 +66,7 @@ def change(request: HttpRequest, person_id: int, body: PersonChange) -> PersonOu
         everywhere=body.everywhere,
         cluster_roles=None if body.cluster_roles is None else stored_roles(body.cluster_roles),
         is_active=body.is_active,
-        remote_address=request.META.get("REMOTE_ADDR", ""),
+        remote_address=remote_address(request),
     )
     return described(with_counts().get(pk=user.pk))
 
@@ -75,7 +75,7 @@ def change(request: HttpRequest, person_id: int, body: PersonChange) -> PersonOu
 def link(request: HttpRequest, person_id: int) -> Status[LinkOut]:
     """Create another link, for an owner who lost the first one or the password."""
     user = get_person(person_id)
-    path = people.new_link(by=caller(request), user=user, remote_address=request.META.get("REMOTE_ADDR", ""))
+    path = people.new_link(by=caller(request), user=user, remote_address=remote_address(request))
     return Status(201, link_out(user, path))
 
 
@@ -89,7 +89,7 @@ def sign_out(request: HttpRequest, person_id: int) -> dict[str, int]:
         action="sign-out everywhere",
         subject=user.username,
         detail=f"{ended} ended",
-        remote_address=request.META.get("REMOTE_ADDR", ""),
+        remote_address=remote_address(request),
     )
     return {"ended": ended}
 
@@ -144,8 +144,8 @@ def described(user: Any) -> PersonOut:
             "cluster_roles": user.cluster_roles,
             "is_active": user.is_active,
             "has_password": user.has_usable_password(),
-            "created_at": ms(user.created_at),
-            "seen_at": ms(max(seen, default=None)),
+            "created_at": unix_ms(user.created_at),
+            "seen_at": unix_ms(max(seen, default=None)),
             "session_count": user.session_count,
             "token_count": user.token_count,
         }
@@ -154,4 +154,4 @@ def described(user: Any) -> PersonOut:
 
 def link_out(user: User, path: str) -> LinkOut:
     expires_at = timezone.now() + INVITATION_LIFETIME
-    return LinkOut(username=user.username, path=path, expires_at=int(expires_at.timestamp() * 1000))
+    return LinkOut(username=user.username, path=path, expires_at=unix_ms(expires_at))

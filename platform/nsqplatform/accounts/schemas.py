@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any, Literal, get_args
 
 from ninja import Schema
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
+from nsqplatform.unix_time import LATEST_MS
 from nsqwire.units import Milliseconds
 
 RoleName = Literal["viewer", "operator", "admin"]
@@ -96,9 +96,7 @@ class TokenIn(Body):
     name: Line = Field(min_length=1, max_length=100)
     role: RoleName = Field(description="role of the token; not above its owner's")
     cluster: str = Field("", max_length=32, description="the only cluster in which it is valid; empty: all")
-    expires_at: Milliseconds | None = Field(
-        None, ge=0, le=253_402_300_799_000, description="null: valid until it is revoked"
-    )
+    expires_at: Milliseconds | None = Field(None, ge=0, le=LATEST_MS, description="null: valid until it is revoked")
 
 
 class TokenOut(Schema):
@@ -228,7 +226,3 @@ class AuditFacetsOut(Schema):
 
     users: list[str]
     actions: list[str]
-
-
-def ms(at: datetime | None) -> int | None:
-    return None if at is None else int(at.timestamp() * 1000)

@@ -6,11 +6,11 @@ import hashlib
 import secrets
 from datetime import datetime, timedelta
 
-from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+from nsqplatform.accounts.header import has_given_role, role_of_name
 from nsqplatform.accounts.models import ApiToken, User
 from nsqplatform.accounts.roles import Role, higher
 from nsqplatform.clusters import current
@@ -107,11 +107,9 @@ def owner_of(token: ApiToken | None) -> User:
 def given_role(user: User) -> Role | None:
     """The role that the settings give to this name for sign-in by header. The header does not sign in to accounts of
     the identity provider."""
-    nsqadmin = settings.NSQADMIN
-    named = nsqadmin.trusts_header and user.username in (*nsqadmin.admin_user, *nsqadmin.operator_user)
-    if not named or hasattr(user, "identity"):
+    if not has_given_role(user.username) or hasattr(user, "identity"):
         return None
-    return Role.ADMIN if user.username in nsqadmin.admin_user else Role.OPERATOR
+    return role_of_name(user.username)
 
 
 def hashed(secret: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypedDict
+from typing import Any
 
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest
@@ -11,8 +11,7 @@ from django.utils import timezone
 from ninja import Query, Router, Status
 from ninja.errors import HttpError
 
-from nsqplatform.accounts.auth import caller, needs
-from nsqplatform.accounts.models import User
+from nsqplatform.accounts.auth import actor, caller, needs
 from nsqplatform.accounts.roles import Permission
 from nsqplatform.accounts.schemas import InvalidRequest, Line, Message
 from nsqplatform.alerts import live, selectors, services
@@ -106,7 +105,7 @@ def _each(request: HttpRequest, body: ManyNoteIn, do: Callable[..., Alert]) -> M
     refused: dict[int, str] = {}
     for alert_id in dict.fromkeys(body.alerts):
         try:
-            do(alert_id=alert_id, note=body.note, **_by(request))
+            do(alert_id=alert_id, note=body.note, **actor(request))
             done.append(alert_id)
         except (PermissionDenied, Http404, NotFiring) as error:
             refused[alert_id] = str(error)
@@ -124,7 +123,7 @@ def alert(request: HttpRequest, alert_id: int) -> AlertOut:
 )
 def acknowledge(request: HttpRequest, alert_id: int, body: NoteIn) -> AlertOut:
     """Acknowledge an alert: it sends no further notifications while it fires."""
-    return _attended(services.acknowledge, alert_id=alert_id, note=body.note, **_by(request))
+    return _attended(services.acknowledge, alert_id=alert_id, note=body.note, **actor(request))
 
 
 @router.delete(
@@ -132,14 +131,14 @@ def acknowledge(request: HttpRequest, alert_id: int, body: NoteIn) -> AlertOut:
 )
 def withdraw_acknowledgement(request: HttpRequest, alert_id: int) -> AlertOut:
     """Withdraw the acknowledgement."""
-    return _attended(services.withdraw_acknowledgement, alert_id=alert_id, **_by(request))
+    return _attended(services.withdraw_acknowledgement, alert_id=alert_id, **actor(request))
 
 
 @router.post("{int:alert_id}/close", auth=needs(Permission.ATTEND), response={200: AlertOut, 409: Message, **REFUSALS})
 def close(request: HttpRequest, alert_id: int, body: NoteIn) -> AlertOut:
     """Close an alert, for example of a node that was removed. If its condition persists, it fires again after the hold
     time."""
-    return _attended(services.close, alert_id=alert_id, note=body.note, **_by(request))
+    return _attended(services.close, alert_id=alert_id, note=body.note, **actor(request))
 
 
 def _attended(do: Callable[..., Alert], **asked: Any) -> AlertOut:
@@ -171,7 +170,7 @@ def rules(request: HttpRequest) -> RulesOut:
 @router.post("rules", auth=needs(Permission.ALERT), response={201: RuleOut, **REFUSALS})
 def create_rule(request: HttpRequest, body: RuleIn) -> Status[RuleOut]:
     """Create a rule; the collector evaluates it within seconds."""
-    return Status(201, _rule(services.create_rule(values=body, **_by(request))))
+    return Status(201, _rule(services.create_rule(values=body, **actor(request))))
 
 
 @router.get("rules/suggested", auth=needs(Permission.VIEW), response={200: SuggestedOut, **REFUSALS})
@@ -198,13 +197,13 @@ def rule(request: HttpRequest, rule_id: int) -> RuleOut:
 @router.patch("rules/{int:rule_id}", auth=needs(Permission.ALERT), response={200: RuleOut, **REFUSALS})
 def change_rule(request: HttpRequest, rule_id: int, body: RuleChange) -> RuleOut:
     """Change the given values."""
-    return _rule(services.change_rule(rule_id=rule_id, values=body, **_by(request)))
+    return _rule(services.change_rule(rule_id=rule_id, values=body, **actor(request)))
 
 
 @router.delete("rules/{int:rule_id}", auth=needs(Permission.ALERT), response={204: None, **REFUSALS})
 def delete_rule(request: HttpRequest, rule_id: int) -> Status[None]:
     """Delete a rule. Its alerts stay; those that fire are resolved."""
-    services.delete_rule(rule_id=rule_id, **_by(request))
+    services.delete_rule(rule_id=rule_id, **actor(request))
     return Status(204, None)
 
 
@@ -225,26 +224,26 @@ def notifiers(request: HttpRequest) -> NotifiersOut:
 @router.post("notifiers", auth=needs(Permission.ALERT), response={201: NotifierOut, **REFUSALS})
 def create_notifier(request: HttpRequest, body: NotifierIn) -> Status[NotifierOut]:
     """Create a notifier, which rules can refer to."""
-    return Status(201, _notifier(services.create_notifier(values=body, **_by(request)), request))
+    return Status(201, _notifier(services.create_notifier(values=body, **actor(request)), request))
 
 
 @router.patch("notifiers/{int:notifier_id}", auth=needs(Permission.ALERT), response={200: NotifierOut, **REFUSALS})
 def change_notifier(request: HttpRequest, notifier_id: int, body: NotifierChange) -> NotifierOut:
     """Change the given values."""
-    return _notifier(services.change_notifier(notifier_id=notifier_id, values=body, **_by(request)), request)
+    return _notifier(services.change_notifier(notifier_id=notifier_id, values=body, **actor(request)), request)
 
 
 @router.delete("notifiers/{int:notifier_id}", auth=needs(Permission.ALERT), response={204: None, **REFUSALS})
 def delete_notifier(request: HttpRequest, notifier_id: int) -> Status[None]:
     """Delete a notifier and remove it from its rules."""
-    services.delete_notifier(notifier_id=notifier_id, **_by(request))
+    services.delete_notifier(notifier_id=notifier_id, **actor(request))
     return Status(204, None)
 
 
 @router.post("notifiers/{int:notifier_id}/test", auth=needs(Permission.ALERT), response={200: TestOut, **REFUSALS})
 def test_notifier(request: HttpRequest, notifier_id: int) -> TestOut:
     """Send a test message now, and return the outcome."""
-    error = services.test_notifier(notifier_id=notifier_id, **_by(request))
+    error = services.test_notifier(notifier_id=notifier_id, **actor(request))
     return TestOut(delivered=not error, error=error)
 
 
@@ -273,28 +272,17 @@ def silences(
 @router.post("silences", auth=needs(Permission.ATTEND), response={201: SilenceOut, **REFUSALS})
 def create_silence(request: HttpRequest, body: SilenceIn) -> Status[SilenceOut]:
     """Suppress notifications of some alerts until the given time."""
-    silence = services.create_silence(values=body, **_by(request))
+    silence = services.create_silence(values=body, **actor(request))
     return Status(201, _silence(silence, list(Alert.objects.filter(state=Alert.State.FIRING))))
 
 
 @router.delete("silences/{int:silence_id}", auth=needs(Permission.ATTEND), response={200: SilenceOut, **REFUSALS})
 def end_silence(request: HttpRequest, silence_id: int) -> SilenceOut:
     """End a silence now; it stays in the list of ended silences."""
-    return _silence(services.end_silence(silence_id=silence_id, **_by(request)), [])
+    return _silence(services.end_silence(silence_id=silence_id, **actor(request)), [])
 
 
 def _silence(silence: Silence, firing: list[Alert]) -> SilenceOut:
     now = timezone.now()
     covered = [alert for alert in firing if silence.covers(alert, at=now)]
     return silence_detail(silence, active=silence.ends_at > now, covered=covered)
-
-
-class Caller(TypedDict):
-    """The caller and the remote address, as keyword arguments of the services."""
-
-    by: User
-    remote_address: str
-
-
-def _by(request: HttpRequest) -> Caller:
-    return {"by": caller(request), "remote_address": request.META.get("REMOTE_ADDR", "")}

@@ -102,11 +102,11 @@ class Bands:
         Times are Unix seconds.
         """
         stored, last = self._of(name_of(metric)), int(until // HOUR_S)
-        turn = last * HOUR_S
+        last_began = last * HOUR_S
         now = self._at(stored, last)
-        if since >= turn:
+        if since >= last_began:
             return now
-        before, share = self._at(stored, last - 1), (until - turn) / (until - since)
+        before, share = self._at(stored, last - 1), (until - last_began) / (until - since)
         return Columns(
             places=stored.places,
             expected=share * now.expected + (1 - share) * before.expected,

@@ -9,12 +9,9 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
 
 import orjson
-from django.db import close_old_connections, connections
 from redis.asyncio import Redis
 
 from nsqplatform.alerts import bands, delivery, live, metrics, notifications, persistence
@@ -23,6 +20,7 @@ from nsqplatform.alerts.message import message_of
 from nsqplatform.alerts.pending import PENDING, Stored
 from nsqplatform.alerts.schemas import AlertsMessage
 from nsqplatform.cluster import store
+from nsqplatform.cluster.collector.database_thread import DatabaseThread
 from nsqplatform.cluster.live.broadcast import CLUSTER, publish
 from nsqplatform.cluster.snapshots.snapshot import Snapshot
 from nsqplatform.objectives.burns import BURNS, parse
@@ -46,8 +44,6 @@ DELIVERED_AT_ONCE = 4
 MAX_BACKOFF_S = 300.0
 """Longest time between two attempts to deliver to a failing notifier."""
 
-T = TypeVar("T")
-
 
 class Alerting:
     """Evaluates alerts in the collector. It reads rules again when the counter live.CHANGES in Redis increases."""
@@ -56,7 +52,7 @@ class Alerting:
         self._settling_s = SETTLING_S if settling_s is None else settling_s
         self._engine: Engine | None = None
         self._redis: Redis | None = None
-        self._database = ThreadPoolExecutor(1, thread_name_prefix="alerts: database")
+        self._database = DatabaseThread("alerts: database")
         self._senders = ThreadPoolExecutor(DELIVERED_AT_ONCE, thread_name_prefix="alerts: notifiers")
         self._polled_at: Seconds = 0.0
         self._changes: bytes | str | None = None
@@ -124,8 +120,8 @@ class Alerting:
         engine = Engine(settling_s=self._settling_s)
         redis = self._redis = self._redis or store.connect_async()
         self._changes = await redis.get(live.CHANGES())
-        rules = await self._in_database(persistence.rules)
-        firing = await self._in_database(persistence.firing)
+        rules = await self._database.run(persistence.rules)
+        firing = await self._database.run(persistence.firing)
         kept = await redis.get(PENDING())
         stored: Stored = orjson.loads(kept) if kept else {"at": 0.0, "pending": {}}
         pending = {int(rule): keys for rule, keys in stored["pending"].items()}
@@ -151,8 +147,7 @@ class Alerting:
         except Exception:
             logger.exception("the last changes of alerts could not be saved")
         finally:
-            self._database.submit(connections.close_all)
-            self._database.shutdown(wait=True)
+            self._database.end()
             self._senders.shutdown(wait=False, cancel_futures=True)
             if self._redis is not None:
                 await self._redis.aclose()
@@ -169,7 +164,7 @@ class Alerting:
                 await self._save()
                 if time.time() - self._polled_at <= AWAY_S:  # otherwise another collector may be running
                     rules_at = await self._read_rules(rules_at)
-                    self._deliver(await self._in_database(notifications.due))
+                    self._deliver(await self._database.run(notifications.due))
                     await self._repeat()
                     await self._sweep()
                 failing = False
@@ -188,13 +183,13 @@ class Alerting:
         async with self._saving:
             events = list(self._unsaved)
             if events:
-                changed = await self._in_database(lambda: persistence.save(events))
+                changed = await self._database.run(lambda: persistence.save(events))
                 del self._unsaved[: len(events)]
                 await self._broadcast(changed)
 
     async def _broadcast(self, alert_ids: list[int]) -> None:
         if alert_ids:
-            await self._send_to_browsers(await self._in_database(lambda: live.next_message(alert_ids)))
+            await self._send_to_browsers(await self._database.run(lambda: live.next_message(alert_ids)))
 
     async def _send_to_browsers(self, message: AlertsMessage) -> None:
         redis = self._redis = self._redis or store.connect_async()
@@ -206,7 +201,7 @@ class Alerting:
         now = time.monotonic()
         if self._engine.firing() and now - self._repeated_at >= REPEATED_EVERY_S:
             self._repeated_at = now
-            await self._send_to_browsers(await self._in_database(live.present_message))
+            await self._send_to_browsers(await self._database.run(live.present_message))
 
     async def _read_rules(self, rules_at: Seconds) -> Seconds:
         assert self._engine is not None
@@ -214,8 +209,8 @@ class Alerting:
         changes = await self._redis.get(live.CHANGES())
         if changes == self._changes and time.monotonic() - rules_at < RULES_EVERY_S:
             return rules_at
-        rules = await self._in_database(persistence.rules)
-        closed = await self._in_database(persistence.recently_closed)
+        rules = await self._database.run(persistence.rules)
+        closed = await self._database.run(persistence.recently_closed)
         self._unsaved += self._engine.set_rules(rules, now=time.time())
         self._engine.close(closed)
         if changes != self._changes:
@@ -226,7 +221,7 @@ class Alerting:
 
     async def _sweep(self) -> None:
         if time.monotonic() >= self._sweep_at:
-            await self._in_database(persistence.sweep)
+            await self._database.run(persistence.sweep)
             self._sweep_at = time.monotonic() + SWEPT_EVERY_S
 
     def _deliver(self, due: list[notifications.Due]) -> None:
@@ -269,19 +264,9 @@ class Alerting:
             logger.info("notifications are delivered again", extra={"notifier": name})
             del self._failures[number]
         try:
-            await self._in_database(lambda: delivery.record_outcome(number, error))
+            await self._database.run(lambda: delivery.record_outcome(number, error))
             if not error:
-                await self._in_database(lambda: notifications.record_sent(due))
+                await self._database.run(lambda: notifications.record_sent(due))
                 await self._broadcast([alert.pk for alert in due.alerts])
         except Exception:
             logger.exception("the delivery of a notification could not be recorded", extra={"notifier": name})
-
-    async def _in_database(self, do: Callable[[], T]) -> T:
-        def work() -> T:
-            close_old_connections()
-            try:
-                return do()
-            finally:
-                close_old_connections()
-
-        return await asyncio.get_running_loop().run_in_executor(self._database, work)

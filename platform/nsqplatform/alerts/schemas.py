@@ -9,8 +9,9 @@ from urllib.parse import urlsplit
 from ninja import Schema
 from pydantic import ConfigDict, Field
 
-from nsqplatform.accounts.schemas import Body, Line, ms
+from nsqplatform.accounts.schemas import Body, Line
 from nsqplatform.alerts.models import Alert, Notifier, Rule, Silence
+from nsqplatform.unix_time import LATEST_MS, unix_ms
 from nsqwire.units import Milliseconds
 
 ScopeName = Literal["channel", "topic", "node", "archive", "objective"]
@@ -18,7 +19,6 @@ SeverityName = Literal["warning", "critical"]
 Comparison = Literal["above", "below", "outside"]
 AlertState = Literal["firing", "resolved"]
 MAX_DURATION_S = 7 * 86_400
-LATEST_MS = 253_402_300_799_000
 
 
 class MetricOut(Schema):
@@ -385,7 +385,7 @@ def rule_detail(rule: Rule, *, firing: int, past_weeks: PastWeeksOut | None) -> 
         "notifiers": [notifier.name for notifier in rule.notifiers.all()],
         "firing": firing,
         "past_weeks": past_weeks,
-        "created_at": ms(rule.created_at),
+        "created_at": unix_ms(rule.created_at),
     }
     return RuleOut.model_validate(values)
 
@@ -396,20 +396,22 @@ def notifier_detail(notifier: Notifier, *, rules: int, secrets: bool) -> Notifie
     if notifier.url and not secrets:
         values["url"] = f"{urlsplit(notifier.url).hostname}/…"
     times = ("created_at", "last_sent_at", "last_error_at")
-    return NotifierOut.model_validate(values | {"rules": rules} | {name: ms(getattr(notifier, name)) for name in times})
+    return NotifierOut.model_validate(
+        values | {"rules": rules} | {name: unix_ms(getattr(notifier, name)) for name in times}
+    )
 
 
 def alert_detail(alert: Alert, silenced_until: Milliseconds | None) -> AlertOut:
     """The alert as in the API, websocket messages and webhooks. ``silenced_until`` is in Unix milliseconds."""
     values = (
         {name: getattr(alert, name) for name in _ALERT}
-        | {name: ms(getattr(alert, name)) for name in _ALERT_TIMES}
+        | {name: unix_ms(getattr(alert, name)) for name in _ALERT_TIMES}
         | {
             "rule": alert.rule_name,
             "unit": alert.watched.unit,
             "silenced_until": silenced_until,
             "notices": [
-                {"notifier": notice.notifier.name, "state": notice.state, "sent_at": ms(notice.sent_at)}
+                {"notifier": notice.notifier.name, "state": notice.state, "sent_at": unix_ms(notice.sent_at)}
                 for notice in alert.notices.all()
             ],
         }
@@ -420,8 +422,8 @@ def alert_detail(alert: Alert, silenced_until: Milliseconds | None) -> AlertOut:
 def silence_detail(silence: Silence, *, active: bool, covered: Collection[Alert]) -> SilenceOut:
     values = {name: getattr(silence, name) for name in _SILENCE} | {
         "rule": silence.rule.name if silence.rule else "",
-        "created_at": ms(silence.created_at),
-        "ends_at": ms(silence.ends_at),
+        "created_at": unix_ms(silence.created_at),
+        "ends_at": unix_ms(silence.ends_at),
         "active": active,
         "alerts": len(covered),
     }

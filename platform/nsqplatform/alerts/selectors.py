@@ -11,7 +11,6 @@ from django.http import Http404
 from django.utils import timezone
 
 from nsqanalytics.past_weeks import LEAST_WEEKS
-from nsqplatform.accounts.schemas import ms
 from nsqplatform.alerts.bands import bands
 from nsqplatform.alerts.catalogue import ARCHIVE
 from nsqplatform.alerts.models import Alert, Notifier, Rule, Severity, Silence
@@ -29,6 +28,7 @@ from nsqplatform.alerts.schemas import (
 from nsqplatform.alerts.unusual import Unusual
 from nsqplatform.cluster import selectors as cluster_selectors
 from nsqplatform.objectives.burns import burns
+from nsqplatform.unix_time import unix_ms
 
 PREVIEWED = 100
 
@@ -130,7 +130,7 @@ def described(found: QuerySet[Alert]) -> list[AlertOut]:
     now = timezone.now()
     active = list(active_silences(at=now))
     return [
-        alert_detail(each, ms(silenced_until(each, active, at=now)))
+        alert_detail(each, unix_ms(silenced_until(each, active, at=now)))
         for each in found.prefetch_related("notices__notifier")
     ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import TypedDict
 
@@ -25,6 +25,7 @@ from nsqplatform.alerts.models import Alert, Notifier, Rule, Silence
 from nsqplatform.alerts.schemas import NotifierChange, NotifierIn, RuleChange, RuleIn, SilenceIn
 from nsqplatform.clusters import current
 from nsqplatform.patterns import is_pattern
+from nsqplatform.unix_time import from_unix_ms
 
 logger = logging.getLogger(__name__)
 
@@ -379,7 +380,7 @@ def create_silence(*, values: SilenceIn, by: User, remote_address: str) -> Silen
     """Suppress notifications of some alerts for a time. For an operator with topic patterns, the silence is limited to
     these topics. Raises PermissionDenied, Http404, or ValidationError naming the field."""
     require(by, Permission.ATTEND)
-    ends_at = datetime.fromtimestamp(values.ends_at / 1000, UTC)
+    ends_at = from_unix_ms(values.ends_at)
     silence = Silence(**values.dict() | {"ends_at": ends_at}, created_by=by.username, within=limits_of(by))
     check_silence(silence, by)
     with transaction.atomic():

@@ -16,6 +16,7 @@ from nsqplatform.cluster.models import NodeEvent
 from nsqplatform.marks.models import EVERYTHING
 from nsqplatform.marks.services import marks
 from nsqplatform.reports.models import ReportRun
+from nsqplatform.unix_time import unix_ms
 from nsqwire.units import Milliseconds
 
 Kind = Literal[
@@ -111,7 +112,7 @@ def _actions(subject: Subject, since: datetime, until: datetime) -> Iterator[Eve
         name = entry.topic + (f" / {entry.channel}" if entry.channel else "") or entry.subject
         partly = " on some nodes" if entry.outcome == "partial" else ""
         yield Event(
-            at=_ms(entry.at),
+            at=unix_ms(entry.at),
             kind=ACTIONS[entry.action],
             detail=f"{name}{partly}",
             by=entry.user,
@@ -130,7 +131,7 @@ def _alerts(subject: Subject, since: datetime, until: datetime) -> Iterator[Even
         alerts = alerts.filter(node=subject.node)
     for alert in alerts[:MAX_EVENTS]:
         yield Event(
-            at=_ms(alert.fired_at),
+            at=unix_ms(alert.fired_at),
             kind="alert_fired",
             detail=f"{alert.rule_name}: {alert.subject}",
             topic=alert.topic,
@@ -155,7 +156,7 @@ def _runs(subject: Subject, since: datetime, until: datetime) -> Iterator[Event]
         assert run.started_at is not None
         topic, channel = (run.parameters.get(name) or "" for name in ("topic", "channel"))
         yield Event(
-            at=_ms(run.started_at),
+            at=unix_ms(run.started_at),
             kind="report_run",
             detail=f"{run.report.name if run.report else run.job}, {run.state}",
             by=run.requested_by,
@@ -168,7 +169,7 @@ def _runs(subject: Subject, since: datetime, until: datetime) -> Iterator[Event]
 def _marks(subject: Subject, since: datetime, until: datetime) -> Iterator[Event]:
     for mark in marks(since, until, topic=subject.topic, everything=bool(subject.node)):
         of = "" if mark.topic_pattern == EVERYTHING else f" ({mark.topic_pattern})"
-        yield Event(at=_ms(mark.at), kind="marked", detail=f"{mark.text}{of}", by=mark.created_by, id=mark.pk)
+        yield Event(at=unix_ms(mark.at), kind="marked", detail=f"{mark.text}{of}", by=mark.created_by, id=mark.pk)
 
 
 def _nodes(subject: Subject, since: datetime, until: datetime) -> Iterator[Event]:
@@ -179,8 +180,4 @@ def _nodes(subject: Subject, since: datetime, until: datetime) -> Iterator[Event
     elif subject.topic:
         found = found.filter(node__in=selectors.cluster().seen.get(subject.topic, ()))
     for event in found[:MAX_EVENTS]:
-        yield Event(at=_ms(event.at), kind=NODE_KINDS[event.kind], detail=event.detail, node=event.node)
-
-
-def _ms(at: datetime) -> int:
-    return int(at.timestamp() * 1000)
+        yield Event(at=unix_ms(event.at), kind=NODE_KINDS[event.kind], detail=event.detail, node=event.node)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
 
 from django.http import HttpRequest
 from ninja import Query, Router, Schema
@@ -15,11 +14,11 @@ from nsqplatform.accounts.ranges import check_range
 from nsqplatform.accounts.roles import Permission
 from nsqplatform.accounts.schemas import InvalidRequest, Message
 from nsqplatform.console.events import MAX_EVENTS, Kind, Subject, events
+from nsqplatform.unix_time import LATEST_MS, from_unix_ms
 from nsqwire.figures import Scope
 from nsqwire.units import Milliseconds
 
 router = Router(tags=["cluster"])
-LATEST_MS = 253_402_300_799_000
 HOUR_MS = 3_600_000
 
 
@@ -66,5 +65,5 @@ def events_of(
     until = int(time.time() * 1000) + 1 if until is None else until
     since = max(0, until - HOUR_MS) if since is None else since
     subject = Subject(node=node) if scope == "node" else Subject(*needed)
-    found = events(subject, datetime.fromtimestamp(since / 1000, UTC), datetime.fromtimestamp(until / 1000, UTC))
+    found = events(subject, from_unix_ms(since), from_unix_ms(until))
     return EventsOut(events=[EventOut(**event._asdict()) for event in found])

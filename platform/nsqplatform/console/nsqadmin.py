@@ -24,9 +24,16 @@ from nsqplatform.console.nsq.child import Service
 from nsqplatform.console.nsq.home import Home, HomeInUse
 from nsqplatform.console.nsq.ports import Address, own_names
 from nsqplatform.console.nsq.prepare import prepare_platform
-from nsqplatform.console.nsq.readiness import http_ping, redis_ping
-from nsqplatform.console.nsq.redis import NoRedis, redis_command
-from nsqplatform.console.nsq.services import collectors, declared_clusters, nsq, private_umask, python_path
+from nsqplatform.console.nsq.readiness import http_ping
+from nsqplatform.console.nsq.redis import NoRedis
+from nsqplatform.console.nsq.services import (
+    bundled_redis,
+    collectors,
+    declared_clusters,
+    nsq,
+    private_umask,
+    python_path,
+)
 from nsqplatform.console.nsq.supervisor import Supervisor
 from nsqplatform.nsqadmin.settings import PROGRAM, AdminSettings
 from nsqplatform.nsqadmin.settings import check as check_values
@@ -151,18 +158,7 @@ def environment(settings: AdminSettings, home: Home, redis_url: str) -> dict[str
 
 
 def stages(settings: AdminSettings, listener: Listener, home: Home, redis_url: str) -> list[list[Service]]:
-    first = []
-    if not os.environ.get("REDIS_URL"):
-        redis_socket = home.redis_socket()
-        first.append(
-            Service(
-                name="redis",
-                command=redis_command(home, redis_socket),
-                detail=f"unix {redis_socket}",
-                ready=redis_ping(f"unix://{redis_socket}"),
-                umask=private_umask(),
-            )
-        )
+    first = [] if os.environ.get("REDIS_URL") else [bundled_redis(home)]
     host = parse_host_port(settings.http_address)[0]
     reachable = Address(host, listener.port).reachable
     web = Service(

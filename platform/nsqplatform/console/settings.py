@@ -143,10 +143,10 @@ CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_TASK_DEFAULT_QUEUE = "dispatch"
 CELERY_TASK_ROUTES = {"reports.run_report": {"queue": "reports"}}
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
-# The rings in Redis hold an hour: a run may come 50 minutes late.
 CELERY_BEAT_SCHEDULE = {
     # Bands are found for two hours ahead: a run may be two hours late.
     "alerts: find the bands of past weeks": {"task": "alerts.find_bands", "schedule": 1800.0},
+    # The rings in Redis hold an hour: a run may be 50 minutes late.
     "cluster: keep the history": {"task": "cluster.keep_history", "schedule": 600.0},
     "jobs: resume those whose worker died": {
         "task": "jobs.resume_abandoned",
@@ -154,6 +154,7 @@ CELERY_BEAT_SCHEDULE = {
         "options": {"expire_seconds": 10},
     },
     "jobs: remove old ones": {"task": "jobs.remove_old_jobs", "schedule": 3600.0},
+    "reports: drop expired results": {"task": "reports.drop_expired_results", "schedule": 3600.0},
 }
 CELERY_BEAT_SCHEDULER = "nsqplatform.reports.beat:Scheduler"
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False

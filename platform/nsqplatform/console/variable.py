@@ -57,12 +57,15 @@ class Variable(Generic[T]):
 
 
 def without_password(url: str) -> str:
-    """Return a URL with ``…`` in place of its password; everything before an ``@`` if it cannot be parsed."""
+    """Return a URL with ``…`` in place of its password, or without a scheme, of everything before an ``@``."""
     before, at, after = url.rpartition("@")
     if not at:
         return url
     scheme, separator, user = before.partition("://")
-    return f"{scheme}{separator}{user.partition(':')[0]}:…@{after}" if separator else f"…@{after}"
+    if not separator:
+        return f"…@{after}"
+    name, colon, _ = user.partition(":")
+    return f"{scheme}{separator}{name}{colon and ':…'}@{after}"
 
 
 def flag(text: str) -> bool:

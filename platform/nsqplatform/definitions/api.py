@@ -9,7 +9,7 @@ from ninja import Query, Router, Schema
 from pydantic import Field
 
 from nsqcluster import Result
-from nsqplatform.accounts.auth import caller, needs
+from nsqplatform.accounts.auth import caller, needs, remote_address
 from nsqplatform.accounts.roles import Permission
 from nsqplatform.accounts.schemas import InvalidRequest, Message
 from nsqplatform.cluster.actions.notification import notify_all, origin_of
@@ -96,7 +96,7 @@ def import_file(
         by=caller(request),
         dry_run=dry_run,
         prune=prune,
-        remote_address=request.META.get("REMOTE_ADDR", ""),
+        remote_address=remote_address(request),
     )
     if not dry_run:
         notify_of(request, review.changes)

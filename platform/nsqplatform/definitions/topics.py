@@ -15,7 +15,8 @@ from nsqcluster.rows import ChannelNode, TopicNode, stored_count
 from nsqplatform.accounts.models import User
 from nsqplatform.accounts.rights import require
 from nsqplatform.accounts.roles import Permission
-from nsqplatform.cluster import selectors, store
+from nsqplatform.cluster import selectors
+from nsqplatform.cluster.actions.services import mark_changed
 from nsqplatform.definitions.changes import Change, FieldChange, Outcome, Performed
 from nsqplatform.definitions.document import ChannelDefinition, TopicDefinition
 from nsqplatform.definitions.errors import FieldFault, NotAllKnown
@@ -131,8 +132,7 @@ class Topics:
         if not by_topic:
             return
         async_to_sync(_perform_all)(self._cluster, list(by_topic.values()))
-        with store.connect() as redis:
-            redis.set(store.CHANGED(), "1", px=store.CHANGED_EXPIRES_MS)
+        mark_changed()
 
 
 def absent(section: str, name: str, stored: Stored, remove: bool) -> Change:

@@ -9,7 +9,7 @@ from django.http import HttpRequest
 from ninja import Query, Router, Status
 from ninja.errors import HttpError
 
-from nsqplatform.accounts.auth import caller, needs
+from nsqplatform.accounts.auth import caller, needs, remote_address
 from nsqplatform.accounts.roles import Permission
 from nsqplatform.accounts.schemas import InvalidRequest, Message
 from nsqplatform.cluster.actions.notification import origin_of
@@ -136,7 +136,3 @@ def cancel_job(request: HttpRequest, job_id: int) -> JobOut:
     except WrongState as error:
         raise HttpError(409, str(error)) from None
     return job_detail(job)
-
-
-def remote_address(request: HttpRequest) -> str:
-    return str(request.META.get("REMOTE_ADDR", ""))

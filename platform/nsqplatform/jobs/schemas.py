@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime
 from typing import Literal
 
 from ninja import Schema
@@ -18,6 +17,7 @@ from nsqplatform.cluster.messages.dead import Channel, DeadAction, DeadPart
 from nsqplatform.jobs.kinds.dead import MAX_RATE
 from nsqplatform.jobs.kinds.kind import Parameters, Subject
 from nsqplatform.jobs.models import Job, JobSubject
+from nsqplatform.unix_time import unix_ms
 from nsqwire.units import Milliseconds
 
 MAX_SUBJECTS = 20_000
@@ -157,13 +157,9 @@ _SUBJECT = ("id", "topic", "channel", "node", "state", "message")
 
 def job_detail(job: Job) -> JobOut:
     """A job, as in the API and the websocket's messages."""
-    values = {name: getattr(job, name) for name in _JOB} | {name: _unix_ms(getattr(job, name)) for name in _TIMES}
+    values = {name: getattr(job, name) for name in _JOB} | {name: unix_ms(getattr(job, name)) for name in _TIMES}
     return JobOut.model_validate(values)
 
 
 def subject_detail(subject: JobSubject) -> SubjectOut:
     return SubjectOut.model_validate({name: getattr(subject, name) for name in _SUBJECT})
-
-
-def _unix_ms(at: datetime | None) -> int | None:
-    return None if at is None else int(at.timestamp() * 1000)

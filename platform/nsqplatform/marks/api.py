@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from itertools import islice
 
 from django.http import HttpRequest
 from ninja import Query, Router, Status
 
-from nsqplatform.accounts.auth import caller, needs
+from nsqplatform.accounts.auth import caller, needs, remote_address
 from nsqplatform.accounts.ranges import check_range
 from nsqplatform.accounts.roles import Permission
 from nsqplatform.accounts.schemas import InvalidRequest, Message
 from nsqplatform.marks import services
-from nsqplatform.marks.schemas import LATEST_MS, MarkIn, MarkOut, MarksOut, mark_detail
+from nsqplatform.marks.schemas import MarkIn, MarkOut, MarksOut, mark_detail
+from nsqplatform.unix_time import LATEST_MS, from_unix_ms
 from nsqwire.units import Milliseconds
 
 router = Router(tags=["marks"])
@@ -30,7 +30,7 @@ def marks(
 ) -> MarksOut:
     """Marks, the newest first."""
     check_range(since, until)
-    found = services.marks(_moment(since), _moment(until), topic=topic)
+    found = services.marks(from_unix_ms(since), from_unix_ms(until), topic=topic)
     return MarksOut(marks=[mark_detail(mark) for mark in islice(found, limit)])
 
 
@@ -39,10 +39,10 @@ def post_mark(request: HttpRequest, body: MarkIn) -> Status[MarkOut]:
     """Mark a time on the charts of the cluster and of matching topics, such as that of a deployment."""
     mark = services.post(
         text=body.text,
-        at=None if body.at is None else _moment(body.at),
+        at=None if body.at is None else from_unix_ms(body.at),
         topic_pattern=body.topic_pattern,
         by=caller(request),
-        remote_address=request.META.get("REMOTE_ADDR", ""),
+        remote_address=remote_address(request),
     )
     return Status(201, mark_detail(mark))
 
@@ -50,9 +50,5 @@ def post_mark(request: HttpRequest, body: MarkIn) -> Status[MarkOut]:
 @router.delete("{int:mark_id}", auth=needs(Permission.MARK), response={204: None, 404: Message, **REFUSALS})
 def delete_mark(request: HttpRequest, mark_id: int) -> Status[None]:
     """Delete a mark."""
-    services.delete(mark_id=mark_id, by=caller(request), remote_address=request.META.get("REMOTE_ADDR", ""))
+    services.delete(mark_id=mark_id, by=caller(request), remote_address=remote_address(request))
     return Status(204, None)
-
-
-def _moment(at: Milliseconds) -> datetime:
-    return datetime.fromtimestamp(at / 1000, UTC)

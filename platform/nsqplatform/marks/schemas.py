@@ -7,10 +7,8 @@ from pydantic import ConfigDict, Field
 
 from nsqplatform.accounts.schemas import Body, Line
 from nsqplatform.marks.models import EVERYTHING, Mark
+from nsqplatform.unix_time import LATEST_MS, unix_ms
 from nsqwire.units import Milliseconds
-
-LATEST_MS = 253_402_300_799_000
-"""The last second of the year 9999."""
 
 
 class MarkIn(Body):
@@ -38,7 +36,7 @@ class MarksOut(Schema):
 def mark_detail(mark: Mark) -> MarkOut:
     return MarkOut(
         id=mark.pk,
-        at=int(mark.at.timestamp() * 1000),
+        at=unix_ms(mark.at),
         text=mark.text,
         topic_pattern=mark.topic_pattern,
         created_by=mark.created_by,

@@ -64,11 +64,7 @@ class Endpoints:
         for path in ("/api/topics/:topic", "/api/topics/:topic/:channel"):
             add("POST", path, self._write(lambda writes, request: writes.act(request.body, *topic_and(request))))
             add("DELETE", path, self._write(lambda writes, request: writes.delete(*topic_and(request))))
-        add(
-            "DELETE",
-            "/api/nodes/:node",
-            self._write(self._tombstone),
-        )
+        add("DELETE", "/api/nodes/:node", self._write(self._tombstone))
         add("GET", "/config/:opt", self._config)
         add("PUT", "/config/:opt", self._change_config, too_big="INVALID_VALUE")
         if settings.NSQADMIN.proxy_graphite:

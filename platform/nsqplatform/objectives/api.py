@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import Any
 
 from django.http import HttpRequest
 from ninja import Router, Status
 
-from nsqplatform.accounts.auth import caller, needs
-from nsqplatform.accounts.models import User
+from nsqplatform.accounts.auth import actor, needs
 from nsqplatform.accounts.roles import Permission
 from nsqplatform.accounts.schemas import InvalidRequest, Message
 from nsqplatform.objectives import selectors, services
@@ -34,7 +33,7 @@ def objectives(request: HttpRequest) -> ObjectivesOut:
 @router.post("", auth=needs(Permission.ALERT), response={201: ObjectiveOut, **REFUSALS})
 def create_objective(request: HttpRequest, body: ObjectiveIn) -> Status[ObjectiveOut]:
     """Create an objective; the collector counts messages from now on."""
-    return Status(201, _described(services.create_objective(values=body, **_by(request))))
+    return Status(201, _described(services.create_objective(values=body, **actor(request))))
 
 
 @router.get("{int:objective_id}", auth=needs(Permission.VIEW), response={200: ObjectiveDetailOut, **REFUSALS})
@@ -46,26 +45,15 @@ def objective(request: HttpRequest, objective_id: int) -> ObjectiveDetailOut:
 @router.patch("{int:objective_id}", auth=needs(Permission.ALERT), response={200: ObjectiveOut, **REFUSALS})
 def change_objective(request: HttpRequest, objective_id: int, body: ObjectiveChange) -> ObjectiveOut:
     """Change the given values. A change of kind, threshold or patterns deletes the counts."""
-    return _described(services.change_objective(objective_id=objective_id, values=body, **_by(request)))
+    return _described(services.change_objective(objective_id=objective_id, values=body, **actor(request)))
 
 
 @router.delete("{int:objective_id}", auth=needs(Permission.ALERT), response={204: None, **REFUSALS})
 def delete_objective(request: HttpRequest, objective_id: int) -> Status[None]:
     """Delete an objective with its counts. Its firing alerts are resolved."""
-    services.delete_objective(objective_id=objective_id, **_by(request))
+    services.delete_objective(objective_id=objective_id, **actor(request))
     return Status(204, None)
 
 
 def _described(objective: Objective) -> ObjectiveOut:
     return selectors.described([objective])[0]
-
-
-class Caller(TypedDict):
-    """The caller and the remote address, as keyword arguments of the services."""
-
-    by: User
-    remote_address: str
-
-
-def _by(request: HttpRequest) -> Caller:
-    return {"by": caller(request), "remote_address": request.META.get("REMOTE_ADDR", "")}

@@ -5,20 +5,17 @@ One thread does all of it, so that neither polls nor other listeners wait. It wr
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
 
 import orjson
 import pyarrow as pa
-from django.db import close_old_connections, connections
 
 from nsqanalytics.recent import samples_since
 from nsqplatform.cluster import store
+from nsqplatform.cluster.collector.database_thread import DatabaseThread
 from nsqplatform.cluster.readings.reading import Reading
 from nsqplatform.cluster.snapshots.snapshot import Snapshot
 from nsqplatform.clusters import current
@@ -39,14 +36,12 @@ LOOK_BACK = timedelta(minutes=2)
 """How long before the last stored count the archive may have the last reading of a node, for counts that were stored
 without these readings: by an earlier version."""
 
-T = TypeVar("T")
-
 
 class Counting:
     """A listener of the collector that counts the objectives of the current cluster."""
 
     def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="objectives")
+        self._thread = DatabaseThread("objectives")
         self._batches: deque[list[Counters]] = deque(maxlen=KEPT_BATCHES)
         self._tally: Tally | None = None
         self._stored_until: Seconds = 0.0
@@ -60,15 +55,14 @@ class Counting:
 
     async def on_snapshot(self, snapshot: Snapshot, before: Snapshot | None) -> None:
         if self._batches:
-            await self._in_thread(self.count)
+            await self._thread.run(self.count)
 
     async def finish(self) -> None:
         """Store all counts."""
         try:
-            await self._in_thread(self._finish)
+            await self._thread.run(self._finish)
         finally:
-            self._thread.submit(connections.close_all)
-            self._thread.shutdown(wait=True)
+            self._thread.end()
 
     def count(self) -> None:
         """Count the batches that have arrived; store the counts of minutes that are over."""
@@ -141,13 +135,3 @@ class Counting:
             lasts = self._tally.lasts(until)
             persistence.save(self._tally.everything(), self._tally.watched.values(), lasts, until=until)
             self._tally = None
-
-    async def _in_thread(self, do: Callable[[], T]) -> T:
-        def work() -> T:
-            close_old_connections()
-            try:
-                return do()
-            finally:
-                close_old_connections()
-
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)

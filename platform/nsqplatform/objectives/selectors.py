@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from django.http import Http404
 
-from nsqplatform.accounts.schemas import ms
 from nsqplatform.objectives.burn import DAY_S, HOUR_S, PAIRS, Counted, budget
 from nsqplatform.objectives.burns import rates_of
 from nsqplatform.objectives.models import Count, Objective
 from nsqplatform.objectives.persistence import messages_since
 from nsqplatform.objectives.schemas import BudgetHistoryOut, BurnOut, ObjectiveDetailOut, ObjectiveOut
 from nsqplatform.objectives.status import status
+from nsqplatform.unix_time import unix_ms
 from nsqwire.units import Milliseconds, Seconds
 
 _COPIED = (
@@ -75,7 +75,7 @@ def _of(
     limit_ns = objective.limit_ns
     has_counts = objective.counted_until is not None
     return {name: getattr(objective, name) for name in _COPIED} | {
-        "created_at": ms(objective.created_at),
+        "created_at": unix_ms(objective.created_at),
         "limit_ms": None if limit_ns is None else limit_ns / 1e6,
         "counted_since": _ms(objective.counted_since),
         "counted_until": _ms(objective.counted_until),

@@ -10,7 +10,7 @@ from ninja.errors import HttpError
 
 from nsqanalytics.job_list import JOBS
 from nsqanalytics.parameters import FormField
-from nsqplatform.accounts.auth import caller, needs
+from nsqplatform.accounts.auth import caller, needs, remote_address
 from nsqplatform.accounts.roles import Permission
 from nsqplatform.accounts.schemas import InvalidRequest, Message
 from nsqplatform.reports import selectors, services
@@ -30,8 +30,8 @@ from nsqplatform.reports.schemas import (
     WhenIn,
     run_detail,
     schedule_detail,
-    unix_ms,
 )
+from nsqplatform.unix_time import unix_ms
 from nsqplatform.worker_task import WrongState
 
 router = Router(tags=["reports"])
@@ -112,10 +112,6 @@ def preview(request: HttpRequest, when: Query[WhenIn]) -> NextRunsOut:
     check(**when.dict())
     due = next_runs(Report(**when.dict()), count=5)
     return NextRunsOut(next_runs=[unix_ms(at) for at in due])
-
-
-def remote_address(request: HttpRequest) -> str:
-    return str(request.META.get("REMOTE_ADDR", ""))
 
 
 def _schedule_out(report: Report, request: HttpRequest) -> ScheduleOut:

@@ -30,8 +30,8 @@ from nsqplatform.reports.schemas import (
     ArchiveScheduleOut,
     IcebergOut,
     IcebergTableOut,
-    unix_ms,
 )
+from nsqplatform.unix_time import unix_ms
 
 FRESH_S = 60
 LISTED = Key("archive_size")

@@ -11,6 +11,7 @@ from django_celery_beat.models import PeriodicTask
 
 from nsqanalytics.job_list import JOBS
 from nsqplatform.clusters.rows import ClusterRow
+from nsqplatform.unix_time import unix_ms
 from nsqplatform.worker_task import WorkerTask
 
 LOG_TAIL_CHARACTERS = 16_384
@@ -159,7 +160,7 @@ class ReportRun(ClusterRow, WorkerTask):
         self.progress, self.stage, self.worker_seen_at = progress, stage[:200], at
         name = re.sub(r"\b[\d,]+ of (?=\d)", "", stage.partition(" (")[0])[:200]  # without what is done of it
         if name and (not self.stages or self.stages[-1]["name"] != name):
-            self.stages = [*self.stages, {"name": name, "started_at": int(at.timestamp() * 1000), "fraction": progress}]
+            self.stages = [*self.stages, {"name": name, "started_at": unix_ms(at), "fraction": progress}]
         self.log_tail = log_tail[-LOG_TAIL_CHARACTERS:]
 
     def succeed(self, *, rows: int, at: datetime) -> None:

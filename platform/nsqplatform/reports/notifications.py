@@ -11,7 +11,7 @@ from nsqplatform.reports import selectors
 from nsqplatform.reports.document.mail import mail_of
 from nsqplatform.reports.models import Report, ReportRun
 from nsqplatform.reports.schedule import recipients
-from nsqplatform.reports.schemas import unix_ms
+from nsqplatform.unix_time import unix_ms
 from nsqwire.counted import counted
 
 logger = logging.getLogger(__name__)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TypedDict
 
-from asgiref.sync import sync_to_async
 from django.core.exceptions import ValidationError
-from django.http import FileResponse, HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import FileResponse, HttpRequest, StreamingHttpResponse
 from ninja import Query, Router
 from ninja.errors import HttpError
 
@@ -22,6 +21,7 @@ from nsqanalytics.series import MAX_POINTS, Series, calendar, groups, series
 from nsqplatform.accounts.auth import needs
 from nsqplatform.accounts.ranges import check_range
 from nsqplatform.accounts.roles import Permission
+from nsqplatform.downloads import download, read_in_threads
 from nsqplatform.reports import selectors
 from nsqplatform.reports.api import REFUSALS
 from nsqplatform.reports.document.pdf import browser
@@ -39,6 +39,7 @@ from nsqplatform.reports.schemas import (
     SeriesOut,
 )
 from nsqplatform.reports.selectors import NoResult
+from nsqplatform.unix_time import from_unix_ms
 from nsqwire.units import Milliseconds
 
 router = Router(tags=["reports"])
@@ -148,7 +149,7 @@ def _selection(rows: RowsIn) -> Selection:
 
 def _moment(name: str, at: Milliseconds | None) -> datetime | None:
     try:
-        return None if at is None else datetime.fromtimestamp(at / 1000, UTC)
+        return None if at is None else from_unix_ms(at)
     except (ValueError, OverflowError, OSError):
         raise BadParameter(f"{at} is not a time in Unix milliseconds", name) from None
 
@@ -173,21 +174,9 @@ def result_parquet(request: HttpRequest, run_id: int) -> FileResponse:
 
 
 @router.get("runs/{int:run_id}/result.csv", auth=needs(Permission.VIEW), response={200: None, **REFUSALS})
-def result_csv(request: HttpRequest, run_id: int) -> HttpResponse | StreamingHttpResponse:
+def result_csv(request: HttpRequest, run_id: int) -> StreamingHttpResponse:
     """The whole result as CSV."""
-    found_run = selectors.run(run_id)
+    job = selectors.run(run_id).job
     with _refusals():
         pieces = selectors.result(run_id).csv()
-    name = f"{found_run.job}-{run_id}.csv"
-    return StreamingHttpResponse(
-        _as_async(pieces),
-        content_type="text/csv; charset=utf-8",
-        headers={"Content-Disposition": f'attachment; filename="{name}"'},
-    )
-
-
-async def _as_async(pieces: Iterator[str]) -> AsyncIterator[str]:
-    """Read each piece outside of the event loop. Daphne would collect a plain iterator in memory first."""
-    following = sync_to_async(lambda: next(pieces, None))
-    while (piece := await following()) is not None:
-        yield piece
+    return download(read_in_threads(pieces), "text/csv; charset=utf-8", f"{job}-{run_id}.csv")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated, Literal, overload
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from ninja import Schema
@@ -12,6 +11,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from nsqplatform.accounts.schemas import Body, Line
 from nsqplatform.reports.models import Report, ReportRun
 from nsqplatform.reports.schedule import next_runs
+from nsqplatform.unix_time import unix_ms
 from nsqwire.units import Milliseconds
 
 LONGEST_VALUE = 500
@@ -265,22 +265,8 @@ class CalendarOut(Schema):
 
 
 _RUN = (
-    *(
-        "id",
-        "job",
-        "title",
-        "worst",
-        "parameters",
-        "state",
-        "progress",
-        "stage",
-        "stages",
-        "left_s",
-        "requested_by",
-        "attempt",
-        "time_limit_s",
-    ),
-    *("keep_days", "rows", "error", "log_tail"),
+    *("id", "job", "title", "worst", "parameters", "state", "progress", "stage", "stages", "left_s"),
+    *("requested_by", "attempt", "time_limit_s", "keep_days", "rows", "error", "log_tail"),
 )
 _RUN_TIMES = ("not_before", "result_kept_until", "result_dropped_at", "created_at", "started_at", "finished_at")
 _SCHEDULE = (
@@ -306,18 +292,6 @@ def schedule_detail(report: Report, *, secrets: bool) -> ScheduleOut:
     due = next_runs(report, count=1)[0] if report.enabled else None
     times = {name: unix_ms(getattr(report, name)) for name in _SCHEDULE_TIMES}
     return ScheduleOut.model_validate(detail | times | {"next_run_at": unix_ms(due)})
-
-
-@overload
-def unix_ms(at: datetime) -> int: ...
-
-
-@overload
-def unix_ms(at: None) -> None: ...
-
-
-def unix_ms(at: datetime | None) -> int | None:
-    return None if at is None else int(at.timestamp() * 1000)
 
 
 class ArchiveScheduleOut(Schema):

@@ -1,7 +1,8 @@
 """The Celery tasks of reports.
 
 ``run_report`` lasts as long as its report and is in the queue ``reports`` (``nsq worker``). All other tasks are short
-and in the queue ``dispatch`` (``nsq dispatcher``), so that none of them waits for a report.
+and in the queue ``dispatch`` (``nsq dispatcher``), so that none of them waits for a report. CELERY_BEAT_SCHEDULE says
+when the periodic one runs.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from nsqplatform.clusters import current
 from nsqplatform.clusters.current import in_every_cluster
 from nsqplatform.clusters.declaration import DEFAULT
 from nsqplatform.clusters.rows import in_cluster_of
-from nsqplatform.console.celery import app
 from nsqplatform.outbound import Undelivered
 from nsqplatform.reports import archive_size, notifications, preparation, runner, schedule
 from nsqplatform.reports.live import broadcast_run
@@ -34,10 +34,6 @@ from nsqwire.units import Seconds
 
 logger = logging.getLogger(__name__)
 
-app.conf.beat_schedule = {
-    **(app.conf.beat_schedule or {}),
-    "reports: drop expired results": {"task": "reports.drop_expired_results", "schedule": 3600.0},
-}
 REPORTS_QUEUE = settings.CELERY_TASK_ROUTES["reports.run_report"]["queue"]
 ABANDONED_CHECK_S = 5.0
 MAX_WAITING = 10

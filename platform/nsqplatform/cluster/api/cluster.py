@@ -11,7 +11,7 @@ from ninja import Query, Router
 from ninja.decorators import decorate_view
 from ninja.errors import HttpError
 
-from nsqplatform.accounts.auth import caller, needs
+from nsqplatform.accounts.auth import caller, needs, remote_address
 from nsqplatform.accounts.roles import Permission
 from nsqplatform.accounts.schemas import InvalidRequest, Message
 from nsqplatform.cluster import selectors
@@ -61,7 +61,7 @@ def actions(request: HttpRequest, body: ActionIn) -> ActionOut:
         action=body.action,
         topic=body.topic,
         channel=body.channel,
-        remote_address=request.META.get("REMOTE_ADDR", ""),
+        remote_address=remote_address(request),
     )
     notify_all(origin_of(request), body.action, body.topic, body.channel)
     return ActionOut.model_validate({"outcome": entry.outcome, "results": entry.results})
@@ -93,7 +93,7 @@ def rewind(request: HttpRequest, body: RewindIn) -> ActionOut:
         topic=body.topic,
         channel=body.channel,
         since=body.since,
-        remote_address=request.META.get("REMOTE_ADDR", ""),
+        remote_address=remote_address(request),
     )
     notify(origin_of(request), "rewind_channel", body.topic, body.channel)
     return ActionOut.model_validate({"outcome": entry.outcome, "results": entry.results})
@@ -112,7 +112,7 @@ def tombstone(request: HttpRequest, body: TombstoneIn) -> ActionOut:
         topic=body.topic,
         node=body.node,
         address=address_of_node(known, async_to_sync(node_addresses)(known, body.topic), body.node),
-        remote_address=request.META.get("REMOTE_ADDR", ""),
+        remote_address=remote_address(request),
     )
     notify(origin_of(request), "tombstone_topic_producer", body.topic, node=body.node)
     return ActionOut.model_validate({"outcome": entry.outcome, "results": entry.results})

@@ -6,7 +6,7 @@ from django.http import HttpRequest
 from ninja import Router
 from pydantic import ConfigDict, Field
 
-from nsqplatform.accounts.auth import caller, needs
+from nsqplatform.accounts.auth import caller, needs, remote_address
 from nsqplatform.accounts.roles import Permission
 from nsqplatform.accounts.schemas import Body, InvalidRequest, Line, Message
 from nsqplatform.cluster.actions import node_actions
@@ -45,7 +45,7 @@ def drain(request: HttpRequest, body: DrainIn) -> ActionOut:
         node=body.node,
         timeout_s=body.timeout_s,
         takes_publishes=body.takes_publishes,
-        remote_address=request.META.get("REMOTE_ADDR", ""),
+        remote_address=remote_address(request),
     )
     return ActionOut.model_validate({"outcome": entry.outcome, "results": entry.results})
 
@@ -53,7 +53,5 @@ def drain(request: HttpRequest, body: DrainIn) -> ActionOut:
 @router.post("drains/cancel", auth=needs(Permission.ACT), response={200: ActionOut, **REFUSALS})
 def cancel_drain(request: HttpRequest, body: NodeIn) -> ActionOut:
     """Let a node that drains register and take publishes again."""
-    entry = node_actions.cancel_drain(
-        user=caller(request), node=body.node, remote_address=request.META.get("REMOTE_ADDR", "")
-    )
+    entry = node_actions.cancel_drain(user=caller(request), node=body.node, remote_address=remote_address(request))
     return ActionOut.model_validate({"outcome": entry.outcome, "results": entry.results})

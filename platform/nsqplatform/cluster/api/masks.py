@@ -8,13 +8,14 @@ from django.http import HttpRequest
 from ninja import Router, Schema
 from pydantic import Field
 
-from nsqplatform.accounts.auth import caller, needs
+from nsqplatform.accounts.auth import caller, needs, remote_address
 from nsqplatform.accounts.roles import Permission
-from nsqplatform.accounts.schemas import InvalidRequest, Line, Message, ms
+from nsqplatform.accounts.schemas import InvalidRequest, Line, Message
 from nsqplatform.cluster.messages import masks
 from nsqplatform.cluster.messages.hidden_paths import Visibility
 from nsqplatform.cluster.messages.mask_values import HeaderNames, MaskValues, Paths
 from nsqplatform.cluster.models import Mask
+from nsqplatform.unix_time import unix_ms
 from nsqwire.units import Milliseconds
 
 router = Router(tags=["messages"])
@@ -68,9 +69,7 @@ def list_masks(request: HttpRequest) -> MasksOut:
 def create_mask(request: HttpRequest, body: MaskValues) -> tuple[int, MaskOut]:
     """Create a mask. It hides values in the messages of matching topics from lower roles, in every interface of the
     platform, from now on."""
-    mask = masks.create(
-        user=caller(request), mask=Mask(**body.dict()), remote_address=request.META.get("REMOTE_ADDR", "")
-    )
+    mask = masks.create(user=caller(request), mask=Mask(**body.dict()), remote_address=remote_address(request))
     return 201, described(mask)
 
 
@@ -85,7 +84,7 @@ def change_mask(request: HttpRequest, mask_id: int, body: MaskChange) -> MaskOut
         user=caller(request),
         mask_id=mask_id,
         values=body.dict(exclude_unset=True),
-        remote_address=request.META.get("REMOTE_ADDR", ""),
+        remote_address=remote_address(request),
     )
     return described(mask)
 
@@ -108,7 +107,7 @@ def preview_mask(request: HttpRequest, body: MaskPreviewIn) -> MaskPreviewOut:
 )
 def delete_mask(request: HttpRequest, mask_id: int) -> tuple[int, None]:
     """Delete a mask. Its values are shown again from now on."""
-    masks.delete(user=caller(request), mask_id=mask_id, remote_address=request.META.get("REMOTE_ADDR", ""))
+    masks.delete(user=caller(request), mask_id=mask_id, remote_address=remote_address(request))
     return 204, None
 
 
@@ -121,6 +120,6 @@ def described(mask: Mask) -> MaskOut:
             "visible_to": mask.visible_to,
             "visible_headers": mask.visible_headers,
             "created_by": mask.created_by,
-            "created_at": ms(mask.created_at),
+            "created_at": unix_ms(mask.created_at),
         }
     )

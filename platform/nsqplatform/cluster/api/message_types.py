@@ -8,11 +8,12 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Router, Schema
 from pydantic import AfterValidator, Field
 
-from nsqplatform.accounts.auth import caller, needs
+from nsqplatform.accounts.auth import caller, needs, remote_address
 from nsqplatform.accounts.roles import Permission
-from nsqplatform.accounts.schemas import InvalidRequest, Line, Message, ms
+from nsqplatform.accounts.schemas import InvalidRequest, Line, Message
 from nsqplatform.cluster.messages import types
 from nsqplatform.cluster.models import MessageType
+from nsqplatform.unix_time import unix_ms
 from nsqwire.units import Milliseconds
 
 router = Router(tags=["messages"])
@@ -73,7 +74,7 @@ def create_message_type(request: HttpRequest, body: MessageTypeIn) -> tuple[int,
         topic_pattern=body.topic_pattern,
         name=body.name,
         descriptors=body.descriptors,
-        remote_address=request.META.get("REMOTE_ADDR", ""),
+        remote_address=remote_address(request),
     )
     return 201, described(made)
 
@@ -85,7 +86,7 @@ def create_message_type(request: HttpRequest, body: MessageTypeIn) -> tuple[int,
 )
 def delete_message_type(request: HttpRequest, type_id: int) -> tuple[int, None]:
     """Delete a message type. Messages are no longer decoded as this type."""
-    types.delete(user=caller(request), type_id=type_id, remote_address=request.META.get("REMOTE_ADDR", ""))
+    types.delete(user=caller(request), type_id=type_id, remote_address=remote_address(request))
     return 204, None
 
 
@@ -96,6 +97,6 @@ def described(of: MessageType) -> MessageTypeOut:
             "topic_pattern": of.topic_pattern,
             "name": of.name,
             "created_by": of.created_by,
-            "created_at": ms(of.created_at),
+            "created_at": unix_ms(of.created_at),
         }
     )

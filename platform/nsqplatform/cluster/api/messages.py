@@ -13,7 +13,7 @@ from ninja import Query, Router, Schema
 from pydantic import AfterValidator, Field
 
 from nsqcluster.messages import State
-from nsqplatform.accounts.auth import caller, needs
+from nsqplatform.accounts.auth import caller, needs, remote_address
 from nsqplatform.accounts.roles import Permission
 from nsqplatform.accounts.schemas import Body, InvalidRequest, Message
 from nsqplatform.cluster.api.schemas import Name
@@ -28,6 +28,7 @@ from nsqplatform.cluster.messages.publish import Format as PublishFormat
 from nsqplatform.cluster.messages.rows import PeekedMessage
 from nsqplatform.cluster.messages.scan import NodePart
 from nsqplatform.cluster.messages.search import Search, search_events
+from nsqplatform.downloads import download
 
 router = Router(tags=["messages"])
 
@@ -77,7 +78,7 @@ def publish(request: HttpRequest, body: PublishIn) -> PublishOut:
         given=body.format,
         defer_ms=body.defer_ms,
         node=body.node,
-        remote_address=request.META.get("REMOTE_ADDR", ""),
+        remote_address=remote_address(request),
     )
     return PublishOut(node=done["node"], count=done["count"], size=done["size"])
 
@@ -136,7 +137,7 @@ def act(request: HttpRequest, body: MessagesActionIn) -> MessagesActionOut:
         node=body.node,
         ids=body.ids,
         target=body.target,
-        remote_address=request.META.get("REMOTE_ADDR", ""),
+        remote_address=remote_address(request),
     )
     return MessagesActionOut(count=done.messages, not_found=list(done.not_found))
 
@@ -210,10 +211,10 @@ def export(
         user=user,
         search=Search(user, topic, channel, criteria.criteria),
         format=format,
-        remote_address=request.META.get("REMOTE_ADDR", ""),
+        remote_address=remote_address(request),
     )
     content_type = "text/csv; charset=utf-8" if format == "csv" else "application/x-ndjson"
-    return _download(lines, content_type, f"{topic}-{channel}.{format}".replace("#", "-"))
+    return download(lines, content_type, f"{topic}-{channel}.{format}".replace("#", "-"))
 
 
 @router.get("messages/{id}", auth=needs(Permission.READ), response={200: PeekedMessage, **FAILURES})
@@ -230,14 +231,9 @@ def body(
 ) -> StreamingHttpResponse:
     """Download the whole body of a message, however large, with masked values replaced."""
     found = body_of(user=caller(request), topic=topic, channel=channel, node=node, message_id=id)
-    response = _download(found.pieces, "application/octet-stream", f"{id}.bin")
+    response = download(found.pieces, "application/octet-stream", f"{id}.bin")
     response["Content-Length"] = str(found.size)
     return response
-
-
-def _download(pieces: AsyncIterator[bytes], content_type: str, name: str) -> StreamingHttpResponse:
-    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return StreamingHttpResponse(pieces, content_type=content_type, headers=headers)
 
 
 async def _json_lines(events: AsyncIterator[Mapping[str, object]]) -> AsyncIterator[bytes]:

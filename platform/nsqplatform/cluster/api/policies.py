@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field
 from nsqcluster import Result, outcome_of
 from nsqcluster.policies import ChannelPolicy, Patterns, PolicyRow
 from nsqcluster.survey import Failure
-from nsqplatform.accounts.auth import caller, needs
+from nsqplatform.accounts.auth import caller, needs, remote_address
 from nsqplatform.accounts.roles import Permission
 from nsqplatform.accounts.schemas import InvalidRequest, Line, Message
 from nsqplatform.cluster.actions import policies
@@ -99,7 +99,7 @@ def set_policy(request: HttpRequest, body: PolicyIn) -> ActionOut:
         user=caller(request),
         patterns=body.patterns,
         values=body.policy,
-        remote_address=request.META.get("REMOTE_ADDR", ""),
+        remote_address=remote_address(request),
     )
     return ActionOut.model_validate({"outcome": entry.outcome, "results": entry.results})
 
@@ -111,7 +111,7 @@ def delete_policy(request: HttpRequest, deleted: Query[PatternsIn]) -> ActionOut
         user=caller(request),
         patterns=deleted.patterns,
         values=None,
-        remote_address=request.META.get("REMOTE_ADDR", ""),
+        remote_address=remote_address(request),
     )
     return ActionOut.model_validate({"outcome": entry.outcome, "results": entry.results})
 
@@ -124,7 +124,7 @@ def mend_policies(request: HttpRequest, body: MendIn) -> MendOut:
         user=caller(request),
         node=body.node,
         only=Patterns(body.topic_pattern, body.channel_pattern) if body.topic_pattern else None,
-        remote_address=request.META.get("REMOTE_ADDR", ""),
+        remote_address=remote_address(request),
     )
     return MendOut.model_validate(
         {

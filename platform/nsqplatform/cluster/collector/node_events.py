@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import NamedTuple
 
 from django.conf import settings
-from django.db import close_old_connections, connections, transaction
+from django.db import transaction
 from django.utils import timezone
 
+from nsqplatform.cluster.collector.database_thread import DatabaseThread
 from nsqplatform.cluster.models import NodeEvent
 from nsqplatform.cluster.snapshots.snapshot import Snapshot
 from nsqwire.units import WholeSeconds
@@ -34,7 +34,7 @@ class NodeEvents:
     def __init__(self) -> None:
         self._states: dict[str, NodeState] | None = None
         self._unsaved: list[NodeEvent] = []
-        self._database = ThreadPoolExecutor(1, thread_name_prefix="node events: database")
+        self._database = DatabaseThread("node events: database")
 
     async def on_snapshot(self, snapshot: Snapshot, before: Snapshot | None) -> None:
         if self._states is None:
@@ -49,12 +49,11 @@ class NodeEvents:
         try:
             await self._save()
         finally:
-            self._database.submit(connections.close_all)
-            self._database.shutdown(wait=True)
+            self._database.end()
 
     async def _save(self) -> None:
         if unsaved := list(self._unsaved):
-            await asyncio.get_running_loop().run_in_executor(self._database, save, unsaved)
+            await self._database.run(partial(save, unsaved))
             del self._unsaved[: len(unsaved)]
 
 
@@ -84,7 +83,6 @@ def save(events: Sequence[NodeEvent]) -> None:
 
     The originals get no id, which would be one of a transaction that failed.
     """
-    close_old_connections()
     keep: timedelta = settings.NSQADMIN.audit_retention
     with transaction.atomic():
         NodeEvent.objects.bulk_create([copy(event) for event in events])

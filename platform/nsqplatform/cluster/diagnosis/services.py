@@ -17,7 +17,7 @@ from nsqplatform.cluster.diagnosis.sentence import ChannelFigures, Diagnosis, Pa
 from nsqplatform.cluster.history import records
 from nsqplatform.cluster.snapshots.snapshot import Snapshot
 from nsqplatform.cluster.snapshots.table import Row, Table
-from nsqwire.units import Milliseconds, Seconds
+from nsqwire.units import Seconds, WholeSeconds
 
 MEAN_OF_S = 60
 """Time over which rates are averaged."""
@@ -75,7 +75,7 @@ def _row(table: Table, key: str) -> Row | None:
     return None if place is None else table.row(place)
 
 
-def _hour(topic: str, channel: str, now: Milliseconds) -> tuple[list[int], dict[str, list[float | None]]]:
+def _hour(topic: str, channel: str, now: WholeSeconds) -> tuple[list[int], dict[str, list[float | None]]]:
     with store.connect() as redis:
         ring = redis.get(records.key_of("channel", f"{topic}/{channel}"))
     assert ring is None or isinstance(ring, bytes)

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
-from urllib.parse import urlsplit
 
 import psutil
 
@@ -24,6 +23,7 @@ from nsqplatform.console.nsq.home import running
 from nsqplatform.console.nsq.ports import bind_error, describe_process, holder_pid
 from nsqplatform.console.nsq.redis import NoRedis, redis_executable
 from nsqplatform.console.nsq.up import default_addresses
+from nsqplatform.console.variable import without_password
 
 State = Literal["ok", "note", "missing"]
 
@@ -297,8 +297,3 @@ def file_system(path: Path) -> str:
         if (resolved == point or resolved.startswith(f"{point}/")) and len(point) >= len(best):
             best, kind = point, mount.fstype
     return kind
-
-
-def without_password(url: str) -> str:
-    parts = urlsplit(url)
-    return url.replace(f":{parts.password}@", ":…@") if parts.password else url

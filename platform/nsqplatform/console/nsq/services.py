@@ -117,14 +117,7 @@ class Plan:
         return found
 
     def _redis(self) -> Service:
-        socket = self.home.redis_socket()
-        return Service(
-            name="redis",
-            command=redis_command(self.home, socket),
-            detail=f"unix {socket}",
-            ready=redis_ping(f"unix://{socket}"),
-            umask=GROUP_AND_OTHERS,
-        )
+        return bundled_redis(self.home)
 
     def _lookup(self) -> Service:
         return Service(
@@ -193,6 +186,17 @@ class Plan:
             environment={PID_FILE: str(pid_file)},
             umask=private_umask(),
         )
+
+
+def bundled_redis(home: Home) -> Service:
+    socket = home.redis_socket()
+    return Service(
+        name="redis",
+        command=redis_command(home, socket),
+        detail=f"unix {socket}",
+        ready=redis_ping(f"unix://{socket}"),
+        umask=GROUP_AND_OTHERS,
+    )
 
 
 def collectors(clusters: Sequence[str], redis_url: str) -> list[Service]:

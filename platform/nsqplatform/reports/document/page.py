@@ -18,7 +18,7 @@ from nsqplatform.reports.document.charts import charts, has_charts, window_ms, w
 from nsqplatform.reports.document.svg import svg
 from nsqplatform.reports.document.texts import cell_text, heading, moment, parameter_text
 from nsqplatform.reports.models import ReportRun
-from nsqplatform.reports.schemas import unix_ms
+from nsqplatform.unix_time import unix_ms
 
 COVERAGE = ("covered_since", "covered_until", "before_since", "before_until")
 _REPLACED = ("compared_with", "until", "before", "before_until", "hours")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 
 from nsqanalytics.parameters import Parameter
 from nsqanalytics.results import ResultColumn
 from nsqplatform.number_format import number
-from nsqplatform.reports.schemas import unix_ms
+from nsqplatform.unix_time import from_unix_ms, unix_ms
 from nsqwire.units import Milliseconds
 
 DASH = "–"
@@ -55,19 +55,19 @@ def heading(column: ResultColumn) -> str:
 
 def moment(at: Milliseconds) -> str:
     """Return a time in UTC, without seconds that are 0: ``14 Mar 2026, 15:00``."""
-    time = datetime.fromtimestamp(at / 1000, UTC)
+    time = from_unix_ms(at)
     return f"{time.day} {time:%b %Y, %H:%M}" + (f":{time:%S}" if time.second else "")
 
 
 def short_moment(at: Milliseconds) -> str:
     """Return a time in UTC for an axis: ``14 Mar, 15:00``."""
-    time = datetime.fromtimestamp(at / 1000, UTC)
+    time = from_unix_ms(at)
     return f"{time.day} {time:%b, %H:%M}"
 
 
 def plain_moment(at: Milliseconds) -> str:
     """Return a time in UTC in digits: ``03-14 15:00``."""
-    return f"{datetime.fromtimestamp(at / 1000, UTC):%m-%d %H:%M}"
+    return f"{from_unix_ms(at):%m-%d %H:%M}"
 
 
 def parameter_text(parameter: Parameter | None, value: str | int | float) -> str:
