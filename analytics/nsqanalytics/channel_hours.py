@@ -48,7 +48,7 @@ ANOMALY_FIGURES = {
 """Unit and smallest scale: ten messages more or less in an hour are not unusual."""
 
 BUSY_HOURS = 3
-"""Hours with a backlog from which a consumer's rate is measured in them."""
+"""With at least this many hours with a backlog, a consumer's rate is measured in these alone."""
 BACKLOG_S = 60
 """A channel has a backlog if more messages wait than arrive, or are finished, in this many seconds."""
 
@@ -92,7 +92,7 @@ class Hours:
 
     def figure(self, name: str) -> Values | None:
         """Return a figure of FORECAST_FIGURES or ANOMALY_FIGURES; None if a topic, or this channel, has none."""
-        if not has_anomalies(self.channel, name):
+        if not has_figure(self.channel, name):
             return None
         if name == "bytes_behind":
             return self.values["depth"] * self.message_bytes if np.isfinite(self.message_bytes) else None
@@ -177,8 +177,8 @@ def forecast(history: Values, first: int, ahead: int, late: int) -> Forecast:
         return forecasting.forecast(history, first, ahead, late)
 
 
-def has_anomalies(channel: str, figure: str) -> bool:
-    """Whether the figure of ANOMALY_FIGURES is compared with past weeks: topics (``channel`` empty) have few."""
+def has_figure(channel: str, figure: str) -> bool:
+    """Whether a topic (``channel`` empty) or a channel has the figure: topics have _OF_TOPICS only."""
     return bool(channel) or figure in _OF_TOPICS
 
 

@@ -73,7 +73,7 @@ def compact(root: str, older_than: timedelta, now: datetime) -> Iterator[Done]:
 
 
 def _compact(folder: Folder, kind: _Kind, older_than: timedelta, now: datetime) -> Iterator[Done]:
-    # The ages of files are by the clock, even if the hours to compact are those up to a later time.
+    # No file is older than by this machine's clock, even if ``now`` is later.
     clock = min(now, datetime.now(UTC))
     sweep_unfinished(folder, clock)
     for hour, files in folder.partitions().items():

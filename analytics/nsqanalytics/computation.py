@@ -29,8 +29,8 @@ HOURS_OF_TASK = 12
 """More hours are divided between tasks. Each task also reads the hours before its own."""
 ROWS_WORTH_A_TASK = 100_000
 ROWS_OF_CONTEXT, ROWS_OF_SERIES = 1_000_000, 250_000
-"""If an hour with the hours before it has more readings, or if there are more that are computed all together, several
-tasks divide the series. Of readings that are computed together, most histograms may be needed."""
+"""With more readings in an hour and the hours before it, or in a computation without contexts, several tasks divide the
+series. Without contexts, windows may be short, and most histograms may be needed."""
 MOST_PARTS = 20
 """With more, reading all files for each part of the series would take too long."""
 

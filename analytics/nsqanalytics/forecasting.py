@@ -50,7 +50,7 @@ _LEADS = np.array([1, 2, 3, 4, 6, 9, 12, 18, 24, 36, 48, 72, 96, 120, 144, 168, 
 _CLIPPED_AT = 5.0
 """Deviations from the season are limited to this many standard deviations when the season is computed."""
 _CAUTION = 2.0
-"""Few past errors may be small by chance: the square of their size is increased by this, divided by their number."""
+"""The square of the size of ``n`` independent past errors is multiplied by 1 + this / n: few may be small by chance."""
 _LEAST_OF_MEAN = 0.1
 """What is added to values before their logarithm is taken, as a share of their mean."""
 _NOTHING = 1e-9

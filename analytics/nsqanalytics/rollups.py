@@ -101,7 +101,7 @@ class Rollups:
         self.hours = {start: hours[start] for start in sorted(hours)}
 
     def files_of(self, hours: Iterable[Hour]) -> list[tuple[datetime, list[File]]]:
-        """Return the sample files from which these hours are computed, by hour, without replaced ones (compaction)."""
+        """Return the sample files from which these hours are computed, by hour; not those that compaction replaced."""
         seen = {near for hour in hours for near in (hour.start, *hour.before)}
         return [(near, self._current[near]) for near in sorted(seen)]
 
@@ -150,27 +150,27 @@ class Rollups:
         if window < HOUR:
             return self._sampled_part(span)
         since, until = (end.replace(minute=0, second=0, microsecond=0) for end in (span.since, span.until))
-        first = since + HOUR if self._is_summed(since) and since < span.since else span.since
-        return Span(first, max(first, until if self._is_summed(until) else span.until))
+        first = since + HOUR if self._has_only_rollup(since) and since < span.since else span.since
+        return Span(first, max(first, until if self._has_only_rollup(until) else span.until))
 
     def _sampled_part(self, span: Span) -> Span:
         starts = self._starts_in(span)
         sampled = [start for start in starts if start in self.samples]
         first, last = (sampled[0], sampled[-1]) if sampled else (span.until, span.until)
-        since = max([span.since, *(at + HOUR for at in starts if at < first and self._is_summed(at))])
-        until = min([span.until, *(at for at in starts if at > last and self._is_summed(at))])
+        since = max([span.since, *(at + HOUR for at in starts if at < first and self._has_only_rollup(at))])
+        until = min([span.until, *(at for at in starts if at > last and self._has_only_rollup(at))])
         return Span(since, max(since, until))
 
     def has_lost_samples(self, span: Span) -> bool:
         """Whether the hours of the span have rollups, and the samples of all of them were removed."""
         starts = self._starts_in(span)
-        return bool(starts) and all(map(self._is_summed, starts))
+        return bool(starts) and all(map(self._has_only_rollup, starts))
 
     def _starts_in(self, span: Span) -> list[datetime]:
         first = span.since.replace(minute=0, second=0, microsecond=0)
         return [hour.start for hour in self.between(first, span.until)]
 
-    def _is_summed(self, start: datetime) -> bool:
+    def _has_only_rollup(self, start: datetime) -> bool:
         """Whether an hour has a rollup and its samples were removed."""
         return start in self.hours and start not in self.samples
 

@@ -1,4 +1,4 @@
-"""A result's figures over time, for charts: the whole result in a bounded number of points.
+"""A result for charts: its figures over time in a bounded number of points, its topics and channels, and its days.
 
 If a result has more windows than a chart has points, neighbouring windows are combined into one point, as AGGREGATES
 declares. Percentiles cannot be averaged, so a point has the highest percentile of its windows.

@@ -69,7 +69,7 @@ def usual_hours(root: str, first: int, last: int, wanted: Wanted) -> dict[tuple[
     """
     count = last - first + 1
     begin = last + 1 - PERIOD - (WEEKS + 1) * HOURS_OF_WEEK
-    table = _Table(last + 1 - begin)
+    table = _HourlyValues(last + 1 - begin)
     rollups = Rollups(root)
     for hour in rollups.between(_moment(begin), _moment(last + 1)):
         if hour.rollup is not None:
@@ -106,7 +106,7 @@ def _read(rollups: Rollups, file: File) -> pa.Table:
     return pa.table({"topic": merged["topic"], "channel": merged["channel"], **figures})
 
 
-class _Table:
+class _HourlyValues:
     """The hourly values of the wanted figures; NaN where an hour has none."""
 
     def __init__(self, hours: int) -> None:

@@ -85,7 +85,8 @@ class WarmSession:
     ) -> None:
         """It ends after ``idle_s`` without a job, and after ``most_jobs``.
 
-        ``spark`` is used if it is given. Otherwise, Spark is started when it is needed."""
+        ``spark`` is used if it is given. Otherwise, Spark is started when it is needed.
+        """
         self._out = out
         self._idle_s = idle_s
         self._most_jobs = most_jobs

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nsqanalytics.channel_hours import ANOMALY_FIGURES, has_anomalies
+from nsqanalytics.channel_hours import ANOMALY_FIGURES, has_figure
 from nsqanalytics.job_list import JOBS
 from nsqanalytics.locations import Locations
 from nsqanalytics.progress import Progress
@@ -118,7 +118,7 @@ def test_the_bands_of_the_present_hour_are_those_of_the_report(run, an_archive):
     report = {(row["topic"], row["channel"] or "", row["figure"], row["window_start"]): row for row in rows}
     compared = 0
     for (topic, channel, figure), usual in found.items():
-        if not has_anomalies(channel, figure):
+        if not has_figure(channel, figure):
             continue
         for place in range(4):
             row = report[topic, channel, figure, (present - 1 + place) * 3_600_000]

@@ -21,7 +21,7 @@ from pyiceberg.table import Table
 
 from nsqanalytics.archive import ArchiveWriter
 from nsqanalytics.compaction import compact
-from nsqanalytics.iceberg import snapshots, tables
+from nsqanalytics.iceberg import registration, snapshots, tables
 from nsqanalytics.iceberg.catalog import is_catalog, opened, shown
 from nsqanalytics.iceberg.registration import register
 from nsqanalytics.iceberg.state import read_state
@@ -420,6 +420,25 @@ def test_a_table_that_another_run_creates_meanwhile_has_each_file_once(archive, 
     monkeypatch.setattr(ArchiveTable, "load", late)
     assert register(str(archive), sqlite, "nsq", midnight + HOURS) == []
     assert len(by_iceberg(sqlite, archive)) == 6
+
+
+def test_a_file_that_does_not_fit_is_named_once_if_a_commit_fails(archive, midnight, collect, sqlite, monkeypatch):
+    """Another run commits between this run's listing and its commit, and this run starts again."""
+    collect(1)
+    register(str(archive), sqlite, "nsq", midnight + HOURS)
+    collect(2, since=1)
+    (archive / "samples/date=2026-03-14/hour=01/torn.parquet").write_bytes(b"PAR1" * 20)
+    commit = registration._commit
+
+    def late(*words: Any) -> None:
+        monkeypatch.setattr(registration, "_commit", commit)
+        assert register(str(archive), sqlite, "nsq", midnight + 2 * HOURS)
+        commit(*words)
+
+    monkeypatch.setattr(registration, "_commit", late)
+    done = register(str(archive), sqlite, "nsq", midnight + 2 * HOURS)
+    assert [row[1].split(": ")[:2] for row in done] == [["not registered", "torn.parquet"]]
+    assert len(by_iceberg(sqlite, archive)) == 12
 
 
 def test_a_table_whose_creation_was_interrupted_is_completed(archive, midnight, collect, sqlite):

@@ -49,8 +49,8 @@ class Histograms:
     def of_column(cls, column: pa.ChunkedArray) -> Histograms:
         """Return those of a column of structs."""
         parts = [pa.chunked_array([c.field(n) for c in column.chunks], TYPE.field(n).type) for n in range(3)]
-        missing = pa.chunked_array([c.is_valid() for c in column.chunks], pa.bool_()).to_numpy()
-        zero = pa.array(np.where(missing, integers(parts[0]), NULL), mask=~missing)
+        is_there = pa.chunked_array([c.is_valid() for c in column.chunks], pa.bool_()).to_numpy()
+        zero = pa.array(np.where(is_there, integers(parts[0]), NULL), mask=~is_there)
         return cls.of(pa.chunked_array([zero]), parts[1], parts[2])
 
     def column(self) -> pa.Array:

@@ -102,6 +102,7 @@ class TableRegistration:
             except CommitFailedException:
                 if attempt == _ATTEMPTS - 1:
                     raise
+                refused.clear()  # the next attempt finds these files again
             finally:
                 self.done += refused
         return None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, TypeAlias
 
-from nsqanalytics.channel_hours import ANOMALY_FIGURES, has_anomalies
+from nsqanalytics.channel_hours import ANOMALY_FIGURES, has_figure
 from nsqplatform.objectives.burn import PAIRS
 from nsqwire import figures
 
@@ -133,7 +133,7 @@ _FIELDS: Mapping[str, tuple[str, str]] = {
 def _anomalies(scope: Literal["channel", "topic"]) -> Iterator[Metric]:
     """The figures that the report compares with past weeks."""
     for figure, (unit, _) in ANOMALY_FIGURES.items():
-        if has_anomalies(scope if scope == "channel" else "", figure):
+        if has_figure(scope if scope == "channel" else "", figure):
             field, title = _FIELDS[figure]
             description = (
                 f"The mean {title.removeprefix('Unusual ')} of the last ten minutes, compared with the same hour of "
