@@ -389,6 +389,17 @@ def test_a_message_can_be_fetched_without_a_consumer(connection: Connection, bro
     wait_until(lambda: depth(broker, name, name) == 0, "both are finished")
 
 
+def test_a_fetch_leaves_the_other_messages_to_other_connections(connect: Connect, name: str) -> None:
+    """Of the five, its subscription has the one that was returned and at most one more."""
+    fetching = Queue(name)(connect().channel())
+    producer = Producer(connect().channel())
+    for number in range(5):
+        producer.publish(number, routing_key=name)
+    fetched = wait_until(fetching.get, "a message")
+    others = received(connect(), Queue(name), 3)
+    assert len({fetched.payload, *others}) == 4
+
+
 # --- deferral
 
 
