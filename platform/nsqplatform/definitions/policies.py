@@ -15,11 +15,11 @@ from nsqcluster.policies import (
     PolicyRow,
     Values,
     delete_policy,
+    rank_of_change,
     read_policies,
     row_patterns,
     set_policy,
     text_of_value,
-    turn,
 )
 from nsqcluster.survey import Failure
 from nsqplatform.accounts.models import User
@@ -107,12 +107,12 @@ class NodePolicies:
     def perform(self, changes: Sequence[Change]) -> None:
         """Make the changes, and set the outcome and the results of each."""
         policies = [(change, change.policy) for change in changes if change.policy is not None]
-        for change, policy in sorted(policies, key=lambda each: self._turn(each[1])):
+        for change, policy in sorted(policies, key=lambda each: self._rank(each[1])):
             self._perform(change, policy)
 
-    def _turn(self, policy: PolicyChange) -> int:
+    def _rank(self, policy: PolicyChange) -> int:
         stored = self.stored.get(policy.patterns)
-        return turn(None if stored is None else stored["policy"], policy.values)
+        return rank_of_change(None if stored is None else stored["policy"], policy.values)
 
     def _perform(self, change: Change, policy: PolicyChange) -> None:
         try:
