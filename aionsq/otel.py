@@ -28,6 +28,7 @@ from aionsq.addresses import is_unix_path, split_address
 from aionsq.errors import Refused
 from aionsq.message import Message
 from nsqwire.errors import BadHeaders
+from nsqwire.names import is_ephemeral
 from nsqwire.version import product_version
 
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.37.0"
@@ -192,7 +193,7 @@ def _attributes(operation: str, topic: str, channel: str | None = None) -> Attri
         "messaging.operation.name": _NAMES.get(operation, operation),
         "messaging.destination.name": topic,
     }
-    if topic.endswith("#ephemeral"):
+    if is_ephemeral(topic):
         attributes["messaging.destination.temporary"] = True
     if channel is not None:
         attributes["messaging.destination.subscription.name"] = channel

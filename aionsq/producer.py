@@ -34,7 +34,7 @@ from aionsq.errors import (
 )
 from aionsq.options import ProducerOptions
 from aionsq.outlet import Outlet
-from aionsq.publish import HeaderPublish, Ids, Publish
+from aionsq.publish import HeaderPublish, Ids, Publish, failed
 from aionsq.tracing import PublishTrace, Tracing, default_tracing
 from nsqwire import encoding
 from nsqwire.counted import counted
@@ -195,7 +195,7 @@ class Producer:
                 line = self._pub_line(topic)
                 self._check_size(size)
             except NSQError as error:
-                return _failed(error)
+                return failed(error)
         return self._publish(line, _length(size) + body, timeout)
 
     def mpub(
@@ -226,7 +226,7 @@ class Producer:
             if 0 < self._options.max_body_size < total:
                 raise BadBody(f"MPUB of {total} bytes is larger than {self._options.max_body_size}")
         except NSQError as error:
-            return _failed(error)
+            return failed(error)
         parts = [b"M", line, _length(total), _length(len(given))]
         for pair in zip(map(_length, sizes), given, strict=True):
             parts += pair
@@ -255,7 +255,7 @@ class Producer:
             self._check_size(len(body))
             self._check_delay(delay)
         except NSQError as error:
-            return _failed(error)
+            return failed(error)
         return self._publish(b"", encoding.dpub(topic, delay // _MS, body), timeout)
 
     # --- called by the outlets ---
@@ -329,7 +329,7 @@ class Producer:
         except NSQError as error:
             if trace:
                 trace.ended(error, (), "")
-            return _failed(error)
+            return failed(error)
         return self._publish(publish.line, publish.data, timeout, publish)
 
     def _header_publish(
@@ -374,7 +374,7 @@ class Producer:
         self, line: bytes, data: bytes, timeout: timedelta | None, publish: Publish | None = None
     ) -> asyncio.Future[Ids]:
         if self._closed:
-            return _failed(ProducerClosed("the producer was closed; not stored"))
+            return failed(ProducerClosed("the producer was closed; not stored"))
         if timeout is not None:
             check_timeout(timeout)
         loop = asyncio.get_running_loop()
@@ -469,12 +469,6 @@ async def _failure_of(outlet: Outlet) -> ConnectFailed | None:
     except ConnectFailed as error:
         return error
     return None
-
-
-def _failed(error: Exception) -> asyncio.Future[Ids]:
-    future: asyncio.Future[Ids] = asyncio.get_running_loop().create_future()
-    future.set_exception(error)
-    return future
 
 
 def _of_each(headers: Headers | Sequence[Headers], count: int) -> Sequence[Headers]:

@@ -50,6 +50,13 @@ class Publish(asyncio.Future[Ids]):
         self.data, self.line = self.line + self.data, b""
 
 
+def failed(error: Exception) -> asyncio.Future[Ids]:
+    """Return the future of a publish that was not sent, with this exception."""
+    future: asyncio.Future[Ids] = asyncio.get_running_loop().create_future()
+    future.set_exception(error)
+    return future
+
+
 class HeaderPublish(Publish):
     """A publish with headers. Its bytes depend on whether the node that it is sent to takes headers."""
 

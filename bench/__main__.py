@@ -23,6 +23,7 @@ from bench.rows import ROWS, run, run_beside
 from bench.table import table, waits_table
 
 RATES = (5_000, 20_000, 100_000, 250_000)
+ROWS_HELP = "rows to measure (default: all), and rates of row latency, in messages a second"
 COPIES = {"backlog": 1, "mirror": 2}
 """How often the rows store ``--messages``."""
 FASTEST = 8_000_000
@@ -57,7 +58,7 @@ def positive_count(text: str) -> int:
 
 def arguments() -> argparse.Namespace:
     parser = Parser(prog="python -m bench", description=__doc__, epilog=f"rows: {' '.join(ROWS)}")
-    parser.add_argument("rows", nargs="*", metavar="row", help="rows to measure (default: all)")
+    parser.add_argument("rows", nargs="*", metavar="row", help=ROWS_HELP)
     parser.add_argument("--seconds", type=positive_seconds, default=3.0, help="seconds of load per row (default 3)")
     parser.add_argument(
         "--rounds", type=positive_count, default=5, help="rounds, alternating between a row and its floor (default 5)"
@@ -68,19 +69,24 @@ def arguments() -> argparse.Namespace:
         "--messages",
         type=positive_count,
         default=10_000_000,
-        help="messages in rows backlog and mirror (default 10,000,000)",
+        help="messages in rows backlog and mirror; a small number also applies to bystander, dead and deferred "
+        "(default 10,000,000)",
     )
     parser.add_argument(
         "--connections",
         type=positive_count,
         default=1000,
-        help="idle connections in row idle, nodes in lookup, browsers in platform (at most 200) (default 1,000)",
+        help="idle connections in row idle, nodes in lookup; a small number also applies to browsers in platform "
+        "(at most 200) and clients in bystander (default 1,000)",
     )
     parser.add_argument(
-        "--channels", type=positive_count, default=10_000, help="channels in row timers (default 10,000)"
+        "--channels", type=positive_count, default=10_000, help="channels in rows timers and expired (default 10,000)"
     )
     parser.add_argument(
-        "--topics", type=positive_count, default=1000, help="topics in rows topics and lookup (default 1,000)"
+        "--topics",
+        type=positive_count,
+        default=1000,
+        help="topics in rows topics, admin, lookup, platform, jobs and pages; channels in history (default 1,000)",
     )
     parser.add_argument(
         "--data-path", type=Path, help="directory for data paths (default: the system's temporary directory)"

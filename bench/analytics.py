@@ -134,7 +134,7 @@ def _spent_s(process: psutil.Process) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.analytics", description=__doc__)
-    parser.add_argument("--channels", type=int, default=1000, help="default 1,000")
+    parser.add_argument("--channels", type=int, default=1000, help="channels of the archive (default 1,000)")
     parser.add_argument("--every", type=int, default=10, help="seconds between samples (default 10)")
     parser.add_argument(
         "--days", type=int, default=1, help="days of the long report; with more than one, it reads rollups"
@@ -142,7 +142,7 @@ def main() -> None:
     parser.add_argument(
         "--data-path", type=Path, help="directory for the archive (default: the system's temporary directory)"
     )
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="print one JSON array instead of lines")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="nsq-bench-", dir=given.data_path) as folder:
         root, until = Path(folder) / "archive", midnight(0)

@@ -102,8 +102,8 @@ REQ = b"REQ 0123456789abcdef 0\n"
 
 
 class Consumer:
-    """A consumer that finishes each message of ``size`` bytes, or answers it with another command of an id (``REQ``);
-    any other frame is an error."""
+    """A consumer of messages of ``size`` bytes. It answers each with ``answer``, FIN or REQ; any other frame is an
+    error."""
 
     def __init__(self, address: tuple[str, int], topic: str, channel: str, size: int, answer: bytes = FIN) -> None:
         self.sock = connect(address)

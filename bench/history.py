@@ -50,7 +50,8 @@ DRAWN = (
 def history(options: Options, processes: LoadProcesses) -> Iterator[Row]:
     """Measure ``nsqadmin`` with 30 days of ``--topics`` channels: one channel's 20 minutes, day and month.
 
-    The files are dropped from the system's cache before the first request of each window, whose time is ``first``.
+    The files are dropped from the system's cache before the first request of each window, whose time is
+    ``first request ms``.
     """
     channels = options.topics
     with tempfile.TemporaryDirectory(prefix="bench-", dir=options.data_path) as home:

@@ -99,7 +99,7 @@ class Row:
     kept_us: float | None = None
     """Processor time, and above it the rate, of the floor that stores the bytes in files or sends them from files."""
     cost_ratio: float | None = None
-    """``broker_us`` relative to the row's first variant: fan-out to one channel, a pair without idle connections."""
+    """``broker_us`` relative to the row's first variant: one channel, no idle connections, or no policy."""
     p50_us: float | None = None
     p99_us: float | None = None
     anonymous_mb: float | None = None

@@ -19,8 +19,9 @@ from bench import load, wire
 from bench.errors import BenchError
 from bench.load import Load
 from bench.measure import TOPIC, Measured, Options, Row, counts, create_work, measure, middle
-from bench.pair import WAIT_SECONDS, Member, Pace, Publisher, first_answer, members
+from bench.pair import WAIT_SECONDS, Member, members
 from bench.processes import LoadProcesses, pin, processor_seconds
+from bench.publisher import Pace, Publisher, first_answer
 from bench.server import Address, Server, brokerd, floor, start_brokerd
 
 LONG_LEASE_SECONDS = 60

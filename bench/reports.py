@@ -259,7 +259,7 @@ def main() -> None:
     parser.add_argument("--rest", type=float, default=60.0, help="seconds before the last report (default 60)")
     parser.add_argument("--no-samples", action="store_true", help="leave out the day from samples, the longest part")
     parser.add_argument("--data-path", type=Path, help="directory for the archives (default: the temporary directory)")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="print one JSON array instead of lines")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="nsq-bench-", dir=given.data_path) as folder:
         rows = in_a_row(Path(folder), given) if given.in_a_row else measure(Path(folder), given)

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from bench.admin import admin
 from bench.bystander import bystander
 from bench.celery import celery
-from bench.crowds import idle, timers
-from bench.dead import dead, expired
+from bench.crowds import idle
+from bench.dead import dead
 from bench.deferred import deferred
+from bench.expired import expired
 from bench.history import history
 from bench.jobs import jobs
 from bench.latency import latency
@@ -24,6 +25,7 @@ from bench.registry import lookup
 from bench.rolling import rolling
 from bench.storage import backlog, start, topics
 from bench.throughput import fanout, http_mpub, http_pub, mixed, pub, pub1, pub64, sub, sync
+from bench.timers import timers
 
 
 def pages(options: Options, processes: LoadProcesses) -> Iterator[Row]:

@@ -104,10 +104,6 @@ class Policies:
         """The most specific one for a channel; None if none matches it."""
         return next((rule for rule in self.rules if rule.matches(topic, channel)), None)
 
-    def policy_for(self, topic: str, channel: str) -> Policy:
-        """What applies to a channel."""
-        return self.policy_of(self.rule_for(topic, channel))
-
     def policy_for_topic(self, topic: str) -> Policy:
         """The policy of a topic as a whole: the most specific one of channel ``*``."""
         return self.policy_of(next((r for r in self.rules if r.channel == "*" and r.matches_topic(topic)), None))

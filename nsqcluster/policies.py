@@ -265,10 +265,10 @@ class Mending(NamedTuple):
 
 
 def mendings(found: Policies, source: str, only: Patterns | None = None) -> list[Mending]:
-    """What makes the policies of all nodes those of the node ``source``, or one policy with ``only``.
+    """Return the changes that give all nodes the policies of the node ``source``; with ``only``, just that policy.
 
-    What the other nodes lack or have with other values is set, and what ``source`` lacks is deleted. Raises
-    NotInCluster for a node whose policies are unknown.
+    A policy that other nodes lack or have with other values is set; one that ``source`` lacks is deleted. Raises
+    NotInCluster if the policies of ``source`` are unknown.
     """
     if source not in found.by_node:
         raise NotInCluster(_why_unknown(found, source))
@@ -290,10 +290,11 @@ def row_patterns(row: PolicyRow) -> Patterns:
 
 
 def rank_of_change(before: Values | None, after: Values | None) -> int:
-    """The rank of a change of one policy among others: lower ranks are made first. None: there is no policy.
+    """Return the rank of a policy's change among the changes of several policies; None: there is no policy.
 
-    In this order, no circle of dead topics exists only between two changes: policies without a dead topic come
-    first, because they can end a circle, and deletions of such policies come last.
+    Changes by ascending rank cause no temporary circle of dead topics, which nodes would refuse. Changes that can end a
+    circle come first: to a policy without a dead topic, and the deletion of a policy with one. Deletions of policies
+    without a dead topic come last: afterwards, a more general policy with one may apply.
     """
     if after is None:
         return 0 if before and before.get("dead_topic") else 2

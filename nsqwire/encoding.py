@@ -50,29 +50,6 @@ def dpub(topic: str, defer_ms: int, body: bytes) -> bytes:
     return _with_body(f"DPUB {topic} {defer_ms}\n".encode(), body)
 
 
-def hpub(topic: str, header_block: bytes, body: bytes) -> bytes:
-    """HPUB of one message with headers (:func:`nsqwire.headers.encode_headers`)."""
-    return _with_body(f"HPUB {topic}\n".encode(), _with_headers(header_block, body))
-
-
-def hdpub(topic: str, defer_ms: int, header_block: bytes, body: bytes) -> bytes:
-    """HDPUB of a message with headers, delivered after ``defer_ms`` milliseconds at the earliest."""
-    return _with_body(f"HDPUB {topic} {defer_ms}\n".encode(), _with_headers(header_block, body))
-
-
-def hmpub(topic: str, messages: Sequence[tuple[bytes, bytes]]) -> bytes:
-    """HMPUB of all ``(header block, body)``, which the broker accepts or refuses as a whole."""
-    parts = [_LENGTH.pack(len(messages))]
-    for header_block, body in messages:
-        message = _with_headers(header_block, body)
-        parts += (_LENGTH.pack(len(message)), message)
-    return _with_body(f"HMPUB {topic}\n".encode(), b"".join(parts))
-
-
-def _with_headers(header_block: bytes, body: bytes) -> bytes:
-    return _LENGTH.pack(len(header_block)) + header_block + body
-
-
 def rdy(count: int) -> bytes:
     """RDY: at most ``count`` messages in flight on this connection."""
     return b"RDY %d\n" % count

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import sys
@@ -103,7 +102,6 @@ class Tool(Generic[F]):
         if self._with_words and taken:
             flags = self._with_words(flags, taken)
         logs.configure(flags.log_level, flags.log_prefix.replace("<TOOL>", self.name), flags.log_format)
-        logging.getLogger("httpx").setLevel(logging.WARNING)  # httpx logs a line per request
         return self._run(flags, prog, is_subcommand=argv is not None)
 
     def _run(self, flags: F, prog: str, *, is_subcommand: bool) -> int:

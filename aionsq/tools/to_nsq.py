@@ -20,7 +20,7 @@ from aionsq.errors import ConnectFailed
 from aionsq.message import Message
 from aionsq.options import ProducerOptions
 from aionsq.producer import Producer
-from aionsq.publish import Ids
+from aionsq.publish import Ids, failed
 from aionsq.tools.delivery import DeliveryFlags, consume, delivery_options, mode_setting, warn_of_few
 from aionsq.tools.flags import Sources, ToolFailed, WrongUsage, producer_options, sources
 from aionsq.tools.hostpool import pool_of
@@ -101,7 +101,7 @@ class Destinations:
                 break
             self._pool.failed(address, now)
         else:
-            return _failed(ConnectFailed(address, "not connected"))
+            return failed(ConnectFailed(address, "not connected"))
         answer = self._producers[address].pub(topic, body)
         answer.add_done_callback(partial(self._answered, address, now))
         return answer
@@ -129,12 +129,6 @@ async def _connect(producer: Producer) -> None:
         await asyncio.sleep(RETRY_SECONDS)
         unreachable = await _started(producer) is not None
     log.info("connected to nsqd %s", *producer.connections)
-
-
-def _failed(error: Exception) -> asyncio.Future[Ids]:
-    future: asyncio.Future[Ids] = asyncio.get_running_loop().create_future()
-    future.set_exception(error)
-    return future
 
 
 class Relay:

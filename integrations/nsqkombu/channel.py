@@ -247,6 +247,7 @@ class Channel(virtual.Channel):
         getting = self._getting.get(queue)
         if getting is None:
             window = Window(self.connection.settings.max_in_flight)
+            window.set_limit(1)  # before the subscription begins, or it would receive max_in_flight messages
             getting = self._getting[queue] = Consumption(queue, self._message, Inbox(), window)
             for source in self._sources(queue):
                 self._open(getting, source)

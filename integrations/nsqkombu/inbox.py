@@ -36,10 +36,12 @@ class Inbox:
                     self._writing.send(b"\0")
 
     def take(self) -> Delivery | None:
-        """Return the oldest delivery; None if there is none."""
+        """Return the oldest delivery that was not purged; None if there is none."""
         with self._lock:
-            if self._deliveries:
-                return self._deliveries.popleft()
+            while self._deliveries:
+                delivery = self._deliveries.popleft()
+                if not delivery.is_purged:
+                    return delivery
             if self._is_readable:
                 self._is_readable = False
                 with suppress(OSError):

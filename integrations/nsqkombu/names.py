@@ -14,8 +14,7 @@ from __future__ import annotations
 import hashlib
 import re
 
-MAX_LENGTH = 64
-EPHEMERAL = "#ephemeral"
+from nsqwire.names import EPHEMERAL_SUFFIX, MAX_NAME_BYTES
 
 _INVALID = re.compile(r"[^.a-zA-Z0-9_-]")
 _DIGEST_LENGTH = 8
@@ -28,12 +27,12 @@ def nsq_name(text: str, *, is_ephemeral: bool = False) -> str:
     A name that NSQ does not permit is changed, and ends with a digest of ``text``, so that different texts get
     different names.
     """
-    most = MAX_LENGTH - (len(EPHEMERAL) if is_ephemeral else 0)
+    most = MAX_NAME_BYTES - (len(EPHEMERAL_SUFFIX) if is_ephemeral else 0)
     name = _INVALID.sub("_", text)
     if name != text or not 0 < len(name) <= most:
         digest = hashlib.blake2b(text.encode(), digest_size=_DIGEST_LENGTH // 2).hexdigest()
         name = f"{name[: most - _DIGEST_LENGTH - 1]}-{digest}"
-    return name + EPHEMERAL if is_ephemeral else name
+    return name + EPHEMERAL_SUFFIX if is_ephemeral else name
 
 
 def is_generated(name: str) -> bool:

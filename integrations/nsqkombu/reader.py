@@ -35,7 +35,7 @@ _NOW = timedelta(0)
 class Delivery:
     """A message that was or will be passed to kombu, and that kombu has not answered."""
 
-    __slots__ = ("is_taken", "message", "payload", "reader")
+    __slots__ = ("is_purged", "is_taken", "message", "payload", "reader")
 
     def __init__(self, reader: Reader, message: Message, payload: Payload) -> None:
         self.reader = reader
@@ -44,6 +44,8 @@ class Delivery:
         self.payload = payload
         self.is_taken = False
         """Whether it was passed to kombu."""
+        self.is_purged = False
+        """Whether it was finished by a purge of its queue, so that it is not passed to kombu."""
 
 
 class Reader(Member):
@@ -220,6 +222,17 @@ class Reader(Member):
         if self._outstanding.pop(self._key(delivery), None) is not None:
             delivery.message.requeue(delay, backoff=False)
             self._answered()
+
+    def purge(self) -> int:
+        """Finish the messages that were received and not passed to kombu, and return their number."""
+        waiting, self._waiting = self._waiting, []
+        for message in waiting:
+            message.finish()
+        not_taken = [each for each in self._outstanding.values() if not each.is_taken]
+        for delivery in not_taken:
+            delivery.is_purged = True
+            self.finish(delivery)
+        return len(waiting) + len(not_taken)
 
     def _answered(self) -> None:
         """Update the window. With one member and no lost connection, its share stays the limit."""

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
+from nsqwire import names
+
 
 @dataclass(frozen=True)
 class Source:
@@ -22,7 +24,7 @@ class Source:
     @property
     def is_ephemeral(self) -> bool:
         """Whether nsqd removes the channel when the subscription ends."""
-        return self.channel.endswith("#ephemeral")
+        return names.is_ephemeral(self.channel)
 
     def joined(self, other: Source) -> Source:
         """Return one subscription that replaces two subscriptions to the same channel of a topic."""

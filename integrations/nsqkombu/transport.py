@@ -257,12 +257,24 @@ class Transport(virtual.Transport):
         return self.run(queues.depth(self.settings, sources), HTTP_SECONDS)
 
     def purge(self, sources: Sequence[Source]) -> int:
-        """Remove the waiting messages, and return their number. Raises HTTPFailed, ConnectFailed."""
+        """Remove the waiting messages, also those that this connection has received and not passed to kombu.
+
+        Returns their number. Raises HTTPFailed, ConnectFailed.
+        """
+        count = self.run(self._purge_received(sources), HTTP_SECONDS)
         if self.settings.nsqd_http_addresses:
-            count = self.depth(sources)
+            count += self.depth(sources)
             self.run(queues.act(self.settings, sources, "empty"), HTTP_SECONDS)
-            return count
-        return sum(self.run(queues.drain(self.settings, source), DRAIN_SECONDS) for source in sources)
+        else:
+            count += sum(self.run(queues.drain(self.settings, source), DRAIN_SECONDS) for source in sources)
+        # A subscription whose messages were finished has received others meanwhile.
+        return count + self.run(self._purge_received(sources), HTTP_SECONDS)
+
+    async def _purge_received(self, sources: Sequence[Source]) -> int:
+        subscribed = {(source.topic, source.channel) for source in sources}
+        return sum(
+            reader.purge() for reader in self._readers if (reader.source.topic, reader.source.channel) in subscribed
+        )
 
     def delete(self, sources: Sequence[Source]) -> None:
         """Delete the channels; does nothing without ``nsqd_http_addresses``. Raises HTTPFailed."""

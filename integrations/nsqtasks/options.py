@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from aionsq import ConnectionOptions, ConsumerOptions, ProducerOptions
 from aionsq.addresses import check_address
 from nsqcluster.addresses import base_url
-from nsqwire.names import is_valid_name
+from nsqwire.names import is_ephemeral, is_valid_name
 
 
 class Problem(NamedTuple):
@@ -120,7 +120,7 @@ def _check(name: str, value: Any) -> None:
     elif name == "client":
         _check_client(value)
     elif name == "channel":
-        if not isinstance(value, str) or not is_valid_name(value) or value.endswith("#ephemeral"):
+        if not isinstance(value, str) or not is_valid_name(value) or is_ephemeral(value):
             raise InvalidOption("Set it to 1 to 64 of the characters a-z A-Z 0-9 . _ -")
     elif not isinstance(value, str) or not value:
         raise InvalidOption("Set it to a text.")

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokerd.auth import BadGrant, read_grant
-from nsqwire import encoding
+from tests.harness import header_commands
 from tests.harness.waiting import DEADLINE_S, wait_until
 
 RESPONSE, ERROR = 0, 1
@@ -438,9 +438,9 @@ HEADERS = b'{"a":"b"}'
 @pytest.mark.parametrize(
     ("verb", "publish"),
     [
-        ("HPUB", lambda topic, body: encoding.hpub(topic, HEADERS, body)),
-        ("HDPUB", lambda topic, body: encoding.hdpub(topic, 5, HEADERS, body)),
-        ("HMPUB", lambda topic, body: encoding.hmpub(topic, [(HEADERS, body)])),
+        ("HPUB", lambda topic, body: header_commands.hpub(topic, HEADERS, body)),
+        ("HDPUB", lambda topic, body: header_commands.hdpub(topic, 5, HEADERS, body)),
+        ("HMPUB", lambda topic, body: header_commands.hmpub(topic, [(HEADERS, body)])),
     ],
 )
 def test_publishes_with_headers_need_permission(server, guarded, connect, verb, publish) -> None:

@@ -15,6 +15,7 @@ from brokerd.policy import InvalidPolicy, Policy
 from tests.brokerd.conftest import create_channel, publish
 from tests.brokerd.test_dead import channel_of, consumer_of, counts, dead_of
 from tests.brokerd.test_policies import policies_of, set_policy
+from tests.harness.policies import policy_for
 from tests.harness.waiting import wait_until
 
 Connect = Callable[..., Any]
@@ -161,7 +162,7 @@ def test_no_message_comes_back_by_policies_that_are_accepted(
         return
     seen = list[str]()
     for channel in channels:
-        target = policies.policy_for(topic, channel).dead_topic
+        target = policy_for(policies, topic, channel).dead_topic
         if not target:
             return
         assert target not in seen

@@ -16,6 +16,7 @@ from nsqwire.frame import MESSAGE, MESSAGE_WITH_HEADERS, Message, decode_message
 from nsqwire.headers import decode_headers, encode_headers
 from tests.brokerd.conftest import create_channel, publish
 from tests.brokerd.test_policies import set_policy
+from tests.harness import header_commands
 from tests.harness.v2 import ERROR, RESPONSE, V2Client, sized
 from tests.harness.waiting import wait_until
 
@@ -75,7 +76,7 @@ def test_headers_are_agreed_on_with_feature_negotiation_only(connect: Connect, b
     """Others get nsqd's answer, and the commands are unknown to them."""
     client = connect(broker)
     client.ok(encoding.identify({"headers": True}))
-    assert client.command(encoding.hpub("t", BLOCK, b"x")) == (ERROR, b"E_INVALID invalid command HPUB")
+    assert client.command(header_commands.hpub("t", BLOCK, b"x")) == (ERROR, b"E_INVALID invalid command HPUB")
     _, answer = connect(broker).command(encoding.identify({"feature_negotiation": True}))
     assert "headers" not in json.loads(answer)
     with_headers(connect, broker)
@@ -85,10 +86,10 @@ def test_a_client_that_agreed_receives_headers_and_others_the_bare_body(connect:
     create_channel(broker)
     broker.post("/channel/create", topic="t", channel="bare")
     producer = with_headers(connect, broker)
-    producer.ok(encoding.hpub("t", BLOCK, b"one"))
-    producer.ok(encoding.hpub("t", b"{}", b"two"))
+    producer.ok(header_commands.hpub("t", BLOCK, b"one"))
+    producer.ok(header_commands.hpub("t", b"{}", b"two"))
     producer.ok(encoding.pub("t", b"three"))
-    producer.ok(encoding.hmpub("t", [(b'{"N":"4"}', b"four"), (b"{}", b"five"), (b'{"n":"6"}', b"six")]))
+    producer.ok(header_commands.hmpub("t", [(b'{"N":"4"}', b"four"), (b"{}", b"five"), (b'{"n":"6"}', b"six")]))
     wanted = [(b"one", TRACE), (b"two", {}), (b"three", {}), (b"four", {"n": "4"}), (b"five", {}), (b"six", {"n": "6"})]
     assert shown(subscribed(with_headers(connect, broker)), 6) == wanted
     bare = connect(broker)
@@ -100,7 +101,7 @@ def test_a_client_that_agreed_receives_headers_and_others_the_bare_body(connect:
 
 def test_a_redelivery_has_the_headers(connect: Connect, broker: Any) -> None:
     """After REQ, after a reconnect with other terms, and after a rewind."""
-    with_headers(connect, broker).ok(encoding.hpub("t", BLOCK, b"one"))
+    with_headers(connect, broker).ok(header_commands.hpub("t", BLOCK, b"one"))
     client = subscribed(with_headers(connect, broker))
     message = received(client)
     client.send(encoding.req(message.id, 0))
@@ -118,14 +119,14 @@ def test_a_redelivery_has_the_headers(connect: Connect, broker: Any) -> None:
 
 
 def test_a_deferred_publish_has_its_headers(connect: Connect, broker: Any) -> None:
-    with_headers(connect, broker).ok(encoding.hdpub("t", 50, BLOCK, b"later"))
+    with_headers(connect, broker).ok(header_commands.hdpub("t", 50, BLOCK, b"later"))
     assert shown(subscribed(with_headers(connect, broker)), 1) == [(b"later", TRACE)]
 
 
 def test_a_sample_has_its_headers(connect: Connect, broker: Any) -> None:
     """A client with a sample rate gets its frames one by one."""
     producer = with_headers(connect, broker)
-    producer.ok(encoding.hmpub("t", [(BLOCK, b"x")] * 50))
+    producer.ok(header_commands.hmpub("t", [(BLOCK, b"x")] * 50))
     client = subscribed(with_headers(connect, broker, sample_rate=99), ready=100)
     assert shown(client, 1) == [(b"x", TRACE)]
 
@@ -135,7 +136,7 @@ def test_headers_survive_a_kill(connect: Connect, start_broker: Start) -> None:
     broker = start_broker()
     create_channel(broker)
     producer = with_headers(connect, broker)
-    producer.send(b"".join(encoding.hpub("t", encode_headers({"n": str(n)}), b"%d" % n) for n in range(200)))
+    producer.send(b"".join(header_commands.hpub("t", encode_headers({"n": str(n)}), b"%d" % n) for n in range(200)))
     for _ in range(200):
         assert producer.frame() == (RESPONSE, b"OK")
     client = subscribed(with_headers(connect, broker), ready=50)
@@ -144,7 +145,7 @@ def test_headers_survive_a_kill(connect: Connect, start_broker: Start) -> None:
     again = start_broker(data_path=broker.data_path)
     wanted = [(b"%d" % n, {"n": str(n)}) for n in range(200)]
     assert shown_before == wanted[:20]
-    with_headers(connect, again).ok(encoding.hpub("t", BLOCK, b"last"))
+    with_headers(connect, again).ok(header_commands.hpub("t", BLOCK, b"last"))
     consumer = subscribed(with_headers(connect, again), ready=300)
     missing = dict([*wanted[20:], (b"last", TRACE)])
     while missing:
@@ -159,7 +160,7 @@ def test_something_else_in_place_of_a_file_of_headers_costs_the_headers_only(
     """Messages are delivered with their bare bodies, new ones are stored, and the node stays healthy."""
     broker = start_broker()
     create_channel(broker)
-    with_headers(connect, broker).ok(encoding.hpub("t", BLOCK, b"kept"))
+    with_headers(connect, broker).ok(header_commands.hpub("t", BLOCK, b"kept"))
     broker.kill()
     (path,) = broker.data_path.glob("topics/t.*/*.hdr")
     path.unlink()
@@ -182,7 +183,7 @@ def test_an_ephemeral_topic_keeps_headers_in_memory(connect: Connect, start_brok
     name = "t#ephemeral"
     client = subscribed(with_headers(connect, broker), ready=3, topic=name, channel="c")
     producer = with_headers(connect, broker)
-    producer.ok(encoding.hmpub(name, [(encode_headers({"n": str(n)}), b"held") for n in range(3)]))
+    producer.ok(header_commands.hmpub(name, [(encode_headers({"n": str(n)}), b"held") for n in range(3)]))
     held = [received(client) for _ in range(3)]
     for _ in range(40):
         producer.ok(encoding.mpub(name, [bytes(500_000)]))
@@ -200,7 +201,7 @@ def test_an_ephemeral_topic_keeps_headers_in_memory(connect: Connect, start_brok
 def test_peek_and_scan_show_headers(connect: Connect, broker: Any) -> None:
     """Those without have no key."""
     producer = with_headers(connect, broker)
-    producer.ok(encoding.hpub("t", BLOCK, b"one"))
+    producer.ok(header_commands.hpub("t", BLOCK, b"one"))
     producer.ok(encoding.pub("t", b"two"))
     for path in ("/channel/peek", "/channel/scan"):
         messages = broker.get(f"{path}?topic=t&channel=c")["messages"]
@@ -214,7 +215,7 @@ def test_a_dead_topic_gets_the_headers(connect: Connect, start_broker: Start) ->
     set_policy(broker, "t", dead_topic="dead")
     broker.post("/topic/create", topic="dead")
     broker.post("/channel/create", topic="dead", channel="c")
-    with_headers(connect, broker).ok(encoding.hmpub("t", [(BLOCK, b"one"), (b"{}", b"two")]))
+    with_headers(connect, broker).ok(header_commands.hmpub("t", [(BLOCK, b"one"), (b"{}", b"two")]))
     client = subscribed(with_headers(connect, broker))
     for _ in range(2):
         client.send(encoding.req(received(client).id, 0))
@@ -225,9 +226,9 @@ def test_a_dedup_id_among_the_headers_is_the_messages(connect: Connect, broker: 
     """HPUB and HDPUB; a repetition is answered with the id of the first message, and shares the ids of HTTP."""
     producer = with_headers(connect, broker, publish_ids=True)
     block = encode_headers({"dedup-id": "order-1"})
-    first = producer.command(encoding.hpub("t", block, b"one"))
-    assert producer.command(encoding.hpub("t", block, b"one")) == first
-    assert producer.command(encoding.hdpub("t", 5, block, b"one")) == first
+    first = producer.command(header_commands.hpub("t", block, b"one"))
+    assert producer.command(header_commands.hpub("t", block, b"one")) == first
+    assert producer.command(header_commands.hdpub("t", 5, block, b"one")) == first
     assert first[0] == RESPONSE
     answer = json.loads(broker.post("/pub", b"one", topic="t", dedup_id="order-1", ids="true"))
     assert [answer["ids"][0].encode()] == first[1].split()[1:]
@@ -238,11 +239,11 @@ def test_a_dedup_id_among_the_headers_is_the_messages(connect: Connect, broker: 
 def test_a_dedup_id_that_cannot_be_kept_is_refused(connect: Connect, start_broker: Start) -> None:
     broker = start_broker("--dedup-window=0s")
     block = encode_headers({"dedup-id": "x"})
-    kind, error = with_headers(connect, broker).command(encoding.hpub("t", block, b"one"))
+    kind, error = with_headers(connect, broker).command(header_commands.hpub("t", block, b"one"))
     wanted = b"E_BAD_MESSAGE HPUB header dedup-id: this node does not deduplicate, --dedup-window is 0"
     assert (kind, error) == (ERROR, wanted)
     long = encode_headers({"dedup-id": "x" * 257})
-    kind, error = with_headers(connect, broker).command(encoding.hpub("t", long, b"one"))
+    kind, error = with_headers(connect, broker).command(header_commands.hpub("t", long, b"one"))
     assert (kind, error) == (ERROR, b"E_BAD_MESSAGE HPUB header dedup-id has 257 bytes, not 1 to 256")
 
 
@@ -334,7 +335,7 @@ def test_a_stock_client_sees_the_same_bytes(connect: Connect, start_broker: Star
         create_channel(broker)
         producer = with_headers(connect, broker)
         for body in (b"one", b"two"):
-            producer.ok(encoding.pub("t", body) if block is None else encoding.hpub("t", block, body))
+            producer.ok(encoding.pub("t", body) if block is None else header_commands.hpub("t", block, body))
         client = connect(broker)
         identified = client.command(encoding.identify({"feature_negotiation": True}))
         subscribed(client)
@@ -350,7 +351,7 @@ def test_a_pipeline_of_publishes_with_and_without_headers_keeps_its_order(connec
     sent = b""
     for n in range(300):
         body = b"%d" % n
-        sent += encoding.pub("t", body) if n % 3 else encoding.hpub("t", encode_headers({"n": str(n)}), body)
+        sent += encoding.pub("t", body) if n % 3 else header_commands.hpub("t", encode_headers({"n": str(n)}), body)
     producer.send(sent)
     assert [producer.frame() for _ in range(300)] == [(RESPONSE, b"OK")] * 300
     found = shown(subscribed(with_headers(connect, broker), ready=400), 300)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from brokerd.policies import Policies
 from brokerd.policy import Policy
 from tests.brokerd.conftest import create_channel, publish
+from tests.harness.policies import policy_for
 from tests.harness.waiting import wait_until
 
 KEYS = "max_attempts, retry_delay, msg_ttl, expired, max_depth, max_bytes, overflow, dead_topic, sample_lives"
@@ -163,15 +164,15 @@ def test_the_most_specific_policy_applies() -> None:
     policies = Policies(Policy(max_attempts=100, retry_delay_s=(1.0, 2.0)), values)
 
     def applied(topic: str, channel: str) -> int:
-        assert policies.policy_for(topic, channel).retry_delay_s == (1.0, 2.0)
-        return policies.policy_for(topic, channel).max_attempts
+        assert policy_for(policies, topic, channel).retry_delay_s == (1.0, 2.0)
+        return policy_for(policies, topic, channel).max_attempts
 
     assert applied("mail", "c") == 1
     assert applied("mail", "audit") == 2
     assert applied("orders.us", "c") == 3
     assert applied("orders.us", "audit") == 4
     assert applied("orders.eu", "audit") == 5
-    assert Policies(Policy(7), {}).policy_for("a", "b") == Policy(7)
+    assert policy_for(Policies(Policy(7), {}), "a", "b") == Policy(7)
 
 
 NAMES = st.text("ab*?", min_size=1, max_size=3)

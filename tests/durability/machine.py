@@ -41,6 +41,7 @@ from tests.durability.model import (
     TopicModel,
     check_killed,
 )
+from tests.harness.policies import policy_for
 
 
 class Disk:
@@ -193,7 +194,7 @@ class Machine(RuleBasedStateMachine):
         self._opened()
 
     def _opened(self) -> None:
-        ChannelModel.policy = self.node.broker.runtime.policies.policy_for("t", "a")
+        ChannelModel.policy = policy_for(self.node.broker.runtime.policies, "t", "a")
         self.consumers.clear()
         self.deliveries.clear()
         self.background.clear()
@@ -279,7 +280,7 @@ class Machine(RuleBasedStateMachine):
 
     def _refused(self, model: TopicModel, published: set[bytes], consumers: list[Consumer]) -> None:
         self.model, self.published, self.consumers = model, published, consumers
-        ChannelModel.policy = self.node.broker.runtime.policies.policy_for("t", "a")
+        ChannelModel.policy = policy_for(self.node.broker.runtime.policies, "t", "a")
 
     def settle(self) -> None:
         """Let the broker do everything that is due now, and compare."""

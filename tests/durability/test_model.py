@@ -67,6 +67,7 @@ from tests.durability.model import (
     check_redelivered,
     check_same,
 )
+from tests.harness.policies import policy_for
 
 EXAMPLES = int(os.environ.get("BROKER_MODEL_EXAMPLES", "0"))
 PHASES = [Phase.generate] if "BROKER_MODEL_QUICK" in os.environ else list(Phase)
@@ -379,7 +380,7 @@ class BrokerMachine(Machine):
             values |= {"msg_ttl": msg_ttl, "expired": expired}
         if max_depth and DISK.has_descriptors:
             values |= {"max_depth": max_depth, "overflow": overflow}
-        before = policies.policy_for("t", "a")
+        before = policy_for(policies, "t", "a")
         after = policies.default if is_deleted else policies.default.changed_by(values)
         is_set = ("t", "*") in policies.values
         with self.refusable():
@@ -388,7 +389,7 @@ class BrokerMachine(Machine):
                 assert self.node.broker.delete_policy("t", "*") == is_set
             else:
                 self.node.broker.set_policy("t", "*", values)
-        found = ChannelModel.policy = self.node.broker.runtime.policies.policy_for("t", "a")
+        found = ChannelModel.policy = policy_for(self.node.broker.runtime.policies, "t", "a")
         assert found in (before, after)
         if killed and self.node.journal_is_complete:
             self.kill()
@@ -544,7 +545,7 @@ class BrokerMachine(Machine):
         with self.refusable():
             ChannelModel.policy = policies.default.changed_by(values)
             self.node.broker.set_policy("t", "*", values)
-        ChannelModel.policy = self.node.broker.runtime.policies.policy_for("t", "a")
+        ChannelModel.policy = policy_for(self.node.broker.runtime.policies, "t", "a")
         if writes:
             self.light_fuse(writes=writes, how=how, cut=cut)
         if self.model.channels:

@@ -28,6 +28,7 @@ from nsqwire.headers import encode_headers
 from tests.brokerd.clockwork import Delivery, Node
 from tests.durability.power_loss import Record
 from tests.failures import tally
+from tests.harness import header_commands
 from tests.harness.daemon import Daemon
 from tests.harness.v2 import V2Client
 from tests.harness.waiting import DEADLINE_S, wait_until
@@ -80,11 +81,11 @@ class Story:
             if has_headers:
                 self.blocks.update(zip(bodies, blocks, strict=True))
                 if len(bodies) > 1:
-                    peer.ok(encoding.hmpub(topic, list(zip(blocks, bodies, strict=True))))
+                    peer.ok(header_commands.hmpub(topic, list(zip(blocks, bodies, strict=True))))
                 elif is_deferred:
-                    peer.ok(encoding.hdpub(topic, 5000, blocks[0], bodies[0]))
+                    peer.ok(header_commands.hdpub(topic, 5000, blocks[0], bodies[0]))
                 else:
-                    peer.ok(encoding.hpub(topic, blocks[0], bodies[0]))
+                    peer.ok(header_commands.hpub(topic, blocks[0], bodies[0]))
             elif len(bodies) > 1:
                 peer.mpub(topic, bodies)
             elif is_deferred:

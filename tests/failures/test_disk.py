@@ -20,6 +20,7 @@ from nsqwire import encoding
 from nsqwire.frame import MESSAGE_WITH_HEADERS
 from nsqwire.headers import encode_headers
 from tests.failures.disk import HANG, FaultyDisk, reports_unreadable_pages
+from tests.harness import header_commands
 from tests.harness.daemon import Daemon
 from tests.harness.v2 import ERROR, RESPONSE, V2Client, sized
 from tests.harness.waiting import wait_until
@@ -242,7 +243,7 @@ def test_a_file_of_headers_that_cannot_be_created_in_time_is_created_later(
     publisher.command(with_headers)
     publisher.pub("t", b"0")
     with disk.fault(change=HANG):
-        kind, data = publisher.command(encoding.hpub("t", block, b"refused"))
+        kind, data = publisher.command(header_commands.hpub("t", block, b"refused"))
         assert kind == ERROR
         assert STALLED_CHANGE.encode() in data
         assert STALLED_CHANGE.encode() in refusal(connect(broker), b"refused")
@@ -252,7 +253,7 @@ def test_a_file_of_headers_that_cannot_be_created_in_time_is_created_later(
     assert list(disk.data_path.glob("topics/*/*.hdr")) == []
     late, reader = connect(broker), connect(broker)
     late.command(with_headers)
-    late.ok(encoding.hpub("t", block, b"1"))
+    late.ok(header_commands.hpub("t", block, b"1"))
     broker.end(signal.SIGKILL)
     broker.launch()
     reader = connect(broker)
@@ -364,7 +365,7 @@ def test_a_message_whose_headers_cannot_be_read_comes_without_them(
     broker.post("/channel/create", topic="t", channel="c")
     publisher = connect(broker)
     publisher.command(with_headers)
-    publisher.ok(encoding.hpub("t", block, b"x"))
+    publisher.ok(header_commands.hpub("t", block, b"x"))
     broker.end(signal.SIGKILL)
     broker.launch()  # headers that were just published are still in memory
     consumer = connect(broker)

@@ -11,6 +11,7 @@ from pathlib import Path
 from nsqwire import encoding
 from nsqwire.headers import encode_headers
 from tests.failures.disk import FaultyDisk
+from tests.harness import header_commands
 from tests.harness.daemon import Daemon
 from tests.harness.v2 import V2Client, sized
 
@@ -51,7 +52,7 @@ def test_the_event_loop_asks_nothing_of_the_disk_but_what_is_listed(
         consumer.sub("t", "c")
         for number in range(20):
             publisher.pub("t", LARGE)
-            publisher.ok(encoding.hpub("t", block, b"%d" % number))
+            publisher.ok(header_commands.hpub("t", block, b"%d" % number))
             publisher.ok(b"DPUB t 60000\n" + sized(b"deferred"))
         for _ in range(300):  # each has a commit record
             publisher.pub("t", b"small")

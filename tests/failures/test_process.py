@@ -16,6 +16,7 @@ import pytest
 
 from nsqwire import encoding
 from nsqwire.headers import encode_headers
+from tests.harness import header_commands
 from tests.harness.daemon import Daemon
 from tests.harness.v2 import ERROR, MESSAGE, RESPONSE, V2Client, sized
 from tests.harness.waiting import wait_until
@@ -161,7 +162,7 @@ def test_topics_without_descriptors_are_refused_and_the_others_go_on(start: Star
 
     client = publisher()
     for number in [*range(TOPICS), *range(10)]:
-        kind, data = client.command(encoding.hpub(f"t{number}", block, bytes(9000)))
+        kind, data = client.command(header_commands.hpub(f"t{number}", block, bytes(9000)))
         if (kind, data) == (RESPONSE, b"OK"):
             acknowledged[f"t{number}"] += 1
         else:

@@ -389,6 +389,17 @@ def test_a_message_can_be_fetched_without_a_consumer(connection: Connection, bro
     wait_until(lambda: depth(broker, name, name) == 0, "both are finished")
 
 
+def test_a_fetch_leaves_the_other_messages_to_other_connections(connect: Connect, name: str) -> None:
+    """Of the five, its subscription has the one that was returned and at most one more."""
+    fetching = Queue(name)(connect().channel())
+    producer = Producer(connect().channel())
+    for number in range(5):
+        producer.publish(number, routing_key=name)
+    fetched = wait_until(fetching.get, "a message")
+    others = received(connect(), Queue(name), 3)
+    assert len({fetched.payload, *others}) == 4
+
+
 # --- deferral
 
 
@@ -531,6 +542,24 @@ def test_a_purge_over_tcp_receives_what_waits(connect: Connect, broker: Broker, 
         producer.publish(number, routing_key=name)
     assert queue.purge() == 5
     assert depth(broker, name, name) == 0
+
+
+@pytest.mark.parametrize("over_http", [True, False])
+@pytest.mark.parametrize("is_consuming", [True, False])
+def test_a_simple_queue_is_cleared_after_a_message_was_taken(
+    connect: Connect, broker: Broker, name: str, *, over_http: bool, is_consuming: bool
+) -> None:
+    """Its subscription has received further messages by then, which kombu has not seen."""
+    connection = connect(nsqd_http_addresses=[broker.http_address] if over_http else [], purge_idle=1)
+    with closing(connection.SimpleQueue(name)) as queue:
+        for number in range(5):
+            queue.put(number)
+        message = queue.get(timeout=DEADLINE_S) if is_consuming else queue.get_nowait()
+        message.ack()
+        assert queue.clear() == 4
+        with pytest.raises(queue.Empty):
+            queue.get(timeout=0.3)
+    wait_until(lambda: depth(broker, name, name) == 0, "nothing is left")
 
 
 # --- several nsqds, TLS

@@ -13,6 +13,7 @@ from nsqwire import encoding
 from nsqwire.commands import HeaderMpub, HeaderPub, IdentifyCommand
 from nsqwire.headers import MAX_MESSAGES
 from nsqwire.session import Session
+from tests.harness import header_commands
 
 LIMITS = session_limits(BrokerSettings(max_msg_size=30, max_body_size=200))
 AGREED = encoding.MAGIC_V2 + encoding.identify({"feature_negotiation": True, "headers": True})
@@ -43,9 +44,9 @@ def found(data: bytes, piece: int) -> tuple[list[object], bytes]:
 def test_publishes_with_headers_are_read(piece: int) -> None:
     block = b'{"A":"1","b":"2"}'
     data = (
-        encoding.hpub("t", block, b"one")
-        + encoding.hdpub("t", 5, b"{}", b"two")
-        + encoding.hmpub("u", [(block, b"three"), (b"{}", b"four")])
+        header_commands.hpub("t", block, b"one")
+        + header_commands.hdpub("t", 5, b"{}", b"two")
+        + header_commands.hmpub("u", [(block, b"three"), (b"{}", b"four")])
     )
     both = {"a": "1", "b": "2"}
     assert found(AGREED + data, piece) == (
@@ -117,11 +118,11 @@ def test_a_bad_publish_gets_an_error_that_names_what_was_wrong(data: bytes, erro
 
 def test_a_batch_has_a_largest_number_of_messages() -> None:
     """A larger one would delay all other clients. The count is checked before any message."""
-    most = encoding.hmpub("t", [(b"{}", b"x")] * MAX_MESSAGES)
+    most = header_commands.hmpub("t", [(b"{}", b"x")] * MAX_MESSAGES)
     limits = session_limits(BrokerSettings(max_body_size=len(most) + 100))
     for more in (0, 1):
         session = Session(limits, scratch=bytearray(64 * 1024), scanner=kernel)
-        session.feed(AGREED + encoding.hmpub("t", [(b"{}", b"x")] * (MAX_MESSAGES + more)))
+        session.feed(AGREED + header_commands.hmpub("t", [(b"{}", b"x")] * (MAX_MESSAGES + more)))
         assert isinstance(session.next_command(), IdentifyCommand)
         command = session.next_command()
         if more:
