@@ -119,6 +119,7 @@ class Mirror:
             parse_host_port(settings.mirror_peer),
             self.tls,
             self._files,
+            lease_s=round(self._lease_s),
             patience_s=self._patience_s,
             syncs_each=syncs_each,
             sync_timeout_s=settings.sync_timeout.total_seconds(),
@@ -230,6 +231,7 @@ class Mirror:
             patience=self._patience_s,
             min_in_sync=self._settings.min_in_sync,
             ports=self._ports,
+            lease_s=round(self._lease_s),
         )
         broker.mirror_figures = self._figures
         broker.begin_hand_over = self._begin_hand_over
