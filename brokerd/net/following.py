@@ -133,7 +133,7 @@ class Following:
             connection.transport.abort()
             return
         self._connection, self._connect_errors = connection, 0
-        record = None if election.found is None else election.found.record
+        record = None if election.last_answer is None else election.last_answer.record
         seen = 0 if record is None else record.epoch
         has_messages = holds_messages(self._data_path)
         pair = election.pair if has_messages or record is None else election.pair or record.pair

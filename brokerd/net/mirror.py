@@ -376,7 +376,7 @@ class Mirror:
         self._last_wait = reason
 
     async def _campaign(self, decision: Campaign) -> None:
-        found = self.election.found
+        found = self.election.last_answer
         if found is not None and found.record is not None and found.revision == decision.revision:
             self._in_sync_before = found.record.in_sync
         self._following.drop()
