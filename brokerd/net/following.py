@@ -66,6 +66,8 @@ class Following:
         self._syncs_each, self._sync_timeout_s = syncs_each, sync_timeout_s
         self._loop = asyncio.get_running_loop()
         self._connection: _Connection | None = None
+        self._replica: Replica | None = None
+        """The files as the primary that was joined last has changed them."""
         self._dial_at: Seconds = 0.0
         self._primary: tuple[str, tuple[int, int]] | None = None
         self._connect_error, self._connect_errors = "", 0
@@ -104,6 +106,11 @@ class Following:
         connection, self._connection, self._primary = self._connection, None, None
         if connection is not None:
             connection.transport.abort()
+
+    def cut_uncommitted(self) -> None:
+        """Remove messages that came without their commit records, before this member leads. Raises OSError."""
+        if self._replica is not None:
+            self._replica.cut_uncommitted()
 
     def close(self) -> None:
         """Close the connection, and open no further one."""
@@ -158,7 +165,7 @@ class Following:
             self.drop()
             return
         if follower.is_begun and not was_begun and follower.welcome is not None:
-            self.state = replica.state
+            self.state, self._replica = replica.state, replica
             self._election.joined(replica.state.pair, replica.state.epoch)
             self._primary = self._peer[0], (follower.welcome.tcp_port, follower.welcome.http_port)
             self._join_refusal, self._join_again_s = "", DIAL_AGAIN_S

@@ -383,6 +383,7 @@ class Mirror:
         sent_at = boot_time()
         won: Leadership | None = None
         try:
+            self._following.cut_uncommitted()
             if self._following.state.pair != decision.record.pair:
                 self._following.write_state(pair=decision.record.pair)
             won = await self._arbiter.campaign(self._member, decision.record, decision.revision, round(self._lease_s))
