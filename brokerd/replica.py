@@ -16,6 +16,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final
 
+from brokerd.file_header import HEADER_BYTES
+from brokerd.log.commits import CommitRecords
 from brokerd.log.files import remove_log
 from brokerd.log.log import sync_directory
 from brokerd.mirror.actions import (
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 STATE: Final = "mirror.json"
 STATE_WRITING: Final = "mirror.json.writing"
 MAX_OPEN_FILES: Final = 64
+_LOG: Final = ".log"
+_INDEX: Final = ".idx"
 
 logger = logging.getLogger("brokerd")
 
@@ -100,6 +104,8 @@ class Replica:
     def __init__(self, data_path: Path, state: MirrorState) -> None:
         self.state = state
         self._unsynced: dict[str, None] = {}
+        self._uncommitted: dict[str, int] = {}
+        """The logs that were written to since their indexes were, each with the end of the last write."""
         self._root = data_path
         self._open: OrderedDict[str, int] = OrderedDict()
 
@@ -116,6 +122,10 @@ class Replica:
             if os.pwrite(self._fd(action.path), action.data, action.offset) != len(action.data):
                 raise OSError(f"{action.path} was written in part only")
             self._unsynced[action.path] = None
+            if action.path.endswith(_LOG):
+                self._uncommitted[action.path] = action.offset + len(action.data)
+            elif self._uncommitted and action.path.endswith(_INDEX):
+                self._uncommitted.pop(action.path.removesuffix(_INDEX) + _LOG, None)
         elif isinstance(action, Create):
             self._create(action)
         elif isinstance(action, Resize):
@@ -132,6 +142,26 @@ class Replica:
     def read(self, path: str, start: int, end: int) -> bytes:
         """The bytes ``[start, end)`` of a file, or fewer if it ends before. Raises OSError."""
         return os.pread(self._fd(path), end - start, start)
+
+    def cut_uncommitted(self) -> None:
+        """Overwrite with zeros what the logs have after their commit records. Raises OSError.
+
+        The primary sends large batches in parts, and their commit records last. If it is lost in between, a message may
+        have come in part, and a recovery would rebuild the commit records. Nothing of it was acknowledged.
+        """
+        for path, end in self._uncommitted.items():
+            try:
+                commits = CommitRecords(memoryview((self._root / path).with_suffix(_INDEX).read_bytes()))
+                fd = os.open(self._root / path, os.O_RDWR | os.O_CLOEXEC)
+            except FileNotFoundError:  # deleted since
+                continue
+            try:
+                start = max((commit.end for _, commit in commits.valid()), default=HEADER_BYTES)
+                if start < end:
+                    os.pwrite(fd, bytes(end - start), start)
+            finally:
+                os.close(fd)
+        self._uncommitted.clear()
 
     def _create(self, action: Create) -> None:
         self._close(action.path)

@@ -54,7 +54,7 @@ class Reader(Protocol):
         ...
 
     def undelivered_between(self, start: int, end: int) -> Iterator[int]:
-        """Yield the set-aside messages in ``[start, end)`` that are not in flight."""
+        """Yield the dead and the set-aside messages in ``[start, end)`` that are not in flight."""
         ...
 
     def copy_below(self, end: int, frames: dict[int, bytes]) -> None:
@@ -69,7 +69,7 @@ class Reader(Protocol):
         ...
 
     def forget(self, lost: Ranges) -> None:
-        """Forget the set-aside messages in ``lost``."""
+        """Forget the set-aside and dead messages in ``lost``."""
         ...
 
     def skipped_grew(self) -> None:

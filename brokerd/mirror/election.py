@@ -91,7 +91,7 @@ class Role(Enum):
 class Election:
     """``lease`` is in seconds; ``boot`` is the boot id of the machine. ``new_record`` founds a pair.
 
-    ``epoch`` is the highest term that the member has seen.
+    ``epoch`` is the number of the last term that the member has seen.
     """
 
     def __init__(
@@ -111,8 +111,8 @@ class Election:
         self.role = Role.FOLLOWER
         self.expires: Seconds = 0.0
         """When this member stops leading, unless the lease is renewed."""
-        self.found: ArbiterAnswer | None = None
-        """The last answer of the arbiter; None until there is one."""
+        self.last_answer: ArbiterAnswer | None = None
+        """The arbiter's last answer to a read; None until there is one."""
         self.decisions: list[Decision] = []
         """What is to be done, in order. The caller takes them after each call."""
         self.pair = pair
@@ -141,7 +141,7 @@ class Election:
     @property
     def waits_because(self) -> str | None:
         """Why this member may not lead although nobody does; None if it may, or if somebody does."""
-        found = self.found
+        found = self.last_answer
         if found is None or found.leader is not None:
             return None
         if found.record is None:
@@ -179,7 +179,7 @@ class Election:
 
     def read_answered(self, found: ArbiterAnswer, now: Seconds) -> None:
         """The arbiter answered a read."""
-        self.found = found
+        self.last_answer = found
         if not self.epoch and found.record is not None and found.record.pair != self.pair:
             self.pair = ""
         if self.role is not Role.FOLLOWER or found.leader is not None:

@@ -40,7 +40,7 @@ class MirrorFiles(Protocol):
 
 
 class Follower:
-    """One connection of a follower to a primary. ``epoch`` is the highest term that the member has seen."""
+    """One connection of a follower to a primary. ``epoch`` is the number of the last term that it has seen."""
 
     def __init__(self, hello: Hello, epoch: int, files: MirrorFiles) -> None:
         self.epoch = epoch

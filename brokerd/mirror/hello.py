@@ -40,13 +40,15 @@ class Hello:
 class Welcome:
     """The primary's answer to a greeting: which pair it is of, the node id of both, and its ports for clients.
 
-    A port is 0 if clients cannot be passed on to it.
+    A port is 0 if clients cannot be passed on to it. ``lease_s`` is its ``--mirror-lease``, 0 if its version does not
+    send it.
     """
 
     pair: str
     node_id: int
     tcp_port: int = 0
     http_port: int = 0
+    lease_s: int = 0
 
     def to_bytes(self) -> bytes:
         """The answer as JSON."""
@@ -62,6 +64,7 @@ class Welcome:
                 node_id=int(fields["node_id"]),
                 tcp_port=int(fields["tcp_port"]),
                 http_port=int(fields["http_port"]),
+                lease_s=int(fields.get("lease_s", 0)),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise InvalidStream(f"a greeting cannot be read: {error!r}") from None

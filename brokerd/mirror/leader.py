@@ -211,6 +211,7 @@ class Leader:
     """The primary of one term.
 
     ``patience`` is how long a follower may be silent or make no progress. ``ports`` are those of TCP and HTTP clients.
+    ``lease_s`` is ``--mirror-lease``, which the follower compares with its own; 0: it does not.
     """
 
     def __init__(
@@ -222,6 +223,7 @@ class Leader:
         patience: Seconds,
         min_in_sync: int = 1,
         ports: tuple[int, int] = (0, 0),
+        lease_s: int = 0,
     ) -> None:
         self.member = member
         self.record = record
@@ -237,7 +239,7 @@ class Leader:
         self._min_in_sync = min_in_sync
         self.accepts_publishes = len(record.in_sync) >= min_in_sync
         """False while fewer members are in sync than ``--min-in-sync``."""
-        self._ports = ports
+        self._ports, self._lease_s = ports, lease_s
         self._links: dict[int, _Link] = {}
         self._believed = set(record.in_sync)
         """The members that the arbiter may believe to be in sync."""
@@ -321,7 +323,11 @@ class Leader:
         found.replaced = [action for actions in replaced for action in actions]
         found.state, found.files, found.cut_group = LinkState.CUT, files, self.group
         welcome = Welcome(
-            pair=self.record.pair, node_id=self.record.node_id, tcp_port=self._ports[0], http_port=self._ports[1]
+            pair=self.record.pair,
+            node_id=self.record.node_id,
+            tcp_port=self._ports[0],
+            http_port=self._ports[1],
+            lease_s=self._lease_s,
         )
         self._send(found, Kind.WELCOME, welcome.to_bytes())
         for part in encode_files(files):

@@ -35,9 +35,10 @@ logger = logging.getLogger("brokerd")
 class Following:
     """Connects to the other member as long as this one follows. ``election`` says whether it does.
 
-    ``files`` prepares and syncs the files. ``patience_s`` is how long a connection may take, and half of how long the
-    primary may be silent. With ``syncs_each``, what was applied is acknowledged once it is on the disk; otherwise it is
-    synced every ``sync_timeout_s``.
+    ``files`` prepares and syncs the files. ``lease_s`` is ``--mirror-lease``, which should be the primary's too.
+    ``patience_s`` is how long a connection may take, and half of how long the primary may be silent. With
+    ``syncs_each``, what was applied is acknowledged once it is on the disk; otherwise it is synced every
+    ``sync_timeout_s``.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Following:
         tls: MirrorTLS | None,
         files: Executor,
         *,
+        lease_s: int,
         patience_s: Seconds,
         syncs_each: bool,
         sync_timeout_s: Seconds,
@@ -60,14 +62,18 @@ class Following:
         self._peer = peer
         self._tls = tls
         self._files = files
-        self._patience_s = patience_s
+        self._lease_s, self._patience_s = lease_s, patience_s
         self._syncs_each, self._sync_timeout_s = syncs_each, sync_timeout_s
         self._loop = asyncio.get_running_loop()
         self._connection: _Connection | None = None
+        self._replica: Replica | None = None
+        """The files as the primary that was joined last has changed them."""
         self._dial_at: Seconds = 0.0
         self._primary: tuple[str, tuple[int, int]] | None = None
         self._connect_error, self._connect_errors = "", 0
         self._join_refusal, self._join_again_s = "", DIAL_AGAIN_S
+        self._other_lease_s = 0
+        """The primary's lease, if it was logged that it differs from this member's."""
         self._tasks = Background()
         self._is_over = False
 
@@ -101,6 +107,11 @@ class Following:
         if connection is not None:
             connection.transport.abort()
 
+    def cut_uncommitted(self) -> None:
+        """Remove messages that came without their commit records, before this member leads. Raises OSError."""
+        if self._replica is not None:
+            self._replica.cut_uncommitted()
+
     def close(self) -> None:
         """Close the connection, and open no further one."""
         self._is_over = True
@@ -129,7 +140,7 @@ class Following:
             connection.transport.abort()
             return
         self._connection, self._connect_errors = connection, 0
-        record = None if election.found is None else election.found.record
+        record = None if election.last_answer is None else election.last_answer.record
         seen = 0 if record is None else record.epoch
         has_messages = holds_messages(self._data_path)
         pair = election.pair if has_messages or record is None else election.pair or record.pair
@@ -154,17 +165,28 @@ class Following:
             self.drop()
             return
         if follower.is_begun and not was_begun and follower.welcome is not None:
-            self.state = replica.state
+            self.state, self._replica = replica.state, replica
             self._election.joined(replica.state.pair, replica.state.epoch)
             self._primary = self._peer[0], (follower.welcome.tcp_port, follower.welcome.http_port)
             self._join_refusal, self._join_again_s = "", DIAL_AGAIN_S
             logger.info("MIRROR: joins the primary of term %d", replica.state.epoch)
+            self._compare_leases(follower.welcome.lease_s)
         if follower.is_copied and not was_copied:
             logger.info("MIRROR: has the primary's files, and follows")
         if follower.awaits_sums:
             follower.awaits_sums = False
             self._tasks.start(self._prepare(connection, follower, replica))
         self._sync_and_send(connection, replica)
+
+    def _compare_leases(self, primary_s: int) -> None:
+        """Log once that the primary has another lease. It is not refused: leases are changed on one member first."""
+        if primary_s and primary_s not in (self._lease_s, self._other_lease_s):
+            logger.warning(
+                "MIRROR: --mirror-lease is %d s here and %d s at the primary: set it to the same on both",
+                self._lease_s,
+                primary_s,
+            )
+            self._other_lease_s = primary_s
 
     def _join_refused(self, reason: str) -> None:
         """The primary refused the join: log the reason unless it is that of the last refusal, and try again later."""

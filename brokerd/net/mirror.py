@@ -119,6 +119,7 @@ class Mirror:
             parse_host_port(settings.mirror_peer),
             self.tls,
             self._files,
+            lease_s=round(self._lease_s),
             patience_s=self._patience_s,
             syncs_each=syncs_each,
             sync_timeout_s=settings.sync_timeout.total_seconds(),
@@ -230,6 +231,7 @@ class Mirror:
             patience=self._patience_s,
             min_in_sync=self._settings.min_in_sync,
             ports=self._ports,
+            lease_s=round(self._lease_s),
         )
         broker.mirror_figures = self._figures
         broker.begin_hand_over = self._begin_hand_over
@@ -374,13 +376,14 @@ class Mirror:
         self._last_wait = reason
 
     async def _campaign(self, decision: Campaign) -> None:
-        found = self.election.found
+        found = self.election.last_answer
         if found is not None and found.record is not None and found.revision == decision.revision:
             self._in_sync_before = found.record.in_sync
         self._following.drop()
         sent_at = boot_time()
         won: Leadership | None = None
         try:
+            self._following.cut_uncommitted()
             if self._following.state.pair != decision.record.pair:
                 self._following.write_state(pair=decision.record.pair)
             won = await self._arbiter.campaign(self._member, decision.record, decision.revision, round(self._lease_s))

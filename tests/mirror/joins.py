@@ -249,6 +249,11 @@ class Member:
             self._replica.close()
             self._replica = None
 
+    def campaign(self) -> None:
+        """Stop following, in order to lead."""
+        assert self._replica is not None
+        self._replica.cut_uncommitted()
+
     def end(self) -> None:
         """Kill the process, at once or at one of its next system calls."""
         self._calls.left = 0
@@ -412,11 +417,16 @@ class Story:
             self._take_over_if_in_sync()
 
     def _take_over_if_in_sync(self) -> None:
-        """Let the follower recover its files and lead, if it is in sync: it has lost no message then."""
+        """Let the follower recover its files and lead, if it is in sync: it has lost no message then.
+
+        A member whose files were damaged may still be in sync by the record, until the primary has had it changed.
+        """
         old, new = self._primary.member, self._member.member
-        if self._member.follower is None or new not in self._primary.leader.record.in_sync:
+        is_in_sync = new in self._primary.leader.record.in_sync
+        if self._member.follower is None or not is_in_sync or self._spoiled:
             return
         self.counts["takeovers"] += 1
+        self._member.campaign()
         self._member.end()
         self._primary.end()
         self._epoch += 1

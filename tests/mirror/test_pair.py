@@ -180,6 +180,17 @@ def test_a_refused_member_logs_the_reason_once_and_joins_once_it_can(start_pair:
     pair.wait_until_in_sync()
 
 
+def test_a_member_with_another_lease_joins_and_logs_it(start_pair: StartPair) -> None:
+    pair = start_pair(lease=LONG_LEASE)
+    primary = pair.wait_for_primary()
+    follower = pair.other(primary)
+    follower.end(signal.SIGKILL)
+    follower.command[follower.command.index(f"--mirror-lease={LONG_LEASE}")] = "--mirror-lease=59s"
+    follower.start()
+    pair.wait_until_in_sync()
+    follower.wait_for_log("--mirror-lease is 59 s here and 60 s at the primary: set it to the same on both")
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

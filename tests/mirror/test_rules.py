@@ -245,6 +245,19 @@ def test_a_follower_that_has_caught_up_is_waited_for_before_the_arbiter_knows() 
     assert subject.acknowledged == 3
 
 
+def test_a_follower_learns_the_lease_of_the_primary() -> None:
+    subject = leader(lease_s=10)
+    greet(subject)
+    subject.cut_taken(1, [])
+    [welcome] = [frame for frame in frames(subject) if frame.kind is Kind.WELCOME]
+    assert Welcome.from_bytes(bytes(welcome.payload)).lease_s == 10
+
+
+def test_a_primary_of_a_version_that_does_not_send_its_lease_is_understood() -> None:
+    welcome = Welcome.from_bytes(b'{"pair": "p", "node_id": 7, "tcp_port": 4150, "http_port": 4151}')
+    assert welcome == Welcome(pair="p", node_id=7, tcp_port=4150, http_port=4151, lease_s=0)
+
+
 def test_what_depends_on_a_smaller_set_waits_until_the_arbiter_has_it() -> None:
     both = RECORD.with_in_sync({"a": "boot-a", "b": "boot-b"})
     subject = leader()

@@ -151,7 +151,7 @@ class Process:
         if other is None or not other.is_alive or world.is_cut(self.member, other.member):
             return
         self.connection = world.connect(self, other)
-        found = self.election.found
+        found = self.election.last_answer
         seen = max(self.disk.epoch, found.record.epoch if found is not None and found.record is not None else 0)
         hello = Hello(
             member=self.member, pair=self.election.pair, boot=self.disk.boot_id, has_data=bool(self.disk.files)
