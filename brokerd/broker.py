@@ -34,6 +34,7 @@ from brokerd.timers import CallAt
 from brokerd.topic import Topic
 from brokerd.topic_directories import TOPIC_NUMBERS, TopicDirectories, log_foreign
 from brokerd.topic_log import id_head
+from nsqwire.counted import counted
 from nsqwire.errors import BadTopic, TopicNotFound, go_quote
 from nsqwire.names import is_ephemeral, is_valid_name
 from nsqwire.units import Seconds
@@ -93,6 +94,7 @@ class Broker:
         self.begin_hand_over: Callable[[], dict[str, object]] | None = None
         """Hands over to the follower, and returns the answer of ``/mirror/handover``; None without a mirror."""
         self._left_out_numbers = left_out_numbers
+        self._missing_directories: list[Path] = []
         self._next_client = 0
         self._data_path = data_path or DataPath(settings.data_path or ".")
         retention = Retention.of(settings.retention, settings.retention_bytes)
@@ -148,6 +150,14 @@ class Broker:
     def data_path(self) -> Path:
         """The data path that was opened, as an absolute path."""
         return self._data_path.path
+
+    def recovery_loss(self) -> str | None:
+        """What the recovery has found lost; None if nothing. To be called before the first delivery."""
+        if self._missing_directories:
+            return f"{self._missing_directories[0]} is missing"
+        if count := self.storage.lost_message_count:
+            return counted(count, "message is lost", "messages are lost")
+        return None
 
     # -- topics ---------------------------------------------------------------------------------------------------
 
@@ -345,6 +355,8 @@ class Broker:
     def _restore_topic(self, state: TopicState, channels: list[ChannelState], *, is_complete: bool) -> None:
         directory = self._directories.path_of(state.number, state.name)
         known_end = _known_end(state, channels)
+        if not directory.exists():
+            self._missing_directories.append(directory)
         log, notes = Log.recover(
             directory, id_head(self.node_id, state.number), known_end, self._unsynced_ns, self.storage.disk
         )

@@ -201,10 +201,12 @@ async def _run(
             )
     except (CorruptState, OSError) as error:
         if mirror is not None:
-            await mirror.give_back(error)
+            await mirror.give_back(f"its data path cannot be recovered: {error}")
         if isinstance(error, CorruptState):
             raise
         raise DataPathFailed(f"cannot use data-path: {error}") from error
+    if mirror is not None and (loss := broker.recovery_loss()) is not None:
+        await mirror.give_back(f"its data path is damaged: {loss}")
     timeout_s, takes_publishes = settings.drain_timeout.total_seconds(), settings.drain_publishes
     begin_drain = partial(broker.drain.begin, timeout_s=timeout_s, takes_publishes=takes_publishes)
     loop.add_signal_handler(signal.SIGUSR1, begin_drain)

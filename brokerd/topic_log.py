@@ -218,9 +218,8 @@ class TopicLog:
     def deferred_between(self, start: int, end: int) -> Iterator[int]:
         """Yield the deferred publishes in ``[start, end)`` that cursors skip, without those that were emptied."""
         while (skip := self.skipped.next_from(start)) is not None and skip[0] < end:
-            for seq in range(max(start, skip[0]), min(end, skip[1])):
-                if seq not in self.holes:
-                    yield seq
+            for first, count in self.holes.outside(max(start, skip[0]), min(end, skip[1])):
+                yield from range(first, first + count)
             start = skip[1]
 
     # -- reading --------------------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ class Log:
         ``unsynced_ns`` is that of :class:`brokerd.log.commit_repair.SegmentContext`. Raises OSError if a file cannot
         be read.
         """
-        is_missing = known_end > 0 and not directory.exists()
+        is_missing = not directory.exists()
         directory.mkdir(parents=True, exist_ok=True)
         log, files = cls(directory, disk=disk), LogFiles.of(directory)
         log.foreign_files = files.foreign_files

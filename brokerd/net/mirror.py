@@ -191,8 +191,9 @@ class Mirror:
         if keeper.sent_at is not None:
             self.election.renewed(True, keeper.sent_at)
 
-    async def give_back(self, error: Exception) -> None:
-        """The data path cannot be recovered: let the others lead that were in sync before the term, and join anew.
+    async def give_back(self, reason: str) -> None:
+        """The data path cannot be recovered, or not all of it: let the others lead that were in sync before the term,
+        and join anew.
 
         This member has acknowledged nothing in its term, so they still have everything that was. Returns if there are
         none, or if the arbiter does not take it.
@@ -208,7 +209,7 @@ class Mirror:
         except ArbiterFailed as failure:
             logger.warning("MIRROR: the arbiter did not take that another member may lead: %s", failure)
             return
-        self._end_process(f"its data path cannot be recovered: {error}; {', '.join(sorted(others))} may lead")
+        self._end_process(f"{reason}; {', '.join(sorted(others))} may lead")
 
     async def recovered(self) -> None:
         """Return once the member may serve what it has recovered; before, nobody may be served.

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import signal
 from base64 import b64encode
+from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+import pytest
 
 from tests.harness.etcd import EtcdServer
 from tests.harness.pair import MAY_NOT_LEAD, Member, Pair
@@ -15,8 +20,8 @@ if TYPE_CHECKING:
 
 LONG_LEASE = "60s"
 """A lease that does not end within a test, however slow the machine is."""
-CANNOT_RECOVER = "its data path cannot be recovered"
 COUNT = 20
+BODY = b"message body %d"
 
 
 def damage_checkpoints(member: Member) -> None:
@@ -25,6 +30,25 @@ def damage_checkpoints(member: Member) -> None:
     assert checkpoints
     for path in checkpoints:
         path.write_bytes(b"\xff" * path.stat().st_size)
+
+
+def remove_log(member: Member) -> None:
+    """Remove the messages of a topic."""
+    [path] = member.data_path.glob("topics/t.*/*.log")
+    path.unlink()
+
+
+def change_a_body(member: Member) -> None:
+    """Overwrite a part of a message."""
+    [path] = member.data_path.glob("topics/t.*/*.log")
+    content = path.read_bytes()
+    path.write_bytes(content.replace(BODY % 7, b"another body 7", 1))
+
+
+def remove_directory(member: Member) -> None:
+    """Remove all files of a topic."""
+    [path] = member.data_path.glob("topics/t.*")
+    shutil.rmtree(path)
 
 
 def is_in_sync(pair: Pair, primary: Member) -> bool:
@@ -37,24 +61,33 @@ def end_lease(pair: Pair, etcd: EtcdServer) -> None:
     etcd.post("/v3/kv/deleterange", key=b64encode(key.encode()).decode())
 
 
-def test_a_member_that_cannot_recover_lets_the_other_lead_and_gets_its_files(
-    start_pair: StartPair, etcd_server: EtcdServer
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (damage_checkpoints, "its data path cannot be recovered"),
+        (remove_log, "its data path is damaged: 20 messages are lost"),
+        (change_a_body, "its data path is damaged: 1 message is lost"),
+        (remove_directory, r"its data path is damaged: \S+/topics/t.0 is missing"),
+    ],
+)
+def test_a_damaged_member_lets_the_other_lead_and_gets_its_files(
+    damage: Callable[[Member], None], says: str, start_pair: StartPair, etcd_server: EtcdServer
 ) -> None:
     """It wins the lead, as both are in sync and it starts first. It deletes nothing, and acknowledges nothing."""
     pair = start_pair(lease=LONG_LEASE)
     primary = pair.wait_for_primary()
     for number in range(COUNT):
-        primary.post("/pub", b"%d" % number, topic="t")
+        primary.post("/pub", BODY % number, topic="t")
     pair.wait_until_in_sync()
     damaged, other = primary, pair.other(primary)
     damaged.end(signal.SIGKILL)  # the primary first: it would record that it is alone
     other.end(signal.SIGKILL)
     end_lease(pair, etcd_server)
-    damage_checkpoints(damaged)
+    damage(damaged)
     damaged.start()
-    wait_until(lambda: any(CANNOT_RECOVER in line for line in damaged.log), "the member gives back the lead")
+    wait_until(lambda: any(re.search(says, line) for line in damaged.log), "the member gives back the lead")
     wait_until(lambda: any(MAY_NOT_LEAD in line for line in damaged.log), "the member waits for the other one")
-    assert [*damaged.data_path.glob("topics/t.*")]
+    assert damage is remove_directory or [*damaged.data_path.glob("topics/t.*")]
 
     other.start()
     wait_until(lambda: pair.primary is other, "the other member leads")

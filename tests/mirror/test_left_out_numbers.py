@@ -1,0 +1,40 @@
+"""The numbers that are left out at each takeover cost nothing later."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from brokerd.broker import Broker
+from brokerd.rewind import preview, rewind
+from brokerd.settings import BrokerSettings
+
+LEFT_OUT = 1 << 38
+"""So many that a test which looked at each would not end."""
+
+
+def later(*_: Any) -> None:
+    """No timer is due in this test."""
+
+
+def start(data_path: Path, left_out_numbers: int) -> Broker:
+    settings = BrokerSettings(data_path=str(data_path))
+    return Broker(settings, now=time.monotonic, call_soon=later, call_at=later, left_out_numbers=left_out_numbers)
+
+
+def test_a_rewind_over_the_numbers_of_a_takeover_returns_the_messages_only(tmp_path: Path) -> None:
+    """Of two messages before it, one is finished; another one is published after it."""
+    broker = start(tmp_path, 0)
+    topic = broker.topic("t")
+    topic.channel("c").remove(list(topic.publish([b"x", b"y"]))[:1])
+    broker.close()
+    broker = start(tmp_path, LEFT_OUT)
+    topic = broker.topic("t")
+    channel = topic.channel("c")
+    topic.publish([b"z"])
+    assert (channel.depth, channel.message_count) == (2, 1)
+    assert preview(channel, 0).messages == 1
+    assert rewind(channel, 0).messages == 1
+    assert (channel.depth, channel.message_count, topic.message_count) == (3, 1, 1)
+    broker.close()
