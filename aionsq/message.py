@@ -107,8 +107,10 @@ class Message:
 
         Without a delay, it is ``default_requeue_delay`` times the attempts, at most ``max_requeue_delay``.
 
-        With ``backoff``, the requeue counts as a failure of the message.
+        With ``backoff``, the requeue counts as a failure of the message. Raises TypeError for a delay of another type.
         """
+        if delay is not None and not isinstance(delay, timedelta):
+            raise TypeError(f"the delay is a timedelta, such as timedelta(seconds=5), and not {delay!r}")
         if not self.has_responded:
             self.has_responded = True
             self._answers.answer(self, Outcome.FAILED if backoff else Outcome.REQUEUED, delay)

@@ -83,7 +83,8 @@ class Report:
                 self.foreign_files.append(path)
             elif kind in (EntryKind.KNOWN, EntryKind.UNRECORDED, EntryKind.NOT_DELETED):
                 channels = [each.name for each in state.channels.values() if each.topic == directory.number]
-                log = inspect_log(path, id_head(0, directory.number))
+                known = state.topics.get(directory.number)
+                log = inspect_log(path, id_head(0, directory.number), [] if known is None else known.holes)
                 self._add_topic(TopicReport(directory.name, channels, path, log))
             if kind is EntryKind.UNRECORDED:
                 self.damage.append(f"{self._shown(path)}: the record of this topic is lost")

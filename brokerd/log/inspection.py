@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -32,16 +32,17 @@ class LogReport(NamedTuple):
     foreign_files: list[Path]
 
 
-def inspect_log(directory: Path, id_head: bytes) -> LogReport:
+def inspect_log(directory: Path, id_head: bytes, holes: Sequence[tuple[int, int]] = ()) -> LogReport:
     """Read all segments of the topic whose ids begin with ``id_head``, under any node id.
 
-    Raises OSError if a file cannot be read.
+    ``holes`` are the ranges ``[start, end)`` of numbers that the topic's state says no message has: emptied, lost
+    before, or left out at a takeover. Raises OSError if a file cannot be read.
     """
     files = LogFiles.of(directory)
     messages, is_exact, damage, end = 0, True, list[str](), None
     for path, following in zip_longest(files.segments, files.segments[1:]):
         first_seq = int(path.stem)
-        if end is not None and first_seq > end:
+        if end is not None and first_seq > end and not any(low <= end and first_seq <= high for low, high in holes):
             damage.append(f"{path.name}: messages {end} to {first_seq - 1}, before its first, are in no file")
         commits, complaints = _commits(path, is_newest=following is None)
         is_exact = is_exact and not complaints

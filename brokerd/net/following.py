@@ -25,7 +25,7 @@ from nsqwire.units import Seconds
 
 DIAL_AGAIN_S: Final = 0.5
 MAX_DIAL_AGAIN_S: Final = 8.0
-"""Longest delay between attempts to join. It doubles at each refusal for the same reason: most need an operator."""
+"""Longest delay between attempts to join. It doubles at each failure for the same reason: most need an operator."""
 ERRORS_BEFORE_LOG: Final = 5
 """So often a connection to the other member fails for one reason before that is logged: members start one by one."""
 UNHEARD_BYTES: Final = 4096
@@ -71,7 +71,7 @@ class Following:
         self._dial_at: Seconds = 0.0
         self._primary: tuple[str, tuple[int, int]] | None = None
         self._connect_error, self._connect_errors = "", 0
-        self._join_refusal, self._join_again_s = "", DIAL_AGAIN_S
+        self._last_obstacle, self._join_again_s = "", DIAL_AGAIN_S
         self._other_lease_s = 0
         """The primary's lease, if it was logged that it differs from this member's."""
         self._tasks = Background()
@@ -157,10 +157,10 @@ class Following:
         was_begun, was_copied = follower.is_begun, follower.is_copied
         try:
             follower.read(nbytes)
-        except JoinRefused as error:
-            self._join_refused(str(error))
+        except (JoinRefused, OSError) as error:
+            self._cannot_follow(str(error))
             return
-        except (Fenced, InvalidStream, MirrorDamaged, OSError) as error:
+        except (Fenced, InvalidStream, MirrorDamaged) as error:
             logger.error("MIRROR: cannot follow: %s", error)
             self.drop()
             return
@@ -168,10 +168,10 @@ class Following:
             self.state, self._replica = replica.state, replica
             self._election.joined(replica.state.pair, replica.state.epoch)
             self._primary = self._peer[0], (follower.welcome.tcp_port, follower.welcome.http_port)
-            self._join_refusal, self._join_again_s = "", DIAL_AGAIN_S
             logger.info("MIRROR: joins the primary of term %d", replica.state.epoch)
             self._compare_leases(follower.welcome.lease_s)
         if follower.is_copied and not was_copied:
+            self._last_obstacle, self._join_again_s = "", DIAL_AGAIN_S
             logger.info("MIRROR: has the primary's files, and follows")
         if follower.awaits_sums:
             follower.awaits_sums = False
@@ -188,11 +188,12 @@ class Following:
             )
             self._other_lease_s = primary_s
 
-    def _join_refused(self, reason: str) -> None:
-        """The primary refused the join: log the reason unless it is that of the last refusal, and try again later."""
-        if reason != self._join_refusal:
+    def _cannot_follow(self, reason: str) -> None:
+        """The primary refused the join, or the disk does not take its files: log the reason unless it is the last one, and
+        try again later."""
+        if reason != self._last_obstacle:
             logger.error("MIRROR: cannot follow: %s", reason)
-            self._join_refusal, self._join_again_s = reason, DIAL_AGAIN_S
+            self._last_obstacle, self._join_again_s = reason, DIAL_AGAIN_S
         self.drop()
         self._dial_at = boot_time() + self._join_again_s
         self._join_again_s = min(2 * self._join_again_s, MAX_DIAL_AGAIN_S)
@@ -209,9 +210,8 @@ class Following:
         try:
             sums = await self._loop.run_in_executor(self._files, replica.prepare, follower.manifest)
         except OSError as error:
-            logger.error("MIRROR: cannot join: %s", error)
             if connection is self._connection:
-                self.drop()
+                self._cannot_follow(str(error))
             return
         follower.compared(sums)
         self._sync_and_send(connection, replica)

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from brokerd.clock import boot_id, boot_time
 from brokerd.mirror.election import (
+    MAX_READ_INTERVAL_S,
+    READS_IN_A_LEASE,
     RENEWALS_IN_A_LEASE,
     ArbiterAnswer,
     Campaign,
@@ -138,6 +140,7 @@ class Mirror:
         """Set when this member is to give up the lead to the other one, which has everything."""
         self._is_over = False
         self._last_wait: str | None = None
+        self._regain_error = ""
 
     # -- the process's side ---------------------------------------------------------------------------------------
 
@@ -421,7 +424,10 @@ class Mirror:
                 revision = won.revision
                 logger.warning("MIRROR: the lease ended meanwhile; leads term %d again", decision.record.epoch)
         except (ArbiterFailed, InvalidRecord, OSError) as error:
-            logger.warning("MIRROR: the lead cannot be regained yet: %s", error)
+            if str(error) != self._regain_error:
+                logger.warning("MIRROR: the lead cannot be regained yet: %s", error)
+            self._regain_error = str(error)
+            await asyncio.sleep(min(self._lease_s / READS_IN_A_LEASE, MAX_READ_INTERVAL_S))
             self.election.not_regained(None)
             return
         self.election.regained(revision, sent_at, boot_time())

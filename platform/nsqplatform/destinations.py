@@ -82,7 +82,7 @@ def permitted_addresses(host: str, port: int, *, allow: Destinations, deny: Dest
     if not permitted:
         if any(deny.contain(host, address) for address in addresses):
             raise DestinationRefused(f"not sent: --webhook-deny excludes {host}")
-        raise DestinationRefused(f"not sent: {host} has no public address; --webhook-allow can permit it")
+        raise DestinationRefused(f"not sent: {host} has no public address; NSQADMIN_WEBHOOK_ALLOW can permit it")
     return permitted
 
 

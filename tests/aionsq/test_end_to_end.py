@@ -6,6 +6,8 @@ import asyncio
 import time
 from datetime import timedelta
 
+import pytest
+
 from aionsq import Consumer, ConsumerOptions, Lookup, Node, Producer, ProducerOptions
 from tests.harness.waiting import DEADLINE_S, until
 
@@ -57,6 +59,22 @@ async def test_a_requeued_message_comes_back_after_its_delay_with_one_more_attem
                 assert (message.id, message.attempts, message.body) == (first, 2, b"again")
                 assert time.monotonic() - requeued_at >= 0.29
                 break
+
+
+async def test_a_delay_that_is_no_timedelta_is_an_error_and_no_answer(broker):
+    """The message can still be answered."""
+    async with (
+        Producer(broker.tcp_address) as producer,
+        Consumer("t", "c", nsqd_tcp_addresses=[broker.tcp_address], options=options()) as consumer,
+        asyncio.timeout(DEADLINE_S),
+    ):
+        await producer.pub("t", b"x")
+        async for message in consumer:
+            with pytest.raises(TypeError, match=r"such as timedelta\(seconds=5\), and not 5"):
+                message.requeue(5)
+            assert not message.has_responded
+            break
+    assert consumer.messages_finished == 1
 
 
 async def test_an_unanswered_message_times_out_and_touch_prevents_that(broker):

@@ -222,6 +222,29 @@ def test_output_that_cannot_be_written_is_one_line(tmp_path, words):
     assert (answer.returncode, answer.stderr) == (1, "nsq: the output cannot be written: no space left on device\n")
 
 
+@pytest.mark.parametrize("words", ["--help", "--version", "completion bash", "man tail", "help tail"])
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_command_without_standard_streams_does_its_work(tmp_path, words, closed):
+    """A service manager or a script may have closed them."""
+    answer = subprocess.run(
+        ["bash", "-c", f"exec {sys.executable} -m nsqcommand {words} {closed}"],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        env=environment(tmp_path, PYTHONPATH=str(ROOT)),
+        check=False,
+    )
+    assert (answer.returncode, answer.stderr) == (0, "")
+
+
+def test_a_command_on_a_folder_without_a_platform_is_one_line(nsq, tmp_path):
+    """And creates no database there."""
+    answer = nsq("manage", "--home", str(tmp_path), "create_token", "admin", "backup")
+    says = f"nsq manage: there is no platform at {tmp_path}: nsq up creates one; --home names another folder\n"
+    assert (answer.returncode, answer.stderr) == (1, says)
+    assert not list(tmp_path.glob("*.sqlite3*"))
+
+
 def test_wrong_ports_of_the_environment_are_named(nsq):
     answer = nsq("demo", NSQ_PORT_BASE="none")
     assert (answer.returncode, answer.stderr) == (2, "nsq demo: NSQ_PORT_BASE: 'none' is not a port from 1 to 65514\n")

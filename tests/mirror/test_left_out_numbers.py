@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 from brokerd.broker import Broker
 from brokerd.rewind import preview, rewind
 from brokerd.settings import BrokerSettings
+from tests.harness.waiting import DEADLINE_S
 
 LEFT_OUT = 1 << 38
 """So many that a test which looked at each would not end."""
@@ -38,3 +41,16 @@ def test_a_rewind_over_the_numbers_of_a_takeover_returns_the_messages_only(tmp_p
     assert rewind(channel, 0).messages == 1
     assert (channel.depth, channel.message_count, topic.message_count) == (3, 1, 1)
     broker.close()
+
+
+def test_nsq_repair_finds_no_damage_after_a_takeover(tmp_path: Path) -> None:
+    """The numbers that were left out between two files are in the topic's state."""
+    broker = start(tmp_path, 0)
+    broker.topic("t").publish([b"x"])
+    broker.close()
+    broker = start(tmp_path, LEFT_OUT)
+    broker.topic("t").publish([b"y"])
+    broker.close()
+    command = [sys.executable, "-m", "nsqcommand", "repair", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout

@@ -87,7 +87,7 @@ SECTIONS = "topics, policies, notifiers, objectives, rules, silences, schedules,
         (["export", "--only", " ,"], f"nsq definitions: --only: ',' names no section; there are {SECTIONS}\n"),
         (
             ["--cluster", "nowhere", "export"],
-            "nsq definitions: --cluster: there is no cluster 'nowhere'; there are default\n",
+            "nsq definitions: --cluster: there is no cluster 'nowhere'; NSQ_CLUSTERS declares default\n",
         ),
     ],
 )

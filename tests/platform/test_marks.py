@@ -154,7 +154,10 @@ def test_the_command_posts_lists_and_deletes_marks(redis):
         (["x", "--topic", "a b"], "nsq mark: 'a b' is not a glob of topic names, such as orders.*\n"),
         (["x" * 201], "nsq mark: text: String should have at most 200 characters\n"),
         (["x", "--at", "0001-01-01T00:00Z"], "nsq mark: this time is before 1970\n"),
-        (["x", "--cluster", "nowhere"], "nsq mark: --cluster: there is no cluster 'nowhere'; there are default\n"),
+        (
+            ["x", "--cluster", "nowhere"],
+            "nsq mark: --cluster: there is no cluster 'nowhere'; NSQ_CLUSTERS declares default\n",
+        ),
     ):
         refused = mark_command(*words)
         assert (refused.returncode, refused.stderr) == (2, error)

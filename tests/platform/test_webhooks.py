@@ -63,7 +63,9 @@ def send_test(admin: Any) -> Any:
 def test_a_private_address_is_refused_by_default(send_test, receiver, nsqadmin_settings, host):
     """Loopback, private, link-local and metadata addresses, however they are written; nothing is connected to."""
     nsqadmin_settings(webhook_allow=())
-    assert "has no public address; --webhook-allow can permit it" in send_test(f"http://{host}:{receiver.port}/hook")
+    assert "has no public address; NSQADMIN_WEBHOOK_ALLOW can permit it" in send_test(
+        f"http://{host}:{receiver.port}/hook"
+    )
     assert receiver.bodies == []
 
 

@@ -39,7 +39,7 @@ def declared(cluster: str) -> Declaration:
     for each in settings.CLUSTERS:
         if each.name == cluster:
             return each
-    raise NoSuchCluster(f"there is no cluster {cluster!r}; there are {', '.join(names())}")
+    raise NoSuchCluster(f"there is no cluster {cluster!r}; NSQ_CLUSTERS declares {', '.join(names())}")
 
 
 def declaration() -> Declaration:

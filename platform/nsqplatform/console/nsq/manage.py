@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 
 from nsqdaemon.command_line import CommandParser
 from nsqplatform.console.nsq.options import add_home, use_home
@@ -33,8 +34,20 @@ def main(argv: Sequence[str]) -> int:
     use_home(options)
     load_django()
     from django.core.management import ManagementUtility, get_commands
+    from django.db import DatabaseError, connections
 
     if options.command not in get_commands() and options.command != "help":
         made.error(f"there is no command {options.command!r}; nsq manage help lists them")
-    ManagementUtility(["nsq manage", options.command, *options.arguments]).execute()
+    database = connections["default"].settings_dict
+    file = Path(database["NAME"]) if database["ENGINE"] == "django.db.backends.sqlite3" else None
+    is_missing = file is not None and not file.exists()
+    try:
+        ManagementUtility(["nsq manage", options.command, *options.arguments]).execute()
+    except DatabaseError as error:
+        reason = str(error).strip()
+        if file is not None and is_missing:
+            connections.close_all()
+            file.unlink(missing_ok=True)  # SQLite has created it
+            reason = f"there is no platform at {file.parent}: nsq up creates one; --home names another folder"
+        made.exit(1, f"nsq manage: {reason}\n")
     return 0

@@ -87,6 +87,7 @@ class Plan:
             "REDIS_URL": self.redis_url or f"unix://{self.home.redis_socket()}",
             "PYTHONPATH": python_path(),
             "PYTHONUNBUFFERED": "1",
+            SITE.name: self.site,
         }
         if not self.http.is_loopback:
             # People on other machines open the pages under one of these.
