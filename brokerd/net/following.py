@@ -189,7 +189,7 @@ class Following:
             self._other_lease_s = primary_s
 
     def _cannot_follow(self, reason: str) -> None:
-        """The primary refused the join, or the disk does not take its files: log the reason unless it is the last one, and
+        """The primary refused the join, or the disk does not take its files. Log the reason unless it is the last one, and
         try again later."""
         if reason != self._last_obstacle:
             logger.error("MIRROR: cannot follow: %s", reason)
