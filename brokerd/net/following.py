@@ -189,8 +189,8 @@ class Following:
             self._other_lease_s = primary_s
 
     def _cannot_follow(self, reason: str) -> None:
-        """The primary refused the join, or the disk does not take its files. Log the reason unless it is the last one, and
-        try again later."""
+        """The primary refused the join, or the disk does not take its files: try again later. Log the reason, unless it
+        is the last one."""
         if reason != self._last_obstacle:
             logger.error("MIRROR: cannot follow: %s", reason)
             self._last_obstacle, self._join_again_s = reason, DIAL_AGAIN_S
