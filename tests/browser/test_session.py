@@ -58,6 +58,8 @@ def test_a_session_that_ended_leads_to_sign_in_and_back(visit, stack):
     expect(page.get_by_text("Your session has ended")).to_be_visible()
     visitor.sign_in("mara")
     expect(page.get_by_role("heading", name="lasting", level=1)).to_be_visible()
+    expect(page.get_by_role("dialog")).to_have_count(0)  # whoever signs in next must not confirm it
+    expect(page.get_by_role("alert")).to_have_count(0)
     assert stack.topic("lasting")["paused"] is False
 
 

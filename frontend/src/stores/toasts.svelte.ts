@@ -18,4 +18,9 @@ export class ToastStore {
   dismiss(id: number): void {
     this.list = this.list.filter((toast) => toast.id !== id);
   }
+
+  /** Dismiss all: the next user must not see them. */
+  forget(): void {
+    this.list = [];
+  }
 }
