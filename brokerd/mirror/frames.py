@@ -18,6 +18,7 @@ from xxhash import xxh3_64, xxh3_64_digest, xxh3_64_intdigest
 from brokerd.mirror.errors import InvalidStream
 
 MAX_PAYLOAD_BYTES: Final = 16 * 1024 * 1024
+_TLS_BEGINS: Final = 0x1603  # the first two bytes of a handshake, RFC 8446, 5.1
 JOINED_BELOW: Final = 16 * 1024
 """Frames with a payload of fewer bytes are encoded in one piece."""
 BUFFER_BYTES: Final = 64 * 1024
@@ -138,6 +139,8 @@ def _frames_in(data: bytes | memoryview, at: int, end: int) -> tuple[list[Frame]
     frames = list[Frame]()
     while end - at >= _HEAD.size:
         length, number_of_kind, epoch, number, check = _HEAD.unpack_from(data, at)
+        if length >> 16 == _TLS_BEGINS:
+            raise InvalidStream("it begins with TLS: --mirror-tls is set on one member only")
         if length > MAX_PAYLOAD_BYTES:
             raise InvalidStream(f"a frame of {length:,} bytes is too large")
         next_at = at + _HEAD.size + length

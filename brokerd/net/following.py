@@ -124,12 +124,15 @@ class Following:
             async with asyncio.timeout(self._patience_s):
                 await self._loop.create_connection(lambda: _Connection(self), *self._peer, ssl=context)
         except OSError as error:
-            reason = str(error) or f"no answer within {self._patience_s:g} s"
-            self._connect_errors = self._connect_errors + 1 if reason == self._connect_error else 1
-            self._connect_error = reason
-            if self._connect_errors == ERRORS_BEFORE_LOG:
-                logger.warning("MIRROR: cannot connect to %s:%d: %s", *self._peer, reason)
+            self._not_connected(str(error) or f"no answer within {self._patience_s:g} s")
         self._dial_at = boot_time() + DIAL_AGAIN_S
+
+    def _not_connected(self, reason: str) -> None:
+        """Log a reason once, after it has occurred several times in a row."""
+        self._connect_errors = self._connect_errors + 1 if reason == self._connect_error else 1
+        self._connect_error = reason
+        if self._connect_errors == ERRORS_BEFORE_LOG:
+            logger.warning("MIRROR: cannot connect to %s:%d: %s", *self._peer, reason)
 
     # -- the connection's side ------------------------------------------------------------------------------------
 
@@ -139,7 +142,7 @@ class Following:
         if self._connection is not None or election.role is not Role.FOLLOWER or self._is_over:
             connection.transport.abort()
             return
-        self._connection, self._connect_errors = connection, 0
+        self._connection = connection
         record = None if election.last_answer is None else election.last_answer.record
         seen = 0 if record is None else record.epoch
         has_messages = holds_messages(self._data_path)
@@ -165,7 +168,7 @@ class Following:
             self.drop()
             return
         if follower.is_begun and not was_begun and follower.welcome is not None:
-            self.state, self._replica = replica.state, replica
+            self.state, self._replica, self._connect_errors = replica.state, replica, 0
             self._election.joined(replica.state.pair, replica.state.epoch)
             self._primary = self._peer[0], (follower.welcome.tcp_port, follower.welcome.http_port)
             logger.info("MIRROR: joins the primary of term %d", replica.state.epoch)
@@ -203,6 +206,10 @@ class Following:
         if connection is self._connection:
             self._connection = self._primary = None
             self._dial_at = boot_time() + DIAL_AGAIN_S
+            answer, follower = self._election.last_answer, connection.follower
+            has_primary = answer is not None and answer.leader not in (None, self.state.member)
+            if has_primary and follower is not None and not follower.is_begun:
+                self._not_connected("the primary closes the connection: is --mirror-tls set on both members?")
         if connection.replica is not None:
             connection.replica.close()
 

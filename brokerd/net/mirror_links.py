@@ -61,6 +61,8 @@ class MirrorLinks:
         self._cuts: list[int] = []
         """The links that wait for a list of the files."""
         self._swept_at: Seconds = 0.0
+        self._last_closing: tuple[str, str] | None = None
+        """The host and the reason of the connection that was closed last because of what it sent."""
         self._tasks = Background()
         self._is_acting = self._is_over = False
 
@@ -164,7 +166,10 @@ class MirrorLinks:
     def _do(self, leader: Leader, effect: Close | TakeCut | CompareFiles | WriteRecord | StepDown) -> None:
         if isinstance(effect, Close):
             if (link := self._links.pop(effect.link, None)) is not None:
-                logger.warning("MIRROR: the connection of %s is closed: %s", link.remote, effect.reason)
+                closing = link.remote.rpartition(":")[0], effect.reason
+                if closing != self._last_closing:  # a member connects again and again
+                    logger.warning("MIRROR: the connection of %s is closed: %s", link.remote, effect.reason)
+                self._last_closing = closing
                 link.transport.close()
         elif isinstance(effect, TakeCut):
             self._cuts.append(effect.link)

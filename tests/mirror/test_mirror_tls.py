@@ -128,6 +128,29 @@ def test_a_member_with_a_foreign_certificate_is_refused(
         pair.close()
 
 
+@pytest.mark.parametrize("of_primary", [True, False])
+def test_tls_on_one_member_only_is_named_once(
+    tmp_path: Path, etcd_server: EtcdServer, authority: trustme.CA, of_primary: bool
+) -> None:
+    """By the member that does not expect it, or whose greeting is not understood."""
+    pair = Pair(tmp_path, etcd_server, lease=LONG_LEASE)
+    first, second = pair.members
+    (first if of_primary else second).command += mirror_tls(authority, tmp_path / "one", "127.0.0.1")
+    try:
+        (first.data_path / "topics").mkdir()
+        first.start()
+        first.wait_for_log("MIRROR: leads term 1")
+        second.start()
+        if of_primary:
+            second.wait_for_log("the primary closes the connection: is --mirror-tls set on both members?")
+        else:
+            first.wait_for_log("it begins with TLS: --mirror-tls is set on one member only")
+            second.wait_for_log("MIRROR: cannot connect")
+            assert len([line for line in first.log if "it begins with TLS" in line]) == 1
+    finally:
+        pair.close()
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
