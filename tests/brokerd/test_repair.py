@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -222,7 +222,7 @@ def test_a_failing_disk_or_a_missing_permission_is_named_with_a_remedy(
     """Exit status 2; one line names the file, the reason and the remedy."""
     failed = segment(left, ".idx")
 
-    def fail(directory: Path, id_head: bytes) -> None:
+    def fail(directory: Path, id_head: bytes, holes: Sequence[tuple[int, int]]) -> None:
         raise OSError(number, os.strerror(number), str(failed))
 
     monkeypatch.setattr(repair_module, "inspect_log", fail)
