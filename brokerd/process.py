@@ -217,7 +217,7 @@ async def _run(
         journal_bytes=lambda: broker.storage.journal_written,
         check_directory=broker.storage.require_data_path,
         failed=broker.storage.sync_failed,
-        in_use=broker.storage.segments_in_use,
+        abandon=broker.storage.abandon_missing,
         resumed=broker.storage.sync_resumed,
         patience=settings.disk_timeout,
     )

@@ -46,7 +46,7 @@ class StoredTopic(Protocol):
         """Remove it."""
         ...
 
-    def file_removed(self, segment: Segment) -> bool:
+    def abandon(self, segment: Segment) -> bool:
         """Write nothing more to a segment whose file does not exist. False if it is not, or no longer, the topic's."""
         ...
 
@@ -231,7 +231,7 @@ class Storage:
         if isinstance(error, DataPathMoved):
             self.check_data_path()
         elif isinstance(error, FilesRemoved):
-            pass  # segments_in_use has logged it
+            pass  # abandon_missing has logged it
         elif isinstance(error, NotSynced):
             logger.error("a sync is put off: %s", error)
         elif isinstance(error, DiskStalled):
@@ -241,14 +241,14 @@ class Storage:
             self._log_unhealthy(error)
             self.refusal = error
 
-    def segments_in_use(self, missing: Sequence[Segment]) -> list[Segment]:
-        """Return those of the segments without files that topics still use. Nothing more is written to them."""
+    def abandon_missing(self, missing: Sequence[Segment]) -> list[Segment]:
+        """Write nothing more to those of the segments without files that topics still use, and return them."""
         found = []
         for segment in missing:
             assert segment.path is not None, "what is in memory has no file"
             name = segment.path.parent.name.rpartition(".")[0]  # brokerd/topic_directories.py
             topic = self._topics.get(name)
-            if topic is not None and topic.file_removed(segment):
+            if topic is not None and topic.abandon(segment):
                 found.append(segment)
                 logger.error(
                     "TOPIC(%s): %s was removed while it was in use: its messages are lost when the broker ends",

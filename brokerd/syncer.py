@@ -99,8 +99,8 @@ class Syncer:
     ``journal`` returns the journal's present files, and ``journal_bytes`` a number that changes with each record.
     ``check_directory`` raises DataPathMoved if the data path leads to another directory; any thread may call it.
     ``failed`` is called with each error. After DataPathMoved and NotSynced the same files are synced again later.
-    ``in_use`` is called with segments whose files do not exist after a sync. It returns those that the broker did not
-    remove; nothing more may be written to them. The error is then FilesRemoved.
+    ``abandon`` is called with segments whose files do not exist. Nothing more is written to those that the broker did
+    not remove; it returns these. The error is then FilesRemoved.
     DiskStalled lasts until ``resumed`` is called; no publish may be accepted in between. After any other error nothing
     may be acknowledged, because the next fsync might not report what was lost. ``patience`` is ``--disk-timeout``; zero
     for no limit.
@@ -115,7 +115,7 @@ class Syncer:
         journal_bytes: Callable[[], int] = lambda: 0,
         check_directory: Callable[[], None],
         failed: Callable[[OSError], None],
-        in_use: Callable[[Sequence[Segment]], Sequence[Segment]] = lambda missing: [],
+        abandon: Callable[[Sequence[Segment]], Sequence[Segment]] = lambda missing: [],
         resumed: Callable[[], None] = lambda: None,
         patience: timedelta = timedelta(0),
     ) -> None:
@@ -127,7 +127,7 @@ class Syncer:
         self._journal_bytes = journal_bytes
         self._check_directory = check_directory
         self._failed = failed
-        self._in_use = in_use
+        self._abandon = abandon
         self._resumed = resumed
         self._patience_s = patience.total_seconds()
         self._loop = asyncio.get_running_loop()
@@ -267,12 +267,11 @@ class Syncer:
     def _sync(self, segments: Written, directories: Iterable[Path], journal: Sequence[Path]) -> set[Path]:
         """Sync everything. Returns the files that do not exist. Raises OSError."""
         try:
-            sync(segments, directories, journal)
+            missing = sync(segments, directories, journal)
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):  # of open: no fsync has failed
                 raise NotSynced(*error.args) from error
             raise
-        missing = {path for path in segments if not path.exists()}
         self._check_directory()  # afterwards: in a moved directory, files are missing as if they had been removed
         return missing
 
@@ -309,36 +308,39 @@ class Syncer:
 
     def _removal_of(self, missing: Sequence[Segment]) -> FilesRemoved | None:
         """The error for segments without files that were in use; None if the broker removed all of them."""
-        if not (removed := self._in_use(missing)):
+        if not (removed := self._abandon(missing)):
             return None
         return FilesRemoved(errno.ENOENT, "the file was removed while it was in use", str(removed[0].path))
 
 
-def sync(segments: Written, directories: Iterable[Path], journal: Iterable[Path]) -> None:
+def sync(segments: Written, directories: Iterable[Path], journal: Iterable[Path]) -> set[Path]:
     """fdatasync segments with their indexes, and the journal; then fsync the directories.
 
     The given range of a segment is first written in pieces, so that the event loop can run in between. Files that do
-    not exist are skipped: most were removed because their messages were finished. Raises OSError.
+    not exist are skipped and returned: most were removed because their messages were finished. Raises OSError.
     """
     files = list(segments)
     files += (path.with_suffix(".idx") for path in segments if path.suffix != HEADERS_SUFFIX)
     files += journal
     directories = list(directories)
-    if len(files) + len(directories) < MANY_FILES or not sync_file_systems([*files, *directories]):
-        for path in files:
-            _sync_path(path, os.fdatasync, segments.get(path))
-        for path in directories:
-            _sync_path(path, os.fsync)
+    if len(files) + len(directories) >= MANY_FILES and sync_file_systems([*files, *directories]):
+        return {path for path in files if not path.exists()}
+    missing = {path for path in files if not _sync_path(path, os.fdatasync, segments.get(path))}
+    for path in directories:
+        _sync_path(path, os.fsync)
+    return missing
 
 
-def _sync_path(path: Path, sync_descriptor: Callable[[int], None], written: tuple[int, int] | None = None) -> None:
+def _sync_path(path: Path, sync_descriptor: Callable[[int], None], written: tuple[int, int] | None = None) -> bool:
+    """Sync a file or directory. False if it does not exist."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
-        return
+        return False
     try:
         if written is not None:
             write_out(fd, *written)
         sync_descriptor(fd)
     finally:
         os.close(fd)
+    return True

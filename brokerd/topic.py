@@ -572,7 +572,7 @@ class Topic:
         """Remove the oldest segment, even if messages in it are needed."""
         self.log.remove_oldest()
 
-    def file_removed(self, segment: Segment) -> bool:
+    def abandon(self, segment: Segment) -> bool:
         """Write nothing more to a segment whose file does not exist. False if it is not, or no longer, the topic's."""
         is_ours = segment in self.log.segments
         if is_ours:

@@ -11,7 +11,8 @@ from difflib import get_close_matches
 from nsqcommand.subcommands import GROUPS, SUBCOMMANDS, Subcommand, find
 from nsqcommand.versions import versions
 from nsqdaemon.command_line import USAGE
-from nsqdaemon.streams import escape_unencodable_output, open_missing_streams
+from nsqdaemon.descriptors import occupy_standard_descriptors
+from nsqdaemon.streams import escape_unencodable_output
 from nsqdaemon.variable import InvalidVariable
 
 NOT_INSTALLED = 1
@@ -46,7 +47,7 @@ def usage() -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``argv`` (default: the process's arguments, without the program's name) and return the exit status."""
-    open_missing_streams()
+    occupy_standard_descriptors()
     escape_unencodable_output()
     try:
         status = _run(list(sys.argv[1:] if argv is None else argv))

@@ -19,12 +19,15 @@ PASSED_ON_LEAVE = 128
 def occupy_standard_descriptors() -> None:
     """Open the null device in place of a closed standard input, output or error. Call it before opening anything.
 
-    Some supervisors start servers with closed streams. Sockets would get the free numbers, and libuv aborts the process
+    Some supervisors and scripts start processes with closed streams, which Python has as None. Sockets would get the free numbers, and libuv aborts the process
     when it closes one of those.
     """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(descriptor, True)
     os.close(descriptor)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
 
 
 def allow_many_descriptors() -> int:

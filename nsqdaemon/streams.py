@@ -1,15 +1,7 @@
 """The standard streams of a process."""
 
 import io
-import os
 import sys
-
-
-def open_missing_streams() -> None:
-    """Give a process that was started without standard streams, as by ``>&-``, streams that lead to nothing."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
 
 
 def escape_unencodable_output() -> None:
@@ -18,5 +10,5 @@ def escape_unencodable_output() -> None:
     The terminal's encoding may be ASCII or Latin-1, while names, errors and bodies come from other machines. Standard
     error does so by default.
     """
-    if isinstance(sys.stdout, io.TextIOWrapper):  # not while a test captures it
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a caller may have replaced it
         sys.stdout.reconfigure(errors="backslashreplace")

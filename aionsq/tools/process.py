@@ -15,7 +15,7 @@ from nsqdaemon import logs
 from nsqdaemon.command_line import USAGE
 from nsqdaemon.descriptors import allow_many_descriptors, occupy_standard_descriptors
 from nsqdaemon.settings import SettingsParser, load, parser_of
-from nsqdaemon.streams import escape_unencodable_output, open_missing_streams
+from nsqdaemon.streams import escape_unencodable_output
 from nsqwire.errors import NSQError
 from nsqwire.version import NSQ_VERSION
 
@@ -84,7 +84,6 @@ class Tool(Generic[F]):
     def __call__(self, argv: Sequence[str] | None = None) -> int:
         occupy_standard_descriptors()
         allow_many_descriptors()
-        open_missing_streams()
         escape_unencodable_output()
         prog = self.name if argv is None else self._subcommand
         taken: list[str] | None = [] if self._with_words and argv is not None else None

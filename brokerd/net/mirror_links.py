@@ -62,7 +62,7 @@ class MirrorLinks:
         """The links that wait for a list of the files."""
         self._swept_at: Seconds = 0.0
         self._last_closing: tuple[str, str] | None = None
-        """The host and the reason of the connection that was closed last because of what it sent."""
+        """The host and the reason of the last closed connection; None once the members in sync have changed since."""
         self._tasks = Background()
         self._is_acting = self._is_over = False
 
@@ -177,6 +177,7 @@ class MirrorLinks:
         elif isinstance(effect, CompareFiles):
             self._tasks.start(self._compare(leader, effect))
         elif isinstance(effect, WriteRecord):
+            self._last_closing = None
             self._write_record(effect.record)
         else:
             assert isinstance(effect, StepDown)

@@ -36,12 +36,13 @@ class Disk:
         self.begun = threading.Event()
         self.synced: list[set[str]] = []
 
-    def sync(self, segments: Iterable[Path], directories: Iterable[Path], journal: Iterable[Path]) -> None:
+    def sync(self, segments: Iterable[Path], directories: Iterable[Path], journal: Iterable[Path]) -> set[Path]:
         self.synced.append({path.parent.name.partition(".")[0] for path in segments})
         self.begun.set()
         assert self.release.wait(DEADLINE_S)
         if self.error is not None:
             raise self.error
+        return set()
 
 
 @pytest.fixture
@@ -172,10 +173,11 @@ class Recording:
         self.errors: list[OSError] = []
         monkeypatch.setattr(syncer_module, "sync", self._sync)
 
-    def _sync(self, segments: Iterable[Path], directories: Iterable[Path], journal: Iterable[Path]) -> None:
+    def _sync(self, segments: Iterable[Path], directories: Iterable[Path], journal: Iterable[Path]) -> set[Path]:
         self.syncs.append(({path.name for path in segments}, set(directories)))
         self.begun.release()
         assert self.release.wait(10)
+        return set()
 
     def syncer(self, every: int, timeout: timedelta = timedelta(hours=1), **given: Any) -> Syncer:
         given = {"journal": list, "check_directory": lambda: None, "failed": self.errors.append} | given

@@ -147,13 +147,14 @@ class Recorder:
 
         return recorded
 
-    def around_round(self, sync: Callable[..., None]) -> Callable[..., None]:
+    def around_round(self, sync: Callable[..., set[Path]]) -> Callable[..., set[Path]]:
         """:func:`brokerd.syncer.sync`, recorded."""
 
-        def recorded(segments: Iterable[Path], new: Iterable[Path], journal: Iterable[Path]) -> None:
+        def recorded(segments: Iterable[Path], new: Iterable[Path], journal: Iterable[Path]) -> set[Path]:
             began_ns = self._round_began_ns
-            sync(segments, new, journal)
+            missing = sync(segments, new, journal)
             self._write(Round(began_ns, time.monotonic_ns()))
+            return missing
 
         return recorded
 

@@ -39,13 +39,13 @@ def main(argv: Sequence[str]) -> int:
     if options.command not in get_commands() and options.command != "help":
         made.error(f"there is no command {options.command!r}; nsq manage help lists them")
     database = connections["default"].settings_dict
-    file = Path(database["NAME"]) if database["ENGINE"] == "django.db.backends.sqlite3" else None
-    is_missing = file is not None and not file.exists()
+    file = Path(database["NAME"])
+    is_missing = database["ENGINE"] == "django.db.backends.sqlite3" and not file.exists()
     try:
         ManagementUtility(["nsq manage", options.command, *options.arguments]).execute()
     except DatabaseError as error:
         reason = str(error).strip()
-        if file is not None and is_missing:
+        if is_missing:
             connections.close_all()
             file.unlink(missing_ok=True)  # SQLite has created it
             reason = f"there is no platform at {file.parent}: nsq up creates one; --home names another folder"
