@@ -19,7 +19,7 @@ PASSED_ON_LEAVE = 128
 def occupy_standard_descriptors() -> None:
     """Open the null device in place of a closed standard input, output or error. Call it before opening anything.
 
-    Some supervisors and scripts start processes with closed streams, which Python has as None. Sockets would get the free
+    Some supervisors and scripts start processes with closed streams, which Python has as None. Sockets would get their
     numbers, and libuv aborts the process when it closes one of those.
     """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
