@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Protocol
 
+from aionsq.arguments import check_delay
 from aionsq.backoff import Outcome
 from nsqwire.headers import decode_headers
 from nsqwire.units import Nanoseconds
@@ -107,10 +108,10 @@ class Message:
 
         Without a delay, it is ``default_requeue_delay`` times the attempts, at most ``max_requeue_delay``.
 
-        With ``backoff``, the requeue counts as a failure of the message. Raises TypeError for a delay of another type.
+        With ``backoff``, the requeue counts as a failure of the message. Raises WrongType for a delay of another type.
         """
-        if delay is not None and not isinstance(delay, timedelta):
-            raise TypeError(f"the delay is a timedelta, such as timedelta(seconds=5), and not {delay!r}")
+        if delay is not None:
+            check_delay(delay)
         if not self.has_responded:
             self.has_responded = True
             self._answers.answer(self, Outcome.FAILED if backoff else Outcome.REQUEUED, delay)

@@ -20,6 +20,8 @@ class Link:
     def __init__(self, host: str, target: str, ports: tuple[int, ...]) -> None:
         self.host, self._target = host, target
         self.is_cut = False
+        self.accepted = 0
+        """The number of connections so far."""
         self._selector = selectors.DefaultSelector()
         self._listeners = {}
         for port in ports:
@@ -64,6 +66,7 @@ class Link:
 
     def _accept(self, listener: socket.socket) -> None:
         accepted, _ = listener.accept()
+        self.accepted += 1
         try:
             connected = socket.create_connection((self._target, self._listeners[listener]))
         except OSError:
