@@ -150,8 +150,8 @@ def start_with_few_descriptors(start: Start) -> Daemon:
 
 
 def test_topics_without_descriptors_are_refused_and_the_others_go_on(start: Start, connect: Connect) -> None:
-    """More busy topics than descriptors: publishes to some are refused with the reason. New clients can connect, the
-    topics that are served go on, syncs take place, and nothing that was acknowledged is lost."""
+    """More topics than descriptors: publishes to some are refused with the reason. New clients can connect, a topic that
+    is in use goes on, syncs take place, and nothing that was acknowledged is lost."""
     broker = start_with_few_descriptors(start)
     block, acknowledged, refused = encode_headers({"a": "b"}), Counter[str](), 0
 
@@ -160,8 +160,11 @@ def test_topics_without_descriptors_are_refused_and_the_others_go_on(start: Star
         client.command(encoding.identify({"feature_negotiation": True, "headers": True}))
         return client
 
-    client = publisher()
+    client, steady = publisher(), connect(broker)
     for number in [*range(TOPICS), *range(10)]:
+        if number % 50 == 0:
+            steady.pub("steady", b"x")  # a topic that is quiet for ten seconds gives its descriptors to others
+            acknowledged["steady"] += 1
         kind, data = client.command(header_commands.hpub(f"t{number}", block, bytes(9000)))
         if (kind, data) == (RESPONSE, b"OK"):
             acknowledged[f"t{number}"] += 1
@@ -171,16 +174,15 @@ def test_topics_without_descriptors_are_refused_and_the_others_go_on(start: Star
             client.socket.close()
             client = publisher()
     assert refused > TOPICS // 2
-    assert acknowledged["t0"] == 2
     consumer = connect(broker)
-    consumer.sub("t0", "c", 2)
-    consumer.finish(*(consumer.message()[0] for _ in range(2)))
+    consumer.sub("steady", "c", acknowledged["steady"])
+    consumer.finish(*(consumer.message()[0] for _ in range(acknowledged["steady"])))
     assert broker.request("GET", "/stats").status == 200
     broker.end(signal.SIGKILL)
     assert "fdatasync failed" not in broker.output
     broker.launch()
     found = depths(broker)
-    del acknowledged["t0"]
+    del acknowledged["steady"]
     assert {topic: found.get(topic, 0) for topic in acknowledged} == acknowledged
 
 
