@@ -150,8 +150,8 @@ def start_with_few_descriptors(start: Start) -> Daemon:
 
 
 def test_topics_without_descriptors_are_refused_and_the_others_go_on(start: Start, connect: Connect) -> None:
-    """More topics than descriptors: publishes to some are refused with the reason. New clients can connect, a topic that
-    is in use goes on, syncs take place, and nothing that was acknowledged is lost."""
+    """More topics than descriptors: publishes to some are refused with the reason. New clients can connect, a topic
+    in use goes on, syncs take place, and nothing that was acknowledged is lost."""
     broker = start_with_few_descriptors(start)
     block, acknowledged, refused = encode_headers({"a": "b"}), Counter[str](), 0
 
