@@ -321,6 +321,9 @@ def test_webhooks_keep_their_urls_though_the_file_has_only_the_hosts(ada: Caller
     assert 'url = "https://hooks.example.com/…"' in exported
     assert "4711" not in exported
     assert verbs(ada.check(exported)) == []
+    ada.post(FILE.replace("https://hooks.example.com/", "https://someone:word@[::1]:8443/"))
+    assert 'url = "https://[::1]:8443/…"' in ada.export().content.decode()
+    ada.post(FILE)
     [change] = ada.check(exported.replace("example.com/…", "example.com/key/4712")).json()["changes"]
     assert change["fields"] == [{"field": "url", "before": "another URL", "after": "https://hooks.example.com/…"}]
     assert "4711" not in str(list(AuditEntry.objects.values()))

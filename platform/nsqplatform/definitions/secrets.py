@@ -11,11 +11,12 @@ UNKNOWN = "the file has only the host, and no such URL is stored: write the whol
 
 
 def masked(url: str) -> str:
-    """The URL's scheme and host, followed by ``/…``; empty for an empty one."""
+    """The URL's scheme, host and port, followed by ``/…``; empty for an empty one."""
     if not url:
         return ""
     parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.hostname}{_HIDDEN}"
+    host_and_port = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{host_and_port}{_HIDDEN}"
 
 
 def unmasked(url: str, *, field: str, stored: str) -> str:
