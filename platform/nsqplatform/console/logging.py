@@ -40,5 +40,9 @@ def logging_to_stderr(*, debug: bool) -> dict[str, object]:
             "httpcore": {"level": "WARNING"},
             "asyncio": {"level": "WARNING"},
             "daphne.http_protocol": {"level": "INFO"},
+            # No lines for tasks that are queued, received and done: some run every ten seconds. Failures are errors.
+            "celery.beat": {"level": "WARNING"},
+            "celery.worker.strategy": {"level": "WARNING"},
+            "celery.app.trace": {"level": "WARNING"},
         },
     }
