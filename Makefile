@@ -208,6 +208,7 @@ chromium: ## Debian's chromium, which the browser tests drive
 
 docs: $(VENV)/installed ## the tables of settings and figures in docs/
 	cd platform && ../$(BIN)/python -m nsqplatform.cluster.snapshots.figure_files
+	cd platform && ../$(BIN)/python -m nsqplatform.console.environment_page
 	$(BIN)/python -m nsqdaemon.settings brokerd.settings:BrokerSettings docs/settings-nsqd.md
 	$(BIN)/python -m nsqdaemon.settings nsqlookup.settings:LookupSettings docs/settings-nsqlookupd.md
 	$(BIN)/python -m nsqdaemon.settings aionsq.tools.to_file:ToFileFlags docs/tools.md "## nsq_to_file"

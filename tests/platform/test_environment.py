@@ -7,12 +7,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nsqdaemon.settings import variables
 from nsqdaemon.variable import InvalidVariable
 from nsqplatform.console.environment import VARIABLES, Environment
+from nsqplatform.console.environment_page import markdown
 from nsqplatform.nsqadmin.settings import AdminSettings, from_environment
 from tests.harness.process import ROOT
 from tests.harness.waiting import DEADLINE_S
@@ -174,6 +176,19 @@ def test_a_password_in_a_value_is_not_shown(tmp_path: Path, name: str, value: st
 )
 def test_values_of_every_accepted_form_are_read(tmp_path: Path, name: str, value: str) -> None:
     Environment.read({"NSQ_HOME": str(tmp_path), name: value})
+
+
+@pytest.mark.parametrize("variable", [each for each in VARIABLES if each.default], ids=lambda each: each.name)
+def test_a_documented_default_is_the_value_of_a_variable_that_is_not_set(tmp_path: Path, variable: Any) -> None:
+    home = str(tmp_path / "home")
+    environ = {"NSQ_HOME": home, "NSQ_SECRET_KEY": "k"}
+    default = variable.default.replace("$NSQ_HOME", home)
+    assert Environment.read(environ | {variable.name: default}) == Environment.read(environ)
+
+
+def test_the_docs_list_all_variables() -> None:
+    """docs/settings-platform.md contains the table of the declarations; ``make docs`` writes it."""
+    assert (ROOT / "docs/settings-platform.md").read_text().endswith("\n\n" + markdown(VARIABLES))
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The platform's environment variables, which are read once at startup. docs/architecture.md lists them."""
+"""The platform's environment variables, which are read once at startup. docs/settings-platform.md lists them."""
 
 from __future__ import annotations
 
@@ -68,64 +68,257 @@ def iceberg_catalog(text: str) -> str:
     return text
 
 
-HOME = Variable("NSQ_HOME", private_folder, _FOLDER)
+HOME = Variable(
+    "NSQ_HOME",
+    private_folder,
+    _FOLDER,
+    "Folder of all data that has no other place below. In a checkout `var`, otherwise the user's data folder.",
+)
 DATABASE_URL = Variable(
     "DATABASE_URL",
     variable.database,
     "postgres://user:password@host:port/name or sqlite:///path",
+    "The database of accounts, alerts, reports and the audit trail. SQLite is for one machine.",
+    default="sqlite:///$NSQ_HOME/platform.sqlite3",
     has_password=True,
 )
 REDIS_URL = Variable(
     "REDIS_URL",
     variable.redis,
     "redis://user:password@host:port/number, rediss:// over TLS or unix:///path",
+    "Redis, which carries the live figures between the processes. By default `nsq up` starts one.",
+    default="unix://$NSQ_HOME/redis.sock",
     has_password=True,
 )
 CELERY_BROKER_URL = Variable(
     "CELERY_BROKER_URL",
     variable.celery_broker,
     "nsq://host:port, nsqs:// over TLS, redis://, rediss:// over TLS or redis+socket:///path",
+    "Queues of reports and jobs, by default in `REDIS_URL`; they can be [on NSQ](celery.md#the-platform-on-nsq).",
     has_password=True,
 )
-ARCHIVE = Variable("NSQ_ARCHIVE", variable.store, _STORE)
-REPORTS = Variable("NSQ_REPORTS", variable.store, _STORE)
-ICEBERG_CATALOG = Variable(CATALOG_VARIABLE, iceberg_catalog, FORMS_OF_CATALOGS, has_password=True)
-HISTORY = Variable("NSQ_HISTORY", variable.folder, _FOLDER)
-HISTORY_10S_DAYS = Variable("NSQ_HISTORY_10S_DAYS", variable.days, _DAYS)
-HISTORY_1M_DAYS = Variable("NSQ_HISTORY_1M_DAYS", variable.days, _DAYS)
-HISTORY_1H_DAYS = Variable("NSQ_HISTORY_1H_DAYS", variable.days, _DAYS)
-SPARK_MASTER = Variable("SPARK_MASTER", spark_master, f"the address of a Spark master: {FORMS}")
-SPARK_IDLE_S = Variable("NSQ_SPARK_IDLE_S", variable.idle_seconds, "a number of seconds from 0 to 86400")
-SECRET_KEY = Variable("NSQ_SECRET_KEY", str, "UTF-8", is_secret=True)
-DEBUG = Variable("NSQ_DEBUG", variable.flag, _FLAG)
-HTTPS = Variable("NSQ_HTTPS", variable.flag, _FLAG)
+ARCHIVE = Variable(
+    "NSQ_ARCHIVE",
+    variable.store,
+    _STORE,
+    "Where the collector writes the [archive](architecture.md#the-archive), and reports read it.",
+    default="$NSQ_HOME/archive",
+)
+REPORTS = Variable(
+    "NSQ_REPORTS",
+    variable.store,
+    _STORE,
+    "Where reports write their results.",
+    default="$NSQ_HOME/reports",
+)
+ICEBERG_CATALOG = Variable(
+    CATALOG_VARIABLE,
+    iceberg_catalog,
+    FORMS_OF_CATALOGS,
+    "Catalog in which the archive's tables are registered ([Iceberg](analytics.md#iceberg-tables)). By default none.",
+    has_password=True,
+)
+HISTORY = Variable(
+    "NSQ_HISTORY",
+    variable.folder,
+    _FOLDER,
+    "Folder of the charts' history.",
+    default="$NSQ_HOME/history",
+)
+HISTORY_10S_DAYS = Variable(
+    "NSQ_HISTORY_10S_DAYS",
+    variable.days,
+    _DAYS,
+    "Days for which figures in steps of ten seconds are kept.",
+    default="2",
+)
+HISTORY_1M_DAYS = Variable(
+    "NSQ_HISTORY_1M_DAYS",
+    variable.days,
+    _DAYS,
+    "Days for which figures in steps of a minute are kept.",
+    default="40",
+)
+HISTORY_1H_DAYS = Variable(
+    "NSQ_HISTORY_1H_DAYS",
+    variable.days,
+    _DAYS,
+    "Days for which figures in steps of an hour are kept.",
+    default="460",
+)
+SPARK_MASTER = Variable(
+    "SPARK_MASTER",
+    spark_master,
+    f"the address of a Spark master: {FORMS}",
+    "Where reports run ([engine](analytics.md#engine)). By default in a local Spark.",
+)
+SPARK_IDLE_S = Variable(
+    "NSQ_SPARK_IDLE_S",
+    variable.idle_seconds,
+    "a number of seconds from 0 to 86400",
+    "Seconds for which a worker keeps Spark without a report; 0: [each report has a process of its own]"
+    "(analytics.md#the-session-of-a-worker).",
+    default="600",
+)
+SECRET_KEY = Variable(
+    "NSQ_SECRET_KEY",
+    str,
+    "UTF-8",
+    "Signs sessions and links. By default a key is created in `$NSQ_HOME/secret_key`; several machines need the same.",
+    is_secret=True,
+)
+DEBUG = Variable(
+    "NSQ_DEBUG",
+    variable.flag,
+    _FLAG,
+    "Log everything, and show tracebacks in answers. Not for production.",
+    default="0",
+)
+HTTPS = Variable(
+    "NSQ_HTTPS",
+    variable.flag,
+    _FLAG,
+    "A proxy terminates TLS and sets `X-Forwarded-Proto`; cookies are marked secure.",
+    default="0",
+)
 ALLOWED_HOSTS = Variable(
-    "NSQ_ALLOWED_HOSTS", variable.hosts, "a list of host names, of .domains, or *, separated by commas"
+    "NSQ_ALLOWED_HOSTS",
+    variable.hosts,
+    "a list of host names, of .domains, or *, separated by commas",
+    "Host names under which the pages are served, besides localhost. `nsq up` on another address than loopback adds "
+    "this machine's.",
 )
-SITE = Variable("NSQ_SITE", variable.site, "a base URL such as https://nsq.example.org")
-OTLP_ENDPOINT = Variable("NSQ_OTLP_ENDPOINT", otlp_endpoint, "the base URL of an OTLP/HTTP receiver")
-OTLP_INTERVAL_S = Variable("NSQ_OTLP_INTERVAL_S", variable.seconds, "a number of seconds from 1 to 3600")
-LOCAL_SIGN_IN = Variable("NSQ_LOCAL_SIGN_IN", variable.flag, _FLAG)
-OIDC_ISSUER = Variable("NSQ_OIDC_ISSUER", variable.site, "the http or https URL of an OpenID Connect provider")
-OIDC_CLIENT_ID = Variable("NSQ_OIDC_CLIENT_ID", str, "UTF-8")
-OIDC_CLIENT_SECRET = Variable("NSQ_OIDC_CLIENT_SECRET", str, "UTF-8", is_secret=True)
-OIDC_NAME = Variable("NSQ_OIDC_NAME", str, "UTF-8")
-OIDC_SCOPES = Variable("NSQ_OIDC_SCOPES", scopes, "a list of scopes with openid, separated by spaces")
-OIDC_USERNAME_CLAIM = Variable("NSQ_OIDC_USERNAME_CLAIM", str, "UTF-8")
-OIDC_ROLE_CLAIM = Variable("NSQ_OIDC_ROLE_CLAIM", str, "UTF-8")
+SITE = Variable(
+    "NSQ_SITE",
+    variable.site,
+    "a base URL such as https://nsq.example.org",
+    "Base URL of links in notifications and of sign-in links.",
+)
+OTLP_ENDPOINT = Variable(
+    "NSQ_OTLP_ENDPOINT",
+    otlp_endpoint,
+    "the base URL of an OTLP/HTTP receiver",
+    "Where the collector sends the cluster's [metrics by OTLP](tracing.md#metrics-by-otlp). By default nowhere.",
+)
+OTLP_INTERVAL_S = Variable(
+    "NSQ_OTLP_INTERVAL_S",
+    variable.seconds,
+    "a number of seconds from 1 to 3600",
+    "Seconds between two of these.",
+    default="60",
+)
+LOCAL_SIGN_IN = Variable(
+    "NSQ_LOCAL_SIGN_IN",
+    variable.flag,
+    _FLAG,
+    "Whether people sign in with a password.",
+    default="1",
+)
+OIDC_ISSUER = Variable(
+    "NSQ_OIDC_ISSUER",
+    variable.site,
+    "the http or https URL of an OpenID Connect provider",
+    "Issuer of the [identity provider](operators.md#sign-in-with-an-identity-provider). By default there is none.",
+)
+OIDC_CLIENT_ID = Variable(
+    "NSQ_OIDC_CLIENT_ID",
+    str,
+    "UTF-8",
+    "The platform's id at the provider.",
+)
+OIDC_CLIENT_SECRET = Variable(
+    "NSQ_OIDC_CLIENT_SECRET",
+    str,
+    "UTF-8",
+    "Its secret. Without one, the client is public, and PKCE alone protects the code.",
+    is_secret=True,
+)
+OIDC_NAME = Variable(
+    "NSQ_OIDC_NAME",
+    str,
+    "UTF-8",
+    "The provider's name on the sign-in button.",
+    default="single sign-on",
+)
+OIDC_SCOPES = Variable(
+    "NSQ_OIDC_SCOPES",
+    scopes,
+    "a list of scopes with openid, separated by spaces",
+    "Scopes that are requested.",
+    default="openid profile email",
+)
+OIDC_USERNAME_CLAIM = Variable(
+    "NSQ_OIDC_USERNAME_CLAIM",
+    str,
+    "UTF-8",
+    "The claim with the name of a new account.",
+    default="preferred_username",
+)
+OIDC_ROLE_CLAIM = Variable(
+    "NSQ_OIDC_ROLE_CLAIM",
+    str,
+    "UTF-8",
+    "The claim with a person's groups; `realm_access.roles` is the claim `roles` inside `realm_access`.",
+    default="groups",
+)
 OIDC_ROLES = Variable(
-    "NSQ_OIDC_ROLES", role_mapping, f"a list of VALUE=ROLE, separated by commas, with the roles {', '.join(ROLES)}"
+    "NSQ_OIDC_ROLES",
+    role_mapping,
+    f"a list of VALUE=ROLE, separated by commas, with the roles {', '.join(ROLES)}",
+    "The role of each group; the highest counts.",
 )
-OIDC_DEFAULT_ROLE = Variable("NSQ_OIDC_DEFAULT_ROLE", variable.one_of("none", *ROLES), f"none, {', '.join(ROLES)}")
-OIDC_TOPICS_CLAIM = Variable("NSQ_OIDC_TOPICS_CLAIM", str, "UTF-8")
+OIDC_DEFAULT_ROLE = Variable(
+    "NSQ_OIDC_DEFAULT_ROLE",
+    variable.one_of("none", *ROLES),
+    f"none, {', '.join(ROLES)}",
+    "The role of everybody else; `none`: no access.",
+    default="none",
+)
+OIDC_TOPICS_CLAIM = Variable(
+    "NSQ_OIDC_TOPICS_CLAIM",
+    str,
+    "UTF-8",
+    "The claim with an operator's topic patterns. By default, operators may act on all topics.",
+)
 EMAIL_URL = Variable(
-    "NSQ_EMAIL_URL", mail_server, "smtp://, smtp+tls:// or smtps://user:password@host:port", has_password=True
+    "NSQ_EMAIL_URL",
+    mail_server,
+    "smtp://, smtp+tls:// or smtps://user:password@host:port",
+    "Mail server for notifications; `smtp+tls` starts TLS after connecting, `smtps` at once.",
+    default="smtp://localhost:25",
+    has_password=True,
 )
-EMAIL_FROM = Variable("NSQ_EMAIL_FROM", variable.sender, "an e-mail address such as nsq@example.org")
-NSQD_HTTP_ADDRESSES = Variable("NSQD_HTTP_ADDRESSES", variable.addresses, _ADDRESSES)
-NSQLOOKUPD_HTTP_ADDRESSES = Variable("NSQLOOKUPD_HTTP_ADDRESSES", variable.addresses, _ADDRESSES)
-CLUSTERS = Variable("NSQ_CLUSTERS", clusters, "a TOML file that declares clusters")
-FRONTEND_DIST = Variable("NSQ_FRONTEND_DIST", variable.existing_folder, "a folder with a built front end")
+EMAIL_FROM = Variable(
+    "NSQ_EMAIL_FROM",
+    variable.sender,
+    "an e-mail address such as nsq@example.org",
+    "Sender of notifications.",
+    default="nsq@localhost",
+)
+NSQD_HTTP_ADDRESSES = Variable(
+    "NSQD_HTTP_ADDRESSES",
+    variable.addresses,
+    _ADDRESSES,
+    "nsqds that are shown without a registry.",
+)
+NSQLOOKUPD_HTTP_ADDRESSES = Variable(
+    "NSQLOOKUPD_HTTP_ADDRESSES",
+    variable.addresses,
+    _ADDRESSES,
+    "Registries. By default `127.0.0.1:4161`, or none if `NSQD_HTTP_ADDRESSES` is set.",
+)
+CLUSTERS = Variable(
+    "NSQ_CLUSTERS",
+    clusters,
+    "a TOML file that declares clusters",
+    "Declares [further clusters](operators.md#several-clusters). By default there is one.",
+)
+FRONTEND_DIST = Variable(
+    "NSQ_FRONTEND_DIST",
+    variable.existing_folder,
+    "a folder with a built front end",
+    "The built web app. By default the included one, in a checkout `frontend/dist`.",
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,6 +31,10 @@ class Variable(Generic[T]):
     """Raises ValueError or OSError for a value that is not accepted."""
     accepts: str
     """The accepted values, as the end of the sentence that begins with "is not"."""
+    meaning: str
+    """What it sets, for the table in docs/settings-platform.md."""
+    default: str = ""
+    """A value with the same effect as none, with ``$NSQ_HOME`` for the data folder; empty if there is no such value."""
     has_password: bool = False
     """Whether the value is a URL that may contain a password, which an error must not show."""
     is_secret: bool = False

@@ -81,7 +81,7 @@ class Plan:
         return [claim for name, claims in every.items() if self.runs(name) for claim in claims]
 
     def environment(self) -> dict[str, str]:
-        """The environment variables of the platform's processes (docs/architecture.md)."""
+        """The environment variables of the platform's processes (docs/settings-platform.md)."""
         made = {
             "NSQ_HOME": str(self.home.path),
             "REDIS_URL": self.redis_url or f"unix://{self.home.redis_socket()}",
