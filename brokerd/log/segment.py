@@ -38,7 +38,7 @@ from nsqwire.frame import MESSAGE_HEAD_BYTES
 from nsqwire.scan import Input
 from nsqwire.units import Nanoseconds
 
-SIZE = struct.Struct(">i")
+SIZE = struct.Struct(">I")  # unsigned, so that a damaged size never leads back
 _HEADER = WRITTEN[SEGMENT.kind]
 _TIMESTAMP = struct.Struct(">q")
 _TIMESTAMP_AT = 8  # in a frame: after its size and its type
