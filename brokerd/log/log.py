@@ -193,11 +193,18 @@ class Log:
             late, self._late = self._late, None
             return late
         self._remove_empty()
-        retired, self._retired = self._retired, None
-        if retired is None or retired.capacity < capacity:
+        if self._retired is None or self._retired.capacity < capacity:
             return self._create(capacity, max(FIRST_SEGMENT_BYTES, least))
+        retired, self._retired = self._retired, None
         batches = self._expected_batches(retired.capacity)
-        return self._run_creation(partial(Segment.reuse, retired, self.next_seq, batches))
+        return self._run_creation(partial(self._reuse, retired, self.next_seq, batches))
+
+    def _reuse(self, retired: Segment, first_seq: int, batches: int) -> Segment:
+        try:
+            return Segment.reuse(retired, first_seq, batches)
+        except OSError:
+            self._retired = retired
+            raise
 
     def _remove_empty(self) -> None:
         """Remove empty segments: the next one has their name."""

@@ -116,12 +116,19 @@ class Segment:
 
     @classmethod
     def reuse(cls, retired: Segment, first_seq: int, batches: int = 0) -> Segment:
-        """As ``create``, in the file of a retired segment, whose pages are mapped already. Raises OSError."""
+        """As ``create``, in the file of a retired segment, whose pages are mapped already.
+
+        Raises OSError; the retired segment can then be reused later.
+        """
         assert retired.path is not None
         path = retired.path.with_name(f"{first_seq:020d}.log")
         assert retired._map is not None
-        segment = cls._begin(path, first_seq, retired._map, batches)
-        retired.path.rename(path)
+        try:
+            segment = cls._begin(path, first_seq, retired._map, batches)
+            retired.path.rename(path)
+        except OSError:
+            path.with_suffix(".idx").unlink(missing_ok=True)
+            raise
         return segment
 
     @classmethod
