@@ -29,7 +29,7 @@ from nsqwire.units import Nanoseconds
 
 SUFFIX: Final = ".hdr"
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
-"""A segment whose headers take this much is full."""
+"""A segment whose headers take this much is full. One with a single, larger batch has a larger file."""
 PIECE_BYTES: Final = 16 * 1024
 """Bytes that are read and kept together: a client usually takes the messages in order."""
 _FREED_IN_A_THREAD_FROM: Final = 256 * 1024
@@ -48,6 +48,11 @@ class Entry(NamedTuple):
     seq: int
     timestamp: Nanoseconds
     block: bytes
+
+
+def entry_bytes(blocks: Sequence[bytes]) -> int:
+    """Return the bytes that the entries of these blocks take in a file."""
+    return sum(_HEAD.size + len(block) for block in blocks if block)
 
 
 class HeaderFile:
@@ -92,7 +97,7 @@ class HeaderFile:
             found = path.stat()
         except FileNotFoundError:
             return None
-        if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_FILE_BYTES:
+        if not stat.S_ISREG(found.st_mode) or (found.st_size > MAX_FILE_BYTES and not _has_header(path)):
             return None
         return cls(path, max(found.st_size, HEADER_BYTES))
 
@@ -308,6 +313,11 @@ class _Piece:
     def add(self, seq: int, timestamp: Nanoseconds, block: bytes) -> None:
         self.blocks[seq] = timestamp, block
         self.nbytes += len(block)
+
+
+def _has_header(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(HEADER_BYTES) == WRITTEN[HEADERS.kind]
 
 
 def _entry_at(data: bytes, at: int, start: int) -> Entry | None:

@@ -15,7 +15,7 @@ from brokerd.file_header import HEADER_BYTES
 from brokerd.log.batch import Batch, DpubBatch, HeaderBatch
 from brokerd.log.commits import Commit
 from brokerd.log.files import RETIRED, LogFiles
-from brokerd.log.headers import SUFFIX, HeaderFile
+from brokerd.log.headers import SUFFIX, HeaderFile, entry_bytes
 from brokerd.log.recovery import Orphan, recover_segments
 from brokerd.log.segment import Segment
 from nsqwire.scan import Input
@@ -136,7 +136,7 @@ class Log:
     def append_with_headers(self, batch: HeaderBatch) -> tuple[int, Segment]:
         """As ``append``, for messages of which some have headers."""
         segment = self._segment_for(batch.nbytes)
-        if segment.header_room < batch.header_bytes and segment.next_seq > segment.first_seq:
+        if segment.header_room < entry_bytes(batch.blocks) and segment.next_seq > segment.first_seq:
             segment = self._roll(batch.nbytes)
         self._grow_index(segment, 1)
         if segment.headers is None and segment.path is not None:
