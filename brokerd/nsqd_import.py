@@ -167,6 +167,8 @@ def _import_topic(state: NodeState, taken: TopicState, topic: _Topic, place: Pla
     The log has the delivered messages first, then the undelivered ones by age, then those that were in no channel's
     queue, which are the newest. A channel that has every message from some number on gets its cursor there
     (:func:`_cursor`); its messages below the cursor are set aside.
+    In a topic that had channels or messages before the import, cursors skip all imported messages, and each channel
+    sets aside those that it must deliver. Those that waited in nsqd's topic are for all channels.
     """
     known = {message.id: message for channel in topic.channels for message in channel.messages.values()}
     attempted = {message.id for channel in topic.channels for message in channel.messages.values() if message.attempts}
@@ -202,6 +204,11 @@ def _import_topic(state: NodeState, taken: TopicState, topic: _Topic, place: Pla
             state.channels[channel.number] = channel
             state.next_channel += 1
         channel.aside.update(aside)
+    in_topic = {seqs[message.id]: (message.attempts, 0) for message in topic.messages.values()}
+    names = {queue.name for queue in topic.channels}
+    for channel in state.channels.values():
+        if channel.topic == taken.number and channel.name not in names:
+            channel.aside.update(in_topic)
     log.close()
     logger.info("TOPIC(%s): %s imported from nsqd", topic.name, counted(len(order), "message"))
 

@@ -122,6 +122,22 @@ def test_nsqd_having_run_again_in_between_adds_its_messages(
     assert (tmp_path / "nsqd-imported-2").is_dir()
 
 
+def test_messages_that_waited_in_nsqds_topic_go_to_the_channels_that_nsqd_did_not_have(
+    tmp_path: Path, start_broker: Start, connect: Callable[..., Any]
+) -> None:
+    """Nobody had subscribed while nsqd ran, or to another channel only."""
+    metadata(tmp_path, ("none", False, [("c", False)]), ("other", False, [("c", False)]))
+    start_broker(data_path=tmp_path).terminate()
+    metadata(tmp_path, ("none", False, []), ("other", False, [("new", False)]))
+    queue(tmp_path, "none", [message(0), message(1)])
+    queue(tmp_path, "other:new", [message(2)])
+    queue(tmp_path, "other", [message(3)])
+    broker = start_broker(data_path=tmp_path)
+    assert sorted(drain(broker, "none", "c", connect)) == [(1, b"body 0"), (1, b"body 1")]
+    assert sorted(drain(broker, "other", "c", connect)) == [(1, b"body 3")]
+    assert sorted(drain(broker, "other", "new", connect)) == [(1, b"body 2"), (1, b"body 3")]
+
+
 def test_the_rest_of_a_damaged_queue_file_is_lost_and_reported(
     tmp_path: Path, start_broker: Start, connect: Callable[..., Any]
 ) -> None:
