@@ -26,6 +26,8 @@ METADATA = "nsqd.dat"
 STAGING = "nsqd-import"
 KEPT = "nsqd-imported-"
 KEPT_NAME = re.compile(rf"{KEPT}([1-9][0-9]*)")
+_IMPORTS = "imports"
+"""Name of a staged file with the number of imports before this one, because the files of those may be deleted."""
 _QUEUE_FILE = re.compile(r".+\.diskqueue\.(?:meta|[0-9]+)\.dat(?:\.bad)?")
 _BATCH = 512
 
@@ -84,11 +86,12 @@ def stage(data_path: Path, state: NodeState) -> Path | None:
     """
     staging = data_path / STAGING
     metadata = data_path / METADATA
-    if is_interrupted(data_path) and state.imports > len(_kept(data_path)):
+    if is_interrupted(data_path) and state.imports > _imports_before(staging):
         keep(staging)
     if not metadata.is_file():
         return staging if is_interrupted(data_path) else None
     staging.mkdir(exist_ok=True)
+    (staging / _IMPORTS).write_text(str(state.imports))
     for file in sorted(data_path.iterdir()):
         if _QUEUE_FILE.fullmatch(file.name) and file.is_file():
             file.rename(staging / file.name)
@@ -114,6 +117,14 @@ def keep(staging: Path) -> Path:
     kept = staging.with_name(f"{KEPT}{number}")
     staging.rename(kept)
     return kept
+
+
+def _imports_before(staging: Path) -> int:
+    """The number of imports before that of the staged files. Earlier releases did not record it."""
+    try:
+        return int((staging / _IMPORTS).read_text())
+    except (OSError, ValueError):
+        return len(_kept(staging.parent))
 
 
 def _kept(data_path: Path) -> list[int]:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 import struct
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+
+from brokerd import nsqd_import
+from brokerd.journal.recovery import recover
 
 Start = Callable[..., Any]
 BASE_NS = 1_700_000_000_000_000_000
@@ -136,6 +140,24 @@ def test_messages_that_waited_in_nsqds_topic_go_to_the_channels_that_nsqd_did_no
     assert sorted(drain(broker, "none", "c", connect)) == [(1, b"body 0"), (1, b"body 1")]
     assert sorted(drain(broker, "other", "c", connect)) == [(1, b"body 3")]
     assert sorted(drain(broker, "other", "new", connect)) == [(1, b"body 2"), (1, b"body 3")]
+
+
+def test_an_interrupted_import_is_repeated_although_the_files_of_an_earlier_one_were_deleted(
+    tmp_path: Path, start_broker: Start, connect: Callable[..., Any]
+) -> None:
+    """The files that are kept may be deleted at any time. Files that were imported are kept, and not imported again."""
+    metadata(tmp_path, ("t", False, [("c", False)]))
+    start_broker(data_path=tmp_path).terminate()
+    shutil.rmtree(tmp_path / "nsqd-imported-1")
+    metadata(tmp_path, ("t", False, [("c", False)]))
+    queue(tmp_path, "t:c", [message(0)])
+    nsqd_import.stage(tmp_path, recover(tmp_path).state)  # a kill came before the messages were imported
+    start_broker(data_path=tmp_path).terminate()
+    kept = tmp_path / "nsqd-imported-1"
+    kept.rename(tmp_path / "nsqd-import")  # a kill came before the files were renamed
+    broker = start_broker(data_path=tmp_path)
+    assert drain(broker, "t", "c", connect) == [(1, b"body 0")]
+    assert kept.is_dir()
 
 
 def test_the_rest_of_a_damaged_queue_file_is_lost_and_reported(
