@@ -17,6 +17,7 @@ from typing import NamedTuple, TypedDict
 from brokerd.diskqueue import DiskQueue
 from brokerd.journal.recovery import CorruptState
 from brokerd.journal.state import ChannelState, NodeState, TopicState
+from brokerd.kernel.frames import SEQ_MASK
 from brokerd.log.log import Log
 from nsqwire.counted import counted
 from nsqwire.frame import MESSAGE, MESSAGE_HEAD, MESSAGE_HEAD_BYTES, Message
@@ -251,7 +252,7 @@ class _ImportedBatch:
     def write(self, buffer: memoryview, offset: int, first_seq: int) -> None:
         for seq, message in enumerate(self._messages, first_seq):
             size = MESSAGE_HEAD_BYTES + len(message.body)
-            message_id = b"%b%010x" % (self._id_head, seq & ((1 << 40) - 1))
+            message_id = b"%b%010x" % (self._id_head, seq & SEQ_MASK)
             MESSAGE_HEAD.pack_into(buffer, offset, size - 4, MESSAGE, message.timestamp, 1, message_id)
             buffer[offset + MESSAGE_HEAD_BYTES : offset + size] = message.body
             offset += size

@@ -25,11 +25,12 @@ from xxhash import xxh3_64_intdigest
 
 from brokerd.file_header import HEADER_BYTES, SEGMENT, WRITTEN, data_start
 from brokerd.kernel import append_commands
+from brokerd.kernel.frames import SEQ_MASK
 from brokerd.log.batch import Batch, DpubBatch, HeaderBatch
 from brokerd.log.commit_repair import Repair, SegmentContext, repair_commits
 from brokerd.log.commits import Commit, CommitIndex, index_bytes
 from brokerd.log.files import RETIRED, NotAllocated
-from brokerd.log.frames import SEQ_MASK, Frames
+from brokerd.log.frames import Frames
 from brokerd.log.headers import MAX_FILE_BYTES, SUFFIX, HeaderFile
 from brokerd.log.reclamation import close_map, delete_in_a_thread, free_in_a_thread
 from brokerd.new_map import map_new_file, read_ahead, require_readable
@@ -250,7 +251,7 @@ class Segment:
             if commit.messages and not commit.matches(log):
                 damaged.append(commit)
             position += 1
-        self._unchecked_from = None if position == len(self.commits) else max(position, self._unchecked_from)
+        self._unchecked_from = None if position == len(self.commits) else position
         return damaged
 
     @property
