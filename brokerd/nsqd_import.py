@@ -193,7 +193,7 @@ def _import_topic(state: NodeState, taken: TopicState, topic: _Topic, place: Pla
     seqs = {message.id: seq for seq, message in enumerate(order, first)}
     routed_end = first + len(known)
     has_channels = any(channel.topic == taken.number for channel in state.channels.values())
-    before = {} if has_channels else dict.fromkeys(range(taken.routed_end, first), (0, 0))  # it waited in our topic
+    before = {} if has_channels else dict.fromkeys(range(taken.routed_end, first), (0, 0))  # they waited in our topic
     fresh = not has_channels and not before
     taken.paused = taken.paused or topic.paused
     if topic.channels or has_channels:
@@ -226,7 +226,7 @@ def _import_topic(state: NodeState, taken: TopicState, topic: _Topic, place: Pla
 
 
 def _cursor(held: dict[int, tuple[int, int]], first_fresh: int, end: int) -> int:
-    """The first message of ``held`` from ``first_fresh`` on, if it has all from there to ``end``; else ``end``."""
+    """The first message of ``held`` from ``first_fresh`` on, if all between it and ``end`` are in it; else ``end``."""
     clean = sorted(seq for seq in held if seq >= first_fresh)
     head = end - len(clean)
     return head if not clean or clean[0] == head else end

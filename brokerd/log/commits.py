@@ -168,7 +168,7 @@ class CommitIndex(CommitRecords):
     def __init__(self, path: Path | None, *, create: bool, batches: int = 0) -> None:
         """Open the file, or create it with space for that many ``batches``.
 
-        Raises OSError, also if the disk is full: space is allocated before it is mapped, and if it cannot be read.
+        Raises OSError if the file cannot be read, or if the disk is full: space is allocated before it is mapped.
         """
         self._path = path
         size = 0
@@ -241,9 +241,9 @@ class CommitIndex(CommitRecords):
             self._grow()
 
     def growth(self, count: int) -> Callable[[], mmap.mmap] | None:
-        """What allocates space for ``count`` more records, in any thread, and maps the file for ``adopt``.
+        """Return a function that allocates space for ``count`` more records, and returns the map for ``adopt``.
 
-        None if there is space, or if the records are in memory.
+        Any thread may call it. None if there is space, or if the records are in memory.
         """
         size, needed = self._size, self._start + (self._count + count) * RECORD_BYTES
         if needed <= size or self._path is None:

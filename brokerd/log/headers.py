@@ -232,8 +232,8 @@ class HeaderFile:
         return piece
 
     def _search(self, seq: int) -> tuple[int, int]:
-        """An offset before which all entries have lower numbers, and soon after which the first one of at least ``seq``
-        is, if there is any; and the number of the entry that ends there, or -1."""
+        """Return an offset before which all entries have numbers below ``seq``, and the number of the entry that ends
+        there, or -1. If there is an entry of ``seq`` or a higher number, the first one is not far after the offset."""
         low, high, below = HEADER_BYTES, self.end, -1
         while high - low > 2 * PIECE_BYTES:
             middle = (low + high) // 2

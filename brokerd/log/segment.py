@@ -300,7 +300,7 @@ class Segment:
 
     @property
     def beginning(self) -> Commit:
-        """The first commit record of a segment."""
+        """A commit record before the first batch, which has the first number and the offset of the first frame."""
         return Commit(self.first_seq, self.start, 0, 0, 0, 0, 0)
 
     @property
@@ -505,7 +505,7 @@ class Segment:
     def remove(self, *, at_once: bool = False, in_a_thread: bool = False) -> None:
         """Delete the files; if they are large, a thread frees their space, unless ``at_once``.
 
-        With ``in_a_thread`` it also deletes them, whenever the disk has completed that. Slices of the map that wait to
+        With ``in_a_thread`` that thread also deletes them, however long the disk takes. Slices of the map that wait to
         be sent stay readable.
         """
         self.close_file()
