@@ -336,7 +336,7 @@ class NodeState:
             for seq, failures, first_ns in records.failures_in(record):
                 channel.failed[seq] = failures, first_ns
         elif kind == records.DEAD:
-            for message in records.deaths_in(record):
+            for message in list(records.deaths_in(record)):  # all are read before any is applied
                 channel.die(message)
         else:
             first, count = RANGE.unpack_from(record, records.CHANNEL.size)
