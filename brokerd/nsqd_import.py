@@ -16,7 +16,7 @@ from typing import NamedTuple, TypedDict
 
 from brokerd.diskqueue import DiskQueue
 from brokerd.journal.recovery import CorruptState
-from brokerd.journal.state import ChannelState, NodeState, TopicState
+from brokerd.journal.state import ChannelState, NodeState, TopicState, known_end
 from brokerd.kernel.frames import SEQ_MASK
 from brokerd.log.log import Log
 from nsqwire.counted import counted
@@ -187,12 +187,13 @@ def _import_topic(state: NodeState, taken: TopicState, topic: _Topic, place: Pla
     waiting = [message for message in topic.messages.values() if message.id not in known]
     order = sorted(known.values(), key=lambda message: (message.id not in attempted, message.timestamp, message.id))
     order += sorted(waiting, key=lambda message: (message.timestamp, message.id))
-    log, _ = Log.recover(place.directory, place.id_head)
+    channels = [channel for channel in state.channels.values() if channel.topic == taken.number]
+    log, _ = Log.recover(place.directory, place.id_head, known_end(taken, channels))
     first = log.next_seq
     _append(log, order, place.id_head)
     seqs = {message.id: seq for seq, message in enumerate(order, first)}
     routed_end = first + len(known)
-    has_channels = any(channel.topic == taken.number for channel in state.channels.values())
+    has_channels = bool(channels)
     before = {} if has_channels else dict.fromkeys(range(taken.routed_end, first), (0, 0))  # they waited in our topic
     fresh = not has_channels and not before
     taken.paused = taken.paused or topic.paused
@@ -218,8 +219,8 @@ def _import_topic(state: NodeState, taken: TopicState, topic: _Topic, place: Pla
         channel.aside.update(aside)
     in_topic = {seqs[message.id]: (message.attempts, 0) for message in topic.messages.values()}
     names = {queue.name for queue in topic.channels}
-    for channel in state.channels.values():
-        if channel.topic == taken.number and channel.name not in names:
+    for channel in channels:
+        if channel.name not in names:
             channel.aside.update(in_topic)
     log.close()
     logger.info("TOPIC(%s): %s imported from nsqd", topic.name, counted(len(order), "message"))

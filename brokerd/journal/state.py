@@ -281,6 +281,12 @@ class TopicState:
     """The publishes with a deduplication id that began, by the digest of the id."""
 
 
+def known_end(topic: TopicState, channels: Iterable[ChannelState]) -> int:
+    """The number after the last message in the recorded state of a topic and its channels."""
+    ends = [topic.routed_end, topic.deferred_end, topic.next_seq, *(end for _, end in topic.holes)]
+    return max(ends + [channel.known_end for channel in channels])
+
+
 class NodeState:
     """All of a node's topics and channels, by number."""
 

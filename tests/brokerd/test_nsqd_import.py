@@ -11,6 +11,7 @@ from typing import Any
 
 from brokerd import nsqd_import
 from brokerd.journal.recovery import recover
+from brokerd.journal.state import ChannelState, NodeState, TopicState
 
 Start = Callable[..., Any]
 BASE_NS = 1_700_000_000_000_000_000
@@ -158,6 +159,18 @@ def test_an_interrupted_import_is_repeated_although_the_files_of_an_earlier_one_
     broker = start_broker(data_path=tmp_path)
     assert drain(broker, "t", "c", connect) == [(1, b"body 0")]
     assert kept.is_dir()
+
+
+def test_an_imported_message_gets_no_number_of_one_whose_file_is_missing(tmp_path: Path) -> None:
+    """The topic's directory was removed; its state still says which numbers, and so which ids, were given."""
+    state = NodeState()
+    state.topics[0] = TopicState(0, "t", 10)
+    state.channels[0] = ChannelState(0, 0, "c", 10)
+    metadata(tmp_path, ("t", False, [("c", False)]))
+    queue(tmp_path, "t:c", [message(0)])
+    nsqd_import.import_into(state, tmp_path, lambda number, name: nsqd_import.Place(tmp_path / name, b"9a4000"))
+    assert state.channels[0].aside == {10: (0, 0)}
+    assert (state.topics[0].routed_end, state.topics[0].holes) == (11, [(10, 11)])
 
 
 def test_the_rest_of_a_damaged_queue_file_is_lost_and_reported(
