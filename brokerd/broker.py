@@ -21,7 +21,7 @@ from brokerd.formats import check_formats
 from brokerd.journal import records
 from brokerd.journal.journal import Journal, room_for
 from brokerd.journal.recovery import recover
-from brokerd.journal.state import ChannelState, NodeState, TopicState
+from brokerd.journal.state import ChannelState, NodeState, TopicState, known_end
 from brokerd.log.log import Log
 from brokerd.policies import Patterns, Policies
 from brokerd.policy import Values
@@ -354,11 +354,11 @@ class Broker:
 
     def _restore_topic(self, state: TopicState, channels: list[ChannelState], *, is_complete: bool) -> None:
         directory = self._directories.path_of(state.number, state.name)
-        known_end = _known_end(state, channels)
+        end = known_end(state, channels)
         if not directory.exists():
             self._missing_directories.append(directory)
         log, notes = Log.recover(
-            directory, id_head(self.node_id, state.number), known_end, self._unsynced_ns, self.storage.disk
+            directory, id_head(self.node_id, state.number), end, self._unsynced_ns, self.storage.disk
         )
         if self._left_out_numbers:
             state.holes.append(log.leave_out(self._left_out_numbers))
@@ -430,9 +430,3 @@ class Broker:
             for topic in self.topics.values():
                 topic.log.close()
             self._data_path.close()
-
-
-def _known_end(topic: TopicState, channels: list[ChannelState]) -> int:
-    """The number after the last message in a topic's recorded state."""
-    ends = [topic.routed_end, topic.deferred_end, topic.next_seq, *(end for _, end in topic.holes)]
-    return max(ends + [channel.known_end for channel in channels])

@@ -16,7 +16,8 @@ from typing import NamedTuple, TypedDict
 
 from brokerd.diskqueue import DiskQueue
 from brokerd.journal.recovery import CorruptState
-from brokerd.journal.state import ChannelState, NodeState, TopicState
+from brokerd.journal.state import ChannelState, NodeState, TopicState, known_end
+from brokerd.kernel.frames import SEQ_MASK
 from brokerd.log.log import Log
 from nsqwire.counted import counted
 from nsqwire.frame import MESSAGE, MESSAGE_HEAD, MESSAGE_HEAD_BYTES, Message
@@ -26,6 +27,8 @@ METADATA = "nsqd.dat"
 STAGING = "nsqd-import"
 KEPT = "nsqd-imported-"
 KEPT_NAME = re.compile(rf"{KEPT}([1-9][0-9]*)")
+_IMPORTS = "imports"
+"""Name of a staged file with the number of imports before this one, because the files of those may be deleted."""
 _QUEUE_FILE = re.compile(r".+\.diskqueue\.(?:meta|[0-9]+)\.dat(?:\.bad)?")
 _BATCH = 512
 
@@ -84,11 +87,12 @@ def stage(data_path: Path, state: NodeState) -> Path | None:
     """
     staging = data_path / STAGING
     metadata = data_path / METADATA
-    if is_interrupted(data_path) and state.imports > len(_kept(data_path)):
+    if is_interrupted(data_path) and state.imports > _imports_before(staging):
         keep(staging)
     if not metadata.is_file():
         return staging if is_interrupted(data_path) else None
     staging.mkdir(exist_ok=True)
+    (staging / _IMPORTS).write_text(str(state.imports))
     for file in sorted(data_path.iterdir()):
         if _QUEUE_FILE.fullmatch(file.name) and file.is_file():
             file.rename(staging / file.name)
@@ -114,6 +118,14 @@ def keep(staging: Path) -> Path:
     kept = staging.with_name(f"{KEPT}{number}")
     staging.rename(kept)
     return kept
+
+
+def _imports_before(staging: Path) -> int:
+    """The number of imports before that of the staged files. Earlier releases did not record it."""
+    try:
+        return int((staging / _IMPORTS).read_text())
+    except (OSError, ValueError):
+        return len(_kept(staging.parent))
 
 
 def _kept(data_path: Path) -> list[int]:
@@ -167,19 +179,22 @@ def _import_topic(state: NodeState, taken: TopicState, topic: _Topic, place: Pla
     The log has the delivered messages first, then the undelivered ones by age, then those that were in no channel's
     queue, which are the newest. A channel that has every message from some number on gets its cursor there
     (:func:`_cursor`); its messages below the cursor are set aside.
+    In a topic that had channels or messages before the import, cursors skip all imported messages, and each channel
+    sets aside those that it must deliver. Those that waited in nsqd's topic are for all channels.
     """
     known = {message.id: message for channel in topic.channels for message in channel.messages.values()}
     attempted = {message.id for channel in topic.channels for message in channel.messages.values() if message.attempts}
     waiting = [message for message in topic.messages.values() if message.id not in known]
     order = sorted(known.values(), key=lambda message: (message.id not in attempted, message.timestamp, message.id))
     order += sorted(waiting, key=lambda message: (message.timestamp, message.id))
-    log, _ = Log.recover(place.directory, place.id_head)
+    channels = [channel for channel in state.channels.values() if channel.topic == taken.number]
+    log, _ = Log.recover(place.directory, place.id_head, known_end(taken, channels))
     first = log.next_seq
     _append(log, order, place.id_head)
     seqs = {message.id: seq for seq, message in enumerate(order, first)}
     routed_end = first + len(known)
-    has_channels = any(channel.topic == taken.number for channel in state.channels.values())
-    before = {} if has_channels else dict.fromkeys(range(taken.routed_end, first), (0, 0))  # it waited in our topic
+    has_channels = bool(channels)
+    before = {} if has_channels else dict.fromkeys(range(taken.routed_end, first), (0, 0))  # they waited in our topic
     fresh = not has_channels and not before
     taken.paused = taken.paused or topic.paused
     if topic.channels or has_channels:
@@ -202,12 +217,17 @@ def _import_topic(state: NodeState, taken: TopicState, topic: _Topic, place: Pla
             state.channels[channel.number] = channel
             state.next_channel += 1
         channel.aside.update(aside)
+    in_topic = {seqs[message.id]: (message.attempts, 0) for message in topic.messages.values()}
+    names = {queue.name for queue in topic.channels}
+    for channel in channels:
+        if channel.name not in names:
+            channel.aside.update(in_topic)
     log.close()
     logger.info("TOPIC(%s): %s imported from nsqd", topic.name, counted(len(order), "message"))
 
 
 def _cursor(held: dict[int, tuple[int, int]], first_fresh: int, end: int) -> int:
-    """The first message of ``held`` from ``first_fresh`` on, if it has all from there to ``end``; else ``end``."""
+    """The first message of ``held`` from ``first_fresh`` on, if all between it and ``end`` are in it; else ``end``."""
     clean = sorted(seq for seq in held if seq >= first_fresh)
     head = end - len(clean)
     return head if not clean or clean[0] == head else end
@@ -233,7 +253,7 @@ class _ImportedBatch:
     def write(self, buffer: memoryview, offset: int, first_seq: int) -> None:
         for seq, message in enumerate(self._messages, first_seq):
             size = MESSAGE_HEAD_BYTES + len(message.body)
-            message_id = b"%b%010x" % (self._id_head, seq & ((1 << 40) - 1))
+            message_id = b"%b%010x" % (self._id_head, seq & SEQ_MASK)
             MESSAGE_HEAD.pack_into(buffer, offset, size - 4, MESSAGE, message.timestamp, 1, message_id)
             buffer[offset + MESSAGE_HEAD_BYTES : offset + size] = message.body
             offset += size

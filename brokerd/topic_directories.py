@@ -65,7 +65,7 @@ class EntryKind(enum.Enum):
 
 
 class Found(NamedTuple):
-    """An entry in the directory of topics. ``reason`` says why a directory with the name of a topic's is foreign."""
+    """An entry in the directory of topics. ``reason`` says why a directory named like a topic's is foreign."""
 
     path: Path
     kind: EntryKind

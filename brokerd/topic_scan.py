@@ -29,7 +29,7 @@ order only within it, so the search begins that much earlier, and ends that much
 
 
 class Span(NamedTuple):
-    """Which messages are requested: numbers in ``[start, end)``, accepted in ``[since_ns, until_ns)``, Unix ns."""
+    """The requested messages: numbers in ``[start, end)``, accepted in ``[since_ns, until_ns)``, Unix ns."""
 
     start: int = 0
     end: int | None = None

@@ -44,7 +44,7 @@ class Damaged(Exception):
 
 
 class OtherVersion(Damaged):
-    """A checkpoint is not damaged, but has other contents than any release has written."""
+    """A checkpoint is not damaged, but this release cannot read its contents: another version wrote them."""
 
 
 def read_checkpoint(path: Path) -> tuple[NodeState, Position]:

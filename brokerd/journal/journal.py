@@ -38,7 +38,7 @@ JOURNAL_BYTES = 16 * 1024 * 1024
 RETRY_S = 1.0
 """Delay before a retry after the disk was full; longer if a snapshot of the state takes long."""
 
-PAUSES_PER_SNAPSHOT = 20
+SNAPSHOTS_PER_PAUSE = 20
 """Lower bound on the delay before a retry, as a multiple of the time that a snapshot takes."""
 CHANGE_BYTES = 256
 """Upper bound on the size of the records of one change of a topic or channel, heads included."""
@@ -325,7 +325,7 @@ class Journal:
         return self._disk.run(partial(self._create, generation, nbytes), self._keep_late)
 
     def _keep_late(self, map_: mmap.mmap) -> None:
-        """Keep a journal that was created too late: no further one was begun meanwhile."""
+        """Keep a journal that was created too late. It is still the next one, because none was begun meanwhile."""
         if self._closed:
             map_.close()
         else:
@@ -363,7 +363,7 @@ class Journal:
         taken_at = self._before + self._offset
         began = time.monotonic()
         state = self._snapshot()
-        self._pause_s = max(RETRY_S, PAUSES_PER_SNAPSHOT * (time.monotonic() - began))
+        self._pause_s = max(RETRY_S, SNAPSHOTS_PER_PAUSE * (time.monotonic() - began))
 
         def write() -> None:
             with self._lock:

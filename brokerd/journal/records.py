@@ -63,7 +63,7 @@ CHANNEL_RANGE = struct.Struct(">BIQI")
 WAITING_RANGES_IN_A_RECORD: Final = 100
 FAILURE: Final = struct.Struct(">QHQ")
 DEATH: Final = struct.Struct(">QHHBQQB")
-FAILURES_IN_A_RECORD: Final = 100
+MESSAGES_IN_A_RECORD: Final = 100
 BEGUN = struct.Struct(">BQBQ")
 OFFSET = struct.Struct(">Bq")
 PUBLISH = struct.Struct(">BHQIQQ16s")
@@ -95,8 +95,8 @@ def topic_cancelled(number: int, ranges: Sequence[tuple[int, int]]) -> bytes:
 
 
 def publish_begun(number: int, publish: Publish) -> bytes:
-    """A publish with a deduplication id begins. Its messages are stored if a batch with its timestamp has them. With
-    length 0: it has failed."""
+    """A publish with a deduplication id begins. Its messages are stored if a batch with its timestamp has them. A
+    length of 0 means that it failed."""
     return PUBLISH.pack(PUBLISH_BEGUN, number, *publish[1:], publish.digest)
 
 
@@ -161,8 +161,8 @@ def waiting_ranges(number: int, ranges: bytes) -> Iterator[bytes]:
 
 def failed(number: int, failures: Sequence[tuple[int, int, int]]) -> Iterator[bytes]:
     """Deliveries failed: ``(seq, number of failures, Unix ns of the first)`` each, in as many records as needed."""
-    for start in range(0, len(failures), FAILURES_IN_A_RECORD):
-        portion = failures[start : start + FAILURES_IN_A_RECORD]
+    for start in range(0, len(failures), MESSAGES_IN_A_RECORD):
+        portion = failures[start : start + MESSAGES_IN_A_RECORD]
         yield CHANNEL.pack(FAILED, number) + b"".join(FAILURE.pack(*each) for each in portion)
 
 
@@ -173,9 +173,9 @@ def failures_in(record: bytes) -> Iterator[tuple[int, int, int]]:
 
 def dead(number: int, messages: Sequence[DeadMessage]) -> Iterator[bytes]:
     """Messages died, in as many records as needed. The clients' ids have at most 255 bytes."""
-    for start in range(0, len(messages), FAILURES_IN_A_RECORD):
+    for start in range(0, len(messages), MESSAGES_IN_A_RECORD):
         parts = [CHANNEL.pack(DEAD, number)]
-        for message in messages[start : start + FAILURES_IN_A_RECORD]:
+        for message in messages[start : start + MESSAGES_IN_A_RECORD]:
             client_id = message.client_id.encode()
             parts.append(DEATH.pack(*message[:3], message.reason.code, *message[4:6], len(client_id)) + client_id)
         yield b"".join(parts)

@@ -161,12 +161,12 @@ _Line = _PublishesLine | _TopicLine | _ChannelLine | _AsideLine | _FailedLine | 
 
 @dataclass
 class ChannelState:
-    """The state of a channel. ``aside`` maps the number of each set-aside message to (attempts, due_ns or 0).
+    """The state of a channel.
 
-    ``failed`` has the number of failed deliveries of set-aside messages, and when the first one failed, Unix ns.
-
-    A snapshot of a running node has these in ``waiting`` instead: packed WAITING_RANGE, in any order. ``removed`` has
-    the ``(first, count)`` ranges from ``head`` on that were finished, as of the checkpoint.
+    ``aside`` maps the number of each set-aside message to (attempts, due_ns or 0). A snapshot of a running node has
+    ``waiting`` instead: packed WAITING_RANGE, in any order. ``removed`` has the ``(first, count)`` ranges from ``head``
+    on that were finished, as of the checkpoint. ``failed`` has the number of failed deliveries of set-aside messages,
+    and when the first one failed, Unix ns.
     """
 
     number: int
@@ -278,7 +278,13 @@ class TopicState:
     next_seq: int = 0
     """Messages below this number were published. It is as of the checkpoint; more may have been published since."""
     publishes: dict[bytes, Publish] = field(default_factory=dict)
-    """Those with a deduplication id that began, by its digest."""
+    """The publishes with a deduplication id that began, by the digest of the id."""
+
+
+def known_end(topic: TopicState, channels: Iterable[ChannelState]) -> int:
+    """The number after the last message in the recorded state of a topic and its channels."""
+    ends = [topic.routed_end, topic.deferred_end, topic.next_seq, *(end for _, end in topic.holes)]
+    return max(ends + [channel.known_end for channel in channels])
 
 
 class NodeState:
@@ -336,7 +342,7 @@ class NodeState:
             for seq, failures, first_ns in records.failures_in(record):
                 channel.failed[seq] = failures, first_ns
         elif kind == records.DEAD:
-            for message in records.deaths_in(record):
+            for message in list(records.deaths_in(record)):  # all are read before any is applied
                 channel.die(message)
         else:
             first, count = RANGE.unpack_from(record, records.CHANNEL.size)
@@ -450,9 +456,9 @@ class NodeState:
         self.next_channel = channel.number + 1
 
     def to_lines(self) -> Iterator[str]:
-        """Yield the lines of a checkpoint: one JSON object for the node, each topic and each channel.
+        """Yield the lines of a checkpoint: one JSON object for the node, each policy, each topic and each channel.
 
-        A channel with many waiting messages has further lines, with the key ``aside_of``.
+        Further lines follow that of a topic, with its publishes, and that of a channel, with more of its messages.
         """
         yield _line(
             format=1,

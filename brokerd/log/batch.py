@@ -61,7 +61,7 @@ class BodyBatch:
 class HeaderBatch(BodyBatch):
     """As BodyBatch, with the header block of each message, which is empty for a message without headers."""
 
-    __slots__ = ("blocks", "header_bytes")
+    __slots__ = ("blocks",)
 
     def __init__(
         self,
@@ -73,7 +73,6 @@ class HeaderBatch(BodyBatch):
     ) -> None:
         super().__init__(bodies, id_head, timestamp_ns, defer_ms)
         self.blocks = blocks
-        self.header_bytes = sum(map(len, blocks))
 
 
 class MessageBatch:

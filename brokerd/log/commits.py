@@ -30,7 +30,8 @@ from brokerd.zero_padding import end_of_contents
 from nsqwire.units import Nanoseconds
 
 FIRST_INDEX_BYTES = 4096
-_HEADERS = 1
+_HAS_HEADERS = 1
+"""The lowest bit of the first record's ``data_hash``."""
 _HEADER = WRITTEN[INDEX.kind]
 
 Fields = tuple[int, int, int, int, int, int, int]
@@ -95,7 +96,7 @@ class CommitRecords:
     @property
     def says_headers(self) -> bool:
         """True if the first record says that messages of the segment have headers."""
-        return bool(self._first_hash & _HEADERS)
+        return bool(self._first_hash & _HAS_HEADERS)
 
     def other_topic(self, directory: Path) -> int | None:
         """The number of the topic whose index it is, if that is not the topic of ``directory``; None otherwise."""
@@ -167,7 +168,7 @@ class CommitIndex(CommitRecords):
     def __init__(self, path: Path | None, *, create: bool, batches: int = 0) -> None:
         """Open the file, or create it with space for that many ``batches``.
 
-        Raises OSError, also if the disk is full: space is allocated before it is mapped, and if it cannot be read.
+        Raises OSError if the file cannot be read, or if the disk is full: space is allocated before it is mapped.
         """
         self._path = path
         size = 0
@@ -226,7 +227,7 @@ class CommitIndex(CommitRecords):
     def say_headers(self) -> None:
         """Write into the first record that messages of the segment have headers."""
         if self._count and self.checks(0) and not self[0].messages:
-            self.replace(0, self[0]._replace(data_hash=self._first_hash | _HEADERS))
+            self.replace(0, self[0]._replace(data_hash=self._first_hash | _HAS_HEADERS))
 
     def append(self, fields: Fields) -> None:
         """Add a record of a Commit's fields. Raises OSError if the disk is full; nothing was added then."""
@@ -240,9 +241,9 @@ class CommitIndex(CommitRecords):
             self._grow()
 
     def growth(self, count: int) -> Callable[[], mmap.mmap] | None:
-        """What allocates space for ``count`` more records, in any thread, and maps the file for ``adopt``.
+        """Return a function that allocates space for ``count`` more records, and returns the map for ``adopt``.
 
-        None if there is space, or if the records are in memory.
+        Any thread may call it. None if there is space, or if the records are in memory.
         """
         size, needed = self._size, self._start + (self._count + count) * RECORD_BYTES
         if needed <= size or self._path is None:

@@ -8,12 +8,12 @@ from functools import cached_property
 
 from xxhash import xxh3_64_intdigest
 
+from brokerd.kernel.frames import SEQ_MASK
 from brokerd.log.commits import Commit
 from brokerd.zero_padding import end_of_contents
 from nsqwire.frame import MESSAGE, MESSAGE_HEAD, MESSAGE_HEAD_BYTES
 from nsqwire.units import Nanoseconds
 
-SEQ_MASK = (1 << 40) - 1
 TOPIC_MASK = (1 << 14) - 1
 """The topic's part of the first 24 bits of an id; the others are the node's id."""
 _HEX_DIGITS = frozenset(b"0123456789abcdef")
@@ -37,9 +37,7 @@ class Frames:
         """The offset after the last byte that is not zero."""
         return end_of_contents(self.log)
 
-    def batch(
-        self, start: int, limit: int, first_seq: int, *, one_timestamp: bool = True, needs_successor: bool = False
-    ) -> Commit | None:
+    def batch(self, start: int, limit: int, first_seq: int, *, needs_successor: bool = False) -> Commit | None:
         """The batch whose frames begin at ``start`` with message ``first_seq``; None if there is no complete frame.
 
         All messages of a batch have the same timestamp, so a batch ends where the timestamp changes. Frames do not
@@ -49,7 +47,7 @@ class Frames:
         at, seq, timestamp = start, first_seq, 0
         while (end := self.end_of(at, limit, seq)) is not None:
             stamp = MESSAGE_HEAD.unpack_from(self.log, at)[2]
-            if one_timestamp and seq > first_seq and stamp != timestamp:
+            if seq > first_seq and stamp != timestamp:
                 break
             if needs_successor and not self._has_successor(end, limit, seq + 1):
                 break

@@ -29,7 +29,7 @@ from nsqwire.units import Nanoseconds
 
 SUFFIX: Final = ".hdr"
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
-"""A segment whose headers take this much is full."""
+"""A segment whose headers take this much is full. One with a single, larger batch has a larger file."""
 PIECE_BYTES: Final = 16 * 1024
 """Bytes that are read and kept together: a client usually takes the messages in order."""
 _FREED_IN_A_THREAD_FROM: Final = 256 * 1024
@@ -48,6 +48,11 @@ class Entry(NamedTuple):
     seq: int
     timestamp: Nanoseconds
     block: bytes
+
+
+def entry_bytes(blocks: Sequence[bytes]) -> int:
+    """Return the bytes that the entries of these blocks take in a file."""
+    return sum(_HEAD.size + len(block) for block in blocks if block)
 
 
 class HeaderFile:
@@ -92,7 +97,7 @@ class HeaderFile:
             found = path.stat()
         except FileNotFoundError:
             return None
-        if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_FILE_BYTES:
+        if not stat.S_ISREG(found.st_mode) or (found.st_size > MAX_FILE_BYTES and not _has_header(path)):
             return None
         return cls(path, max(found.st_size, HEADER_BYTES))
 
@@ -227,8 +232,8 @@ class HeaderFile:
         return piece
 
     def _search(self, seq: int) -> tuple[int, int]:
-        """An offset before which all entries have lower numbers, and soon after which the first one of at least ``seq``
-        is, if there is any; and the number of the entry that ends there, or -1."""
+        """Return an offset before which all entries have numbers below ``seq``, and the number of the entry that ends
+        there, or -1. If there is an entry of ``seq`` or a higher number, the first one is not far after the offset."""
         low, high, below = HEADER_BYTES, self.end, -1
         while high - low > 2 * PIECE_BYTES:
             middle = (low + high) // 2
@@ -308,6 +313,11 @@ class _Piece:
     def add(self, seq: int, timestamp: Nanoseconds, block: bytes) -> None:
         self.blocks[seq] = timestamp, block
         self.nbytes += len(block)
+
+
+def _has_header(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(HEADER_BYTES) == WRITTEN[HEADERS.kind]
 
 
 def _entry_at(data: bytes, at: int, start: int) -> Entry | None:

@@ -15,7 +15,7 @@ from brokerd.file_header import HEADER_BYTES
 from brokerd.log.batch import Batch, DpubBatch, HeaderBatch
 from brokerd.log.commits import Commit
 from brokerd.log.files import RETIRED, LogFiles
-from brokerd.log.headers import SUFFIX, HeaderFile
+from brokerd.log.headers import SUFFIX, HeaderFile, entry_bytes
 from brokerd.log.recovery import Orphan, recover_segments
 from brokerd.log.segment import Segment
 from nsqwire.scan import Input
@@ -136,7 +136,7 @@ class Log:
     def append_with_headers(self, batch: HeaderBatch) -> tuple[int, Segment]:
         """As ``append``, for messages of which some have headers."""
         segment = self._segment_for(batch.nbytes)
-        if segment.header_room < batch.header_bytes and segment.next_seq > segment.first_seq:
+        if segment.header_room < entry_bytes(batch.blocks) and segment.next_seq > segment.first_seq:
             segment = self._roll(batch.nbytes)
         self._grow_index(segment, 1)
         if segment.headers is None and segment.path is not None:
@@ -193,11 +193,18 @@ class Log:
             late, self._late = self._late, None
             return late
         self._remove_empty()
-        retired, self._retired = self._retired, None
-        if retired is None or retired.capacity < capacity:
+        if self._retired is None or self._retired.capacity < capacity:
             return self._create(capacity, max(FIRST_SEGMENT_BYTES, least))
+        retired, self._retired = self._retired, None
         batches = self._expected_batches(retired.capacity)
-        return self._run_creation(partial(Segment.reuse, retired, self.next_seq, batches))
+        return self._run_creation(partial(self._reuse, retired, self.next_seq, batches))
+
+    def _reuse(self, retired: Segment, first_seq: int, batches: int) -> Segment:
+        try:
+            return Segment.reuse(retired, first_seq, batches)
+        except OSError:
+            self._retired = retired
+            raise
 
     def _remove_empty(self) -> None:
         """Remove empty segments: the next one has their name."""

@@ -29,8 +29,10 @@ def free_in_a_thread(fd: int, nbytes: int, *maps: mmap.mmap | None) -> Future[No
 
 
 def delete_in_a_thread(delete: Callable[[], int], nbytes: int, *maps: mmap.mmap | None) -> Future[None]:
-    """As ``free_in_a_thread``, of the descriptor that ``delete`` returns. If it fails, the file stays until the next
-    start."""
+    """Call ``delete`` in the thread, and free the file of the descriptor that it returns, as ``free_in_a_thread`` does.
+
+    If ``delete`` fails, the file stays until the next start.
+    """
 
     def work() -> None:
         fd = -1

@@ -37,7 +37,7 @@ class Recovered(NamedTuple):
     written_end: int
     """The number after the last message that any file mentions, even if the message cannot be read."""
     notes: list[str]
-    """A line for each file that was repaired or renamed."""
+    """A line for each file that was repaired, renamed or is missing."""
 
 
 def recover_segments(files: LogFiles, id_head: bytes, known_end: int, unsynced_ns: int | None) -> Recovered:

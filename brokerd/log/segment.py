@@ -25,11 +25,12 @@ from xxhash import xxh3_64_intdigest
 
 from brokerd.file_header import HEADER_BYTES, SEGMENT, WRITTEN, data_start
 from brokerd.kernel import append_commands
+from brokerd.kernel.frames import SEQ_MASK
 from brokerd.log.batch import Batch, DpubBatch, HeaderBatch
 from brokerd.log.commit_repair import Repair, SegmentContext, repair_commits
 from brokerd.log.commits import Commit, CommitIndex, index_bytes
 from brokerd.log.files import RETIRED, NotAllocated
-from brokerd.log.frames import SEQ_MASK, Frames
+from brokerd.log.frames import Frames
 from brokerd.log.headers import MAX_FILE_BYTES, SUFFIX, HeaderFile
 from brokerd.log.reclamation import close_map, delete_in_a_thread, free_in_a_thread
 from brokerd.new_map import map_new_file, read_ahead, require_readable
@@ -38,7 +39,7 @@ from nsqwire.frame import MESSAGE_HEAD_BYTES
 from nsqwire.scan import Input
 from nsqwire.units import Nanoseconds
 
-SIZE = struct.Struct(">i")
+SIZE = struct.Struct(">I")  # unsigned, so that a damaged size never leads back
 _HEADER = WRITTEN[SEGMENT.kind]
 _TIMESTAMP = struct.Struct(">q")
 _TIMESTAMP_AT = 8  # in a frame: after its size and its type
@@ -116,12 +117,19 @@ class Segment:
 
     @classmethod
     def reuse(cls, retired: Segment, first_seq: int, batches: int = 0) -> Segment:
-        """As ``create``, in the file of a retired segment, whose pages are mapped already. Raises OSError."""
+        """As ``create``, in the file of a retired segment, whose pages are mapped already.
+
+        Raises OSError; the retired segment can then be reused later.
+        """
         assert retired.path is not None
         path = retired.path.with_name(f"{first_seq:020d}.log")
         assert retired._map is not None
-        segment = cls._begin(path, first_seq, retired._map, batches)
-        retired.path.rename(path)
+        try:
+            segment = cls._begin(path, first_seq, retired._map, batches)
+            retired.path.rename(path)
+        except OSError:
+            path.with_suffix(".idx").unlink(missing_ok=True)
+            raise
         return segment
 
     @classmethod
@@ -243,7 +251,7 @@ class Segment:
             if commit.messages and not commit.matches(log):
                 damaged.append(commit)
             position += 1
-        self._unchecked_from = None if position == len(self.commits) else max(position, self._unchecked_from)
+        self._unchecked_from = None if position == len(self.commits) else position
         return damaged
 
     @property
@@ -292,7 +300,7 @@ class Segment:
 
     @property
     def beginning(self) -> Commit:
-        """The first commit record of a segment."""
+        """A commit record before the first batch, which has the first number and the offset of the first frame."""
         return Commit(self.first_seq, self.start, 0, 0, 0, 0, 0)
 
     @property
@@ -497,7 +505,7 @@ class Segment:
     def remove(self, *, at_once: bool = False, in_a_thread: bool = False) -> None:
         """Delete the files; if they are large, a thread frees their space, unless ``at_once``.
 
-        With ``in_a_thread`` it also deletes them, whenever the disk has completed that. Slices of the map that wait to
+        With ``in_a_thread`` that thread also deletes them, however long the disk takes. Slices of the map that wait to
         be sent stay readable.
         """
         self.close_file()

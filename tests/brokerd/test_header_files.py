@@ -195,6 +195,22 @@ def test_a_segment_full_of_headers_is_followed_by_the_next(log: Log, monkeypatch
     assert found_in(log, range(6)) == [block_of(0, 400)] * 6
 
 
+@pytest.mark.parametrize("messages", [10, 30], ids=["many batches", "a batch larger than a file should be"])
+def test_a_segment_full_of_short_headers_has_them_after_a_restart(
+    messages: int, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The heads of the entries, which take more space than the headers, count."""
+    monkeypatch.setattr(segment_module, "MAX_FILE_BYTES", 1000)
+    monkeypatch.setattr(headers_module, "MAX_FILE_BYTES", 1000)
+    for _ in range(3):
+        log.append_with_headers(HeaderBatch([b"x"] * messages, [BLOCK] * messages, ID_HEAD, 5))
+    log.close()
+    again, notes = Log.recover(tmp_path, ID_HEAD)
+    assert notes == []
+    assert found_in(again, range(3 * messages)) == [BLOCK] * 3 * messages
+    again.close()
+
+
 def test_headers_without_a_message_are_not_those_of_the_next_one(
     log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 from xxhash import xxh3_64_hexdigest
 
+from brokerd.dead import DeadMessage, Reason
 from brokerd.file_header import HEADER_BYTES, JOURNAL, WRITTEN
 from brokerd.journal import journal as journal_module
 from brokerd.journal import records
 from brokerd.journal.journal import Journal, NotCheckpointed
 from brokerd.journal.recovery import CorruptState, recover
-from brokerd.journal.state import ChannelState, NodeState, TopicState
+from brokerd.journal.state import ChannelState, Inapplicable, NodeState, TopicState
 from brokerd.kernel.waiting import WAITING_RANGE
 
 
@@ -201,6 +202,17 @@ def test_records_of_unknown_topics_are_skipped_and_counted(tmp_path: Path) -> No
     assert f": {len(strays)} records cannot be applied" in warning
     assert "damaged" not in warning
     assert found.state.channels[7].unfinished() == dict.fromkeys(range(0, 100, 2), (1, 0))
+
+
+def test_a_record_of_which_a_part_cannot_be_read_changes_nothing() -> None:
+    """As one of a later release, with another reason for a death."""
+    state = node()
+    [record] = records.dead(7, [DeadMessage(seq, 1, 0, Reason.OPERATOR, 0, 5, "") for seq in range(2)])
+    later = bytearray(record)
+    later[records.CHANNEL.size + records.DEATH.size + 12] = 200
+    with pytest.raises(Inapplicable):
+        state.apply(bytes(later))
+    assert not state.channels[7].dead
 
 
 def test_a_topic_that_is_created_again_replaces_one_whose_deletion_was_lost(tmp_path: Path) -> None:

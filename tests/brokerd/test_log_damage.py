@@ -136,5 +136,19 @@ def test_a_publish_that_came_to_nothing_hides_no_later_one(
     assert read_all(tmp_path) == {0: b"first", 1: b"z" * size}
 
 
+def test_a_damaged_size_with_a_high_bit_does_not_prevent_counting(tmp_path: Path) -> None:
+    """A policy counts bytes before the batch was checked, from a message in the middle of it."""
+    log = Log(tmp_path)
+    log.append(BodyBatch([b"x" * 10] * 3, ID_HEAD, 1))
+    log.close()
+    path = tmp_path / f"{0:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[HEADER_BYTES + 44] |= 0x80
+    path.write_bytes(data)
+    again, _ = Log.recover(tmp_path, ID_HEAD)
+    assert again.bytes_from(2) == 3 * 44
+    again.close()
+
+
 def raise_no_space(*_: object) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

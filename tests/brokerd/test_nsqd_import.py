@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 import struct
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+
+from brokerd import nsqd_import
+from brokerd.journal.recovery import recover
+from brokerd.journal.state import ChannelState, NodeState, TopicState
 
 Start = Callable[..., Any]
 BASE_NS = 1_700_000_000_000_000_000
@@ -120,6 +125,52 @@ def test_nsqd_having_run_again_in_between_adds_its_messages(
     assert sorted(body for _, body in drain(broker, "t", "c", connect)) == [b"body 0", b"body 1", b"body 2"]
     assert sorted(body for _, body in drain(broker, "t", "new", connect)) == [b"body 2"]
     assert (tmp_path / "nsqd-imported-2").is_dir()
+
+
+def test_messages_that_waited_in_nsqds_topic_go_to_the_channels_that_nsqd_did_not_have(
+    tmp_path: Path, start_broker: Start, connect: Callable[..., Any]
+) -> None:
+    """Nobody had subscribed while nsqd ran, or to another channel only."""
+    metadata(tmp_path, ("none", False, [("c", False)]), ("other", False, [("c", False)]))
+    start_broker(data_path=tmp_path).terminate()
+    metadata(tmp_path, ("none", False, []), ("other", False, [("new", False)]))
+    queue(tmp_path, "none", [message(0), message(1)])
+    queue(tmp_path, "other:new", [message(2)])
+    queue(tmp_path, "other", [message(3)])
+    broker = start_broker(data_path=tmp_path)
+    assert sorted(drain(broker, "none", "c", connect)) == [(1, b"body 0"), (1, b"body 1")]
+    assert sorted(drain(broker, "other", "c", connect)) == [(1, b"body 3")]
+    assert sorted(drain(broker, "other", "new", connect)) == [(1, b"body 2"), (1, b"body 3")]
+
+
+def test_an_interrupted_import_is_repeated_although_the_files_of_an_earlier_one_were_deleted(
+    tmp_path: Path, start_broker: Start, connect: Callable[..., Any]
+) -> None:
+    """The files that are kept may be deleted at any time. Files that were imported are kept, and not imported again."""
+    metadata(tmp_path, ("t", False, [("c", False)]))
+    start_broker(data_path=tmp_path).terminate()
+    shutil.rmtree(tmp_path / "nsqd-imported-1")
+    metadata(tmp_path, ("t", False, [("c", False)]))
+    queue(tmp_path, "t:c", [message(0)])
+    nsqd_import.stage(tmp_path, recover(tmp_path).state)  # a kill came before the messages were imported
+    start_broker(data_path=tmp_path).terminate()
+    kept = tmp_path / "nsqd-imported-1"
+    kept.rename(tmp_path / "nsqd-import")  # a kill came before the files were renamed
+    broker = start_broker(data_path=tmp_path)
+    assert drain(broker, "t", "c", connect) == [(1, b"body 0")]
+    assert kept.is_dir()
+
+
+def test_an_imported_message_gets_no_number_of_one_whose_file_is_missing(tmp_path: Path) -> None:
+    """The topic's directory was removed; its state still says which numbers, and so which ids, were given."""
+    state = NodeState()
+    state.topics[0] = TopicState(0, "t", 10)
+    state.channels[0] = ChannelState(0, 0, "c", 10)
+    metadata(tmp_path, ("t", False, [("c", False)]))
+    queue(tmp_path, "t:c", [message(0)])
+    nsqd_import.import_into(state, tmp_path, lambda number, name: nsqd_import.Place(tmp_path / name, b"9a4000"))
+    assert state.channels[0].aside == {10: (0, 0)}
+    assert (state.topics[0].routed_end, state.topics[0].holes) == (11, [(10, 11)])
 
 
 def test_the_rest_of_a_damaged_queue_file_is_lost_and_reported(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import mmap
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from brokerd.log import log as log_module
 from brokerd.log import reclamation
 from brokerd.log import segment as segment_module
 from brokerd.log.batch import BodyBatch
+from brokerd.log.commits import CommitIndex
 from brokerd.log.log import Log
 from brokerd.log.segment import RETIRED, Segment
 from tests.harness.waiting import DEADLINE_S
@@ -46,6 +48,42 @@ def test_a_consumed_segment_becomes_the_next_one(log: Log, tmp_path: Path) -> No
     assert [frame[34:40] for frame in frames if frame] == [b"%06d" % seq for seq in range(7, 15)]
     again, repairs = Log.recover(tmp_path, ID_HEAD)
     assert (again.first_seq, again.next_seq, repairs) == (7, 15, [])
+
+
+def test_a_segment_for_a_larger_batch_leaves_the_retired_file_to_the_next(log: Log, tmp_path: Path) -> None:
+    """Otherwise the file would stay until the next start, and no other one could be retired."""
+    append(log, 8)
+    inode = (tmp_path / f"{0:020d}.log").stat().st_ino
+    log.drop_below(7)
+    log.append(BodyBatch([bytes(10_000)], ID_HEAD, 5))
+    assert (tmp_path / RETIRED).stat().st_ino == inode
+    append(log, 3)
+    assert [path.stat().st_ino for path in sorted(tmp_path.glob("*.log"))][-1] == inode
+    assert not (tmp_path / RETIRED).exists()
+
+
+def test_a_retired_file_that_could_not_be_reused_is_used_next_time(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk had no space for the new index. The retired file needs no space of its own, and no index is left."""
+    append(log, 8)
+    inode = (tmp_path / f"{0:020d}.log").stat().st_ino
+    log.drop_below(7)
+    append(log, 6)
+    with monkeypatch.context() as patch:
+        patch.setattr(CommitIndex, "begin", raise_no_space)
+        with pytest.raises(OSError, match="No space left"):
+            append(log, 1)
+    assert [path.name for path in tmp_path.glob("*.idx")] == [f"{7:020d}.idx"]
+    append(log, 1)
+    assert [path.stat().st_ino for path in sorted(tmp_path.glob("*.log"))][-1] == inode
+    assert not (tmp_path / RETIRED).exists()
+    again, repairs = Log.recover(tmp_path, ID_HEAD)
+    assert (again.first_seq, again.next_seq, repairs) == (7, 15, [])
+
+
+def raise_no_space(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_a_slice_that_a_socket_holds_keeps_its_bytes(log: Log, tmp_path: Path) -> None:

@@ -913,7 +913,7 @@ def test_the_broker_agrees_with_the_model(
     # A busy channel's messages come up to 10 ms late, in groups; the model has each at its time.
     monkeypatch.setattr(brokerd.channel, "BUSY_TICKS", sys.maxsize)
     monkeypatch.setattr(os, "fsync", lambda fd: None)  # the process is killed, the machine runs on
-    monkeypatch.setattr(journal_module, "PAUSES_PER_SNAPSHOT", 0)  # stories do not depend on how fast the machine is
+    monkeypatch.setattr(journal_module, "SNAPSHOTS_PER_PAUSE", 0)  # stories do not depend on how fast the machine is
     monkeypatch.setattr(Removal, "add", lambda self, directory: remove_log(directory))  # a killed process has no thread
     monkeypatch.setattr(Journal, "_put", fused_journal_put(Journal._put))
     monkeypatch.setattr(Journal, "_allocate", DISK.unless_full(Journal._allocate))
