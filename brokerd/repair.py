@@ -16,7 +16,7 @@ from brokerd.file_header import UnsupportedFormat
 from brokerd.formats import check_formats
 from brokerd.journal.checkpoint import CHECKPOINT
 from brokerd.journal.journal import NotCheckpointed
-from brokerd.journal.recovery import CorruptState, recover
+from brokerd.journal.recovery import CorruptState, StateOfOtherVersion, recover
 from brokerd.journal.state import NodeState
 from brokerd.log.inspection import LogReport, inspect_log
 from brokerd.settings import BrokerSettings
@@ -61,7 +61,7 @@ class Report:
         """Examine all files without changing any.
 
         ``skipped_damage`` has a line for each damage in the journals that a rebuild has just skipped. Raises OSError if
-        a file cannot be read, and UnsupportedFormat if one is of a newer release.
+        a file cannot be read, and UnsupportedFormat or StateOfOtherVersion if one is of another version.
         """
         self.path = data_path.path
         self.topics: list[TopicReport] = []
@@ -92,6 +92,8 @@ class Report:
     def _read_state(self) -> NodeState:
         try:
             found = recover(self.path)
+        except StateOfOtherVersion:
+            raise
         except CorruptState as error:
             self.damage.append(self._without_path(str(error)))
             self.unusable = sorted(self.path.glob(f"{CHECKPOINT}*"))
@@ -213,7 +215,7 @@ def main(argv: Sequence[str]) -> int:
     options = parser().parse_args(argv)
     try:
         return repair(Path(options.data_path), rebuilds=options.rebuild, sets_aside=options.set_aside)
-    except (DataPathLocked, NotADataPath, NotCheckpointed, UnsupportedFormat) as error:
+    except (DataPathLocked, NotADataPath, NotCheckpointed, StateOfOtherVersion, UnsupportedFormat) as error:
         print(f"nsq repair: {error}", file=sys.stderr)
         return NOT_DONE
     except CorruptState as error:

@@ -50,6 +50,10 @@ class CorruptState(Exception):
     """No checkpoint can be read; the text has the files and the reasons."""
 
 
+class StateOfOtherVersion(CorruptState):
+    """The checkpoint is not damaged: another version wrote it."""
+
+
 class Recovered(NamedTuple):
     """The recovered state of a node.
 
@@ -196,7 +200,7 @@ def _read_newest(directory: Path, warnings: list[str]) -> tuple[NodeState, Posit
         return state, position, position, position_of(previous)
     except OtherVersion as error:
         # The logs beside it are likely to be of that version too: to read them now would take all messages for damaged.
-        raise CorruptState(
+        raise StateOfOtherVersion(
             f"{error}; nothing was changed. Start that version on it, or this one on an empty data path"
         ) from error
     except (Damaged, FileNotFoundError) as error:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from xxhash import xxh3_64_hexdigest
 
 from brokerd import repair as repair_module
 from brokerd.file_header import HEADER_BYTES
@@ -139,6 +140,19 @@ def test_a_data_path_without_a_usable_checkpoint_is_set_aside_and_rebuilt(left: 
     kept = [next((left / "set-aside").glob(f"*/{path.name}")).read_bytes() for path in checkpoints]
     assert kept == damaged
     assert depth(start_broker(data_path=left)) == 3
+
+
+@pytest.mark.parametrize("flags", [(), ("--set-aside", "--rebuild")])
+def test_a_checkpoint_of_another_version_is_not_called_damaged(flags: tuple[str, ...], left: Path) -> None:
+    newest = left / "checkpoint"
+    text = b"{}\n"
+    newest.write_bytes(xxh3_64_hexdigest(text).encode() + b" 1\n" + text)
+    before = contents(left)
+    status, report = repair(*flags, left)
+    assert status == 2
+    [line] = report.splitlines()
+    assert line.startswith(f"nsq repair: {newest} was written by a version that this release cannot read")
+    assert contents(left) == before
 
 
 def test_foreign_files_are_set_aside_from_the_topics(left: Path) -> None:
