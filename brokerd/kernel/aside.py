@@ -1,8 +1,8 @@
 """The plain twin of ``SetAside``: the messages of one channel that are deferred, or need more than one delivery.
 
 Times are monotonic seconds; ``due_ns`` is a due time as the journal stores it (:mod:`brokerd.clock`). Methods return
-the ``bytes`` to journal, the "ranges": packed :data:`brokerd.kernel.waiting.WAITING_RANGE`. They are empty for a
-requeued message, because recovery requeues messages that were in flight at a crash, with the same attempts, anyway.
+"ranges" to journal: packed :data:`brokerd.kernel.waiting.WAITING_RANGE`. They have no requeued messages: after a crash,
+recovery requeues all messages that were in flight, with the same attempts.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class _Message:
 
 
 class _Ranges:
-    """Collects messages as packed ranges with equal attempts."""
+    """Collects messages as ranges of consecutive numbers with equal attempts."""
 
     def __init__(self, due_ns: int = 0) -> None:
         self.due_ns = due_ns
@@ -187,7 +187,7 @@ class SetAside:
         message.state = IN_FLIGHT
         message.client, message.sent_at, message.when = client, sent_at, deadline
 
-    # -- answers --------------------------------------------------------------------------------------------------
+    # -- REQ, TOUCH, FIN ------------------------------------------------------------------------------------------
 
     def requeue(
         self,
