@@ -105,11 +105,11 @@ class Page(NamedTuple):
 class Lives:
     """The latest events of a node, numbered from 0 on since the process started. Numbers are never reused."""
 
-    def __init__(self, kept: int = KEPT_EVENTS) -> None:
-        self.kept = kept
+    def __init__(self, capacity: int = KEPT_EVENTS) -> None:
+        self.capacity = capacity
         self.end = 0
         """The number of the next event."""
-        self._events: deque[LifeEvent] = deque(maxlen=kept)
+        self._events: deque[LifeEvent] = deque(maxlen=capacity)
 
     def add(self, event: LifeEvent) -> None:
         """Keep an event, whose number is ``end``. The oldest one is forgotten if there is no room."""

@@ -44,9 +44,9 @@ class SampledLives:
         If there is not room for an event of each, only the last ones; the events of the others are counted as lost.
         """
         sampled = range(first + -first % self.every, end, self.every)
-        if len(sampled) > self._lives.kept:
-            self._lives.lose(len(sampled) - self._lives.kept)
-            sampled = sampled[-self._lives.kept :]
+        if len(sampled) > self._lives.capacity:
+            self._lives.lose(len(sampled) - self._lives.capacity)
+            sampled = sampled[-self._lives.capacity :]
         return sampled
 
     def of(self, seqs: Iterable[int]) -> list[int]:

@@ -274,7 +274,7 @@ def event(number: int) -> LifeEvent:
 @given(st.lists(st.integers(-5, 5), max_size=30), st.integers(0, 60), st.integers(0, 9))
 def test_every_event_is_on_a_page_or_counted_as_lost(steps: list[int], start: int, limit: int) -> None:
     """Whatever was overwritten or did not fit: a positive step adds events, a negative one loses some."""
-    ring = Lives(kept=7)
+    ring = Lives(capacity=7)
     for step in steps:
         for _ in range(step):
             ring.add(event(ring.end))
