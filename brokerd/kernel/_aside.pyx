@@ -291,7 +291,7 @@ cdef class SetAside:
     cdef uint64_t block_mask
     cdef uint64_t first_block
     cdef uint64_t end_block
-    cdef uint64_t lowest_from  # no message below it is needed from the log
+    cdef uint64_t needed_from  # no message below it is needed from the log
     cdef uint64_t undeferred_from  # no message below it is undeferred
 
     def __cinit__(self):
@@ -307,17 +307,15 @@ cdef class SetAside:
         self.forget_all()
 
     def __dealloc__(self):
-        self.free_all()
+        self.forget_all()
+        free(self.holders)
 
-    cdef void free_all(self) noexcept:
+    cdef void forget_all(self) noexcept:
+        """Remove all messages and free their memory; holders stay."""
         free(self.messages)
         free(self.table)
         free(self.times)
-        free(self.holders)
         free(self.blocks)
-
-    cdef void forget_all(self) noexcept:
-        """Remove all messages; holders stay."""
         self.messages = NULL
         self.table = NULL
         self.times = NULL
@@ -330,7 +328,7 @@ cdef class SetAside:
         self.waiting.count = 0
         self._in_flight_count = self._deferred_count = 0
         self.first_block = self.end_block = 0
-        self.lowest_from = self.undeferred_from = 0
+        self.needed_from = self.undeferred_from = 0
 
     def __len__(self):
         return self.count
@@ -408,7 +406,7 @@ cdef class SetAside:
     # -- messages -------------------------------------------------------------------------------------------------
 
     cdef uint32_t make(self, uint64_t seq, uint16_t attempts) except? 0xFFFFFFFF:
-        """Create a message without a state; the caller sets one, with ``requeue_message`` or a similar function."""
+        """Create a message. The caller sets its state, with ``put`` or one of the functions ``set_…``."""
         cdef uint32_t at
         cdef uint32_t capacity
         cdef void* grown
@@ -467,10 +465,6 @@ cdef class SetAside:
     cdef int shrink(self) except -1:
         """Free memory if most of it is unused."""
         if self.capacity > KEPT_CAPACITY and not self.count:
-            free(self.messages)
-            free(self.table)
-            free(self.times)
-            free(self.blocks)
             self.forget_all()
         elif self.capacity > SHRUNK_FROM and self.count < self.capacity // 8:
             self.compact()
@@ -561,7 +555,7 @@ cdef class SetAside:
             return
         self.blocks[(message.seq >> BLOCK_BITS) & self.block_mask].undeferred -= 1
 
-    cdef inline void set_owed(self, uint64_t seq) noexcept:
+    cdef inline void note_undeferred(self, uint64_t seq) noexcept:
         self.blocks[(seq >> BLOCK_BITS) & self.block_mask].undeferred += 1
         if seq < self.undeferred_from:
             self.undeferred_from = seq
@@ -571,7 +565,7 @@ cdef class SetAside:
         message.state = REQUEUED
         message.when = message.sent_at = 0
         self.link(&self.waiting, at)
-        self.set_owed(message.seq)
+        self.note_undeferred(message.seq)
 
     cdef inline void set_deferred(self, uint32_t at, double due) noexcept:
         cdef Message* message = &self.messages[at]
@@ -594,7 +588,7 @@ cdef class SetAside:
         self._in_flight_count += 1
         self.link(&self.holders[holder].held, at)
         self.add_time(at)
-        self.set_owed(message.seq)
+        self.note_undeferred(message.seq)
 
     cdef uint32_t holder(self, uint32_t client) except? 0xFFFFFFFF:
         """Return the index of a client's Holder, created if needed."""
@@ -723,12 +717,12 @@ cdef class SetAside:
         cdef Block* block = &self.blocks[(seq >> BLOCK_BITS) & self.block_mask]
         block.total += 1
         block.needed += 1
-        if seq < self.lowest_from:
-            self.lowest_from = seq
+        if seq < self.needed_from:
+            self.needed_from = seq
 
     cdef int64_t lowest_of(self, bint undeferred) noexcept:
         """The lowest number that is undeferred, or else needed; -1 if there is none."""
-        cdef uint64_t seq = self.undeferred_from if undeferred else self.lowest_from
+        cdef uint64_t seq = self.undeferred_from if undeferred else self.needed_from
         cdef Block* block
         cdef uint32_t at
         cdef int64_t found = -1
@@ -746,7 +740,7 @@ cdef class SetAside:
         if undeferred:
             self.undeferred_from = seq
         else:
-            self.lowest_from = seq
+            self.needed_from = seq
         return found
 
     @property
@@ -799,19 +793,19 @@ cdef class SetAside:
         return count
 
     cdef uint32_t from_window(self, Window window, uint64_t seq, uint32_t client) except? 0xFFFFFFFE:
-        """Move a message in flight with ``client`` from the window to a new message without a state; NONE if there is
-        none. The caller must call ``advance_floor`` afterwards.
+        """Create the message from its entry in the window, if it is in flight there with ``client``, otherwise return
+        NONE. The caller sets its state, and must call the window's ``advance_floor`` afterwards.
         """
         cdef uint32_t at
         cdef int64_t timestamp
-        if window.holder_of(seq) != client:
+        if window.client_number(seq) != client:
             return NONE
         at = self.make(seq, 1)
         window.release(seq, client, &timestamp)
         self.messages[at].timestamp = timestamp
         return at
 
-    # -- answers --------------------------------------------------------------------------------------------------
+    # -- REQ, TOUCH, FIN ------------------------------------------------------------------------------------------
 
     cdef inline bint is_held(self, Window window, int64_t seq) noexcept:
         """Return whether a message is in flight with any client."""
@@ -819,7 +813,7 @@ cdef class SetAside:
         if seq < 0:
             return False
         at = self.find(<uint64_t>seq)
-        return window.holder_of(<uint64_t>seq) >= 0 or (at != NONE and self.messages[at].state == IN_FLIGHT)
+        return window.client_number(<uint64_t>seq) >= 0 or (at != NONE and self.messages[at].state == IN_FLIGHT)
 
     cdef inline uint32_t held(self, int64_t seq, uint32_t holder) noexcept:
         """Return the message if it is in flight here with the client of ``holder``, otherwise NONE."""
@@ -1121,7 +1115,7 @@ cdef class SetAside:
     def next_time(self):
         return self.times[0].when if self.time_count else INFINITY
 
-    # -- forgetting and looking -----------------------------------------------------------------------------------
+    # -- removal and queries --------------------------------------------------------------------------------------
 
     def drop(self, seqs):
         cdef dict clients = {}
@@ -1141,10 +1135,6 @@ cdef class SetAside:
         for i in range(self.holder_count):
             self.holders[i].held.first = self.holders[i].held.last = NONE
             self.holders[i].held.count = 0
-        free(self.messages)
-        free(self.table)
-        free(self.times)
-        free(self.blocks)
         self.forget_all()
         self.frames.clear()
 

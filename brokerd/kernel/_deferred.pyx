@@ -3,7 +3,7 @@
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memchr, memcmp, memcpy
+from libc.string cimport memcmp, memcpy
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 

@@ -36,4 +36,4 @@ cdef class Window:
     cdef void advance_floor(self) noexcept
     cdef int observe(self, int bucket, uint64_t times) except -1
     cdef bint release(self, uint64_t seq, uint32_t client, int64_t* timestamp) noexcept
-    cdef int64_t holder_of(self, uint64_t seq) noexcept
+    cdef int64_t client_number(self, uint64_t seq) noexcept

@@ -222,7 +222,7 @@ cdef Py_ssize_t walk_commands(
     Py_ssize_t max_body, Py_ssize_t* commands
 ) noexcept nogil:
     """Return the number of messages in the publishes that fill ``rest`` bytes; 0 if there is anything else."""
-    cdef bint in_batches = line[0] == c"M"
+    cdef bint is_mpub = line[0] == c"M"
     cdef Py_ssize_t most = (max_body - 4) // 5
     cdef Py_ssize_t messages = 0
     cdef int32_t body, left, size
@@ -233,7 +233,7 @@ cdef Py_ssize_t walk_commands(
         at += length
         rest -= length
         left = 1
-        if in_batches:
+        if is_mpub:
             if rest < 8:
                 return 0
             body = <int32_t>read32(at)
@@ -257,7 +257,7 @@ cdef Py_ssize_t walk_commands(
 
 
 cdef Py_ssize_t write_commands(
-    const uint8_t* at, Py_ssize_t commands, Py_ssize_t length, bint in_batches, uint8_t* target,
+    const uint8_t* at, Py_ssize_t commands, Py_ssize_t length, bint is_mpub, uint8_t* target,
     uint64_t timestamp_be, const uint8_t* id_head, uint64_t seq
 ) noexcept nogil:
     """Write the frames of publishes that are already counted. Returns the number of bytes."""
@@ -266,7 +266,7 @@ cdef Py_ssize_t write_commands(
     while commands:
         at += length
         left = 1
-        if in_batches:
+        if is_mpub:
             left = read32(at + 4)
             at += 8
         while left:
@@ -293,13 +293,13 @@ def append_commands(
     cdef Py_ssize_t count = 0
     cdef Py_ssize_t messages
     cdef Py_ssize_t written
-    cdef bint in_batches = wanted[0] == c"M"
+    cdef bint is_mpub = wanted[0] == c"M"
     cdef uint8_t* at
     PyObject_GetBuffer(commands, &source, PyBUF_SIMPLE)
     try:
         messages = walk_commands(<const uint8_t*>source.buf, nbytes, wanted, length, max_size, max_body, &count)
-        # Bytes other than bodies: line, size, and for a batch also its size and count.
-        written = nbytes - (length + (8 if in_batches else 0)) * count + (HEAD_BYTES - 4) * messages
+        # A message's head replaces its size; the lines, and the sizes and counts of MPUBs, are not written.
+        written = nbytes - (length + (8 if is_mpub else 0)) * count + (HEAD_BYTES - 4) * messages
         if messages == 0 or offset + written > end:
             return 0, 0, offset
         PyObject_GetBuffer(index, &record, PyBUF_WRITABLE)
@@ -310,7 +310,7 @@ def append_commands(
             try:
                 at = <uint8_t*>target.buf + offset
                 write_commands(
-                    <const uint8_t*>source.buf, count, length, in_batches, at, to_be64(<uint64_t>timestamp),
+                    <const uint8_t*>source.buf, count, length, is_mpub, at, to_be64(<uint64_t>timestamp),
                     <const uint8_t*>id_head, first_seq
                 )
                 write_commit(
@@ -939,13 +939,13 @@ cdef class Window:
             ranges.append(packed_range(first, count))
         return b"".join(ranges)
 
-    cdef int64_t holder_of(self, uint64_t seq) noexcept:
+    cdef int64_t client_number(self, uint64_t seq) noexcept:
         if seq < self._floor or seq >= self._head or self.ring[seq & self.mask].state != IN_FLIGHT:
             return -1
         return self.ring[seq & self.mask].client
 
     def client_of(self, uint64_t seq):
-        return self.holder_of(seq)
+        return self.client_number(seq)
 
     def in_flight_below(self, uint64_t max_seq):
         cdef list held = []
