@@ -12,7 +12,8 @@ from libc.stdlib cimport calloc, free, malloc, qsort, realloc
 from libc.string cimport memcmp, memcpy, memset
 
 from brokerd.kernel._frames cimport (
-    COMMIT_BYTES, COMMIT_END_AT, COMMIT_LENGTH_AT, COMMIT_MESSAGES_AT, Window, bucket_of_latency, decode_seq
+    COMMIT_BYTES, COMMIT_END_AT, COMMIT_LENGTH_AT, COMMIT_MESSAGES_AT, RANGE_BYTES, Window, bucket_of_latency,
+    decode_seq, read32, read64, to_be32, to_be64
 )
 from brokerd.kernel._runs cimport Runs
 
@@ -21,19 +22,14 @@ from brokerd.kernel.aside import AsideMessage
 cdef extern from *:
     """
     #define to_be16(x) __builtin_bswap16(x)
-    #define to_be32(x) __builtin_bswap32(x)
-    #define to_be64(x) __builtin_bswap64(x)
     """
     uint16_t to_be16(uint16_t) nogil
-    uint32_t to_be32(uint32_t) nogil
-    uint64_t to_be64(uint64_t) nogil
 
 cdef enum:
     FREE = 0
     REQUEUED = 1
     IN_FLIGHT = 2
     DEFERRED = 3
-    RANGE_BYTES = 22
     ATTEMPTS_AT = 16
     TIMESTAMP_AT = 8
     FIRST_CAPACITY = 16
@@ -152,18 +148,6 @@ cdef bytes finished(Ranges* ranges):
         free(ranges.packed)
         ranges.packed = NULL
     return packed
-
-
-cdef inline uint32_t read32(const uint8_t* at) noexcept nogil:
-    cdef uint32_t value
-    memcpy(&value, at, 4)
-    return to_be32(value)
-
-
-cdef inline uint64_t read64(const uint8_t* at) noexcept nogil:
-    cdef uint64_t value
-    memcpy(&value, at, 8)
-    return to_be64(value)
 
 
 cdef Py_ssize_t batch_of(const uint8_t* index, Py_ssize_t batches, uint64_t seq) noexcept nogil:
@@ -971,8 +955,6 @@ cdef class SetAside:
         cdef Py_ssize_t delivered = 0
         cdef Py_ssize_t size
         cdef Py_ssize_t end = offset
-        cdef uint32_t field
-        cdef uint64_t timestamp
         cdef uint16_t attempts
         cdef uint32_t at
         cdef bytes frames
@@ -980,8 +962,7 @@ cdef class SetAside:
         cdef Message* message
         count = min(count, self.waiting.count)
         while delivered < count:
-            memcpy(&field, &log[end], 4)
-            size = 4 + <Py_ssize_t>to_be32(field)
+            size = 4 + <Py_ssize_t>read32(&log[end])
             if delivered and end - offset + size > max_bytes:
                 break
             end += size
@@ -993,15 +974,13 @@ cdef class SetAside:
             at = self.waiting.first
             message = &self.messages[at]
             message.attempts += 1
-            memcpy(&field, target, 4)
-            memcpy(&timestamp, target + TIMESTAMP_AT, 8)
-            message.timestamp = <int64_t>to_be64(timestamp)
+            message.timestamp = <int64_t>read64(target + TIMESTAMP_AT)
             attempts = to_be16(message.attempts)
             memcpy(target + ATTEMPTS_AT, &attempts, 2)
             self.detach(at)
             self.set_in_flight(at, holder, sent_at, deadline)
             add_to(&ranges, message.seq, message.attempts)
-            target += 4 + to_be32(field)
+            target += 4 + read32(target)
         return frames, delivered, finished(&ranges)
 
     def deliver_from(
@@ -1014,7 +993,6 @@ cdef class SetAside:
         cdef Py_ssize_t size, i
         cdef uint32_t at = self.waiting.first
         cdef uint16_t attempts
-        cdef uint64_t timestamp
         cdef const uint8_t* frame
         cdef const uint8_t** found
         cdef bytes frames
@@ -1056,8 +1034,7 @@ cdef class SetAside:
                 message.attempts += 1
                 size = 4 + <Py_ssize_t>read32(found[i])
                 memcpy(target, found[i], size)
-                memcpy(&timestamp, target + TIMESTAMP_AT, 8)
-                message.timestamp = <int64_t>to_be64(timestamp)
+                message.timestamp = <int64_t>read64(target + TIMESTAMP_AT)
                 attempts = to_be16(message.attempts)
                 memcpy(target + ATTEMPTS_AT, &attempts, 2)
                 self.detach(at)

@@ -11,26 +11,17 @@ from nsqwire import histogram as _histogram
 
 cdef extern from *:
     """
-    #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-    #error "the compiled kernel is for little-endian machines; this machine uses the plain one"
-    #endif
-    #define to_be32(x) __builtin_bswap32(x)
-    #define to_be64(x) __builtin_bswap64(x)
     #define prefetch(at) __builtin_prefetch(at)
     """
-    uint32_t to_be32(uint32_t) nogil
-    uint64_t to_be64(uint64_t) nogil
     void prefetch(const void*) nogil
 
 cdef extern from "xxh3.h":
     uint64_t xxh3_64(const uint8_t*, size_t) nogil
 
 cdef enum:
-    HEAD_BYTES = 34
     FIN_LINE = 21
     TOUCH_LINE = 23
     REQ_TIMEOUT_AT = 21
-    MAX_DIGITS = 18
     COMPLETE = 0
     MORE = 1
     BAD_SIZE = 2
@@ -43,7 +34,6 @@ cdef enum:
     KEPT_CAPACITY = 4096
     PUB_WORD = 4
     MPUB_WORD = 5
-    MAX_NAME = 64
 
 cdef uint64_t SEQ_MASK = (<uint64_t>1 << SEQ_BITS) - 1
 cdef uint64_t NEWLINES = 0x0A0A0A0A0A0A0A0A
@@ -69,18 +59,6 @@ cdef void _fill_tables() except *:
 
 
 _fill_tables()
-
-
-cdef inline uint32_t read32(const uint8_t* at) noexcept nogil:
-    cdef uint32_t value
-    memcpy(&value, at, 4)
-    return to_be32(value)
-
-
-cdef inline int64_t read64(const uint8_t* at) noexcept nogil:
-    cdef uint64_t value
-    memcpy(&value, at, 8)
-    return <int64_t>to_be64(value)
 
 
 cdef inline bint has_byte(const uint8_t* at, uint64_t pattern) noexcept nogil:
@@ -690,14 +668,14 @@ cdef int bucket_of(int64_t value) noexcept nogil:
 
 cdef bytes packed_range(uint64_t first, uint32_t count):
     """A WAITING_RANGE of messages that were delivered once."""
-    cdef uint8_t[22] packed
+    cdef uint8_t[RANGE_BYTES] packed
     first = to_be64(first)
     count = to_be32(count)
-    memset(packed, 0, 22)
+    memset(packed, 0, RANGE_BYTES)
     memcpy(packed, &first, 8)
     memcpy(packed + 8, &count, 4)
     packed[13] = 1
-    return (<const char*>packed)[:22]
+    return (<const char*>packed)[:RANGE_BYTES]
 
 
 cdef int64_t bucket_of_latency(int64_t latency_ns) noexcept nogil:
@@ -791,7 +769,7 @@ cdef class Window:
             if self.ring == NULL or self._head - self._floor > self.mask:
                 self.reserve(1)
             entry = &self.ring[self._head & self.mask]
-            entry.timestamp = read64(base + offset + 8)
+            entry.timestamp = <int64_t>read64(base + offset + 8)
             entry.client = client
             entry.state = IN_FLIGHT
             self._head += 1
