@@ -929,59 +929,31 @@ cdef class SetAside:
 
     # -- delivery -------------------------------------------------------------------------------------------------
 
-    def next_run(self, Py_ssize_t limit):
+    cdef inline int deliver_next(
+        self, uint8_t* frame, Ranges* ranges, uint32_t holder, double sent_at, double deadline
+    ) except -1:
+        """Put the next requeued message in flight, and write its new attempts to ``frame``."""
         cdef uint32_t at = self.waiting.first
-        cdef uint64_t first = 0
-        cdef Py_ssize_t count = 0
-        cdef Message* message
-        while at != NONE and count < limit:
-            message = &self.messages[at]
-            if not count:
-                first = message.seq
-            elif message.seq != first + <uint64_t>count or message.copied:
-                break
-            count += 1
-            if message.copied:
-                break
-            at = message.next
-        return first, count
+        cdef Message* message = &self.messages[at]
+        cdef uint16_t attempts
+        message.attempts += 1
+        message.timestamp = <int64_t>read64(frame + TIMESTAMP_AT)
+        attempts = to_be16(message.attempts)
+        memcpy(frame + ATTEMPTS_AT, &attempts, 2)
+        self.detach(at)
+        self.set_in_flight(at, holder, sent_at, deadline)
+        add_to(ranges, message.seq, message.attempts)
+        return 0
 
-    def deliver(
-        self, const uint8_t[::1] log, Py_ssize_t offset, Py_ssize_t count, Py_ssize_t max_bytes, uint32_t client,
-        double sent_at, double deadline,
-    ):
+    def deliver_copy(self, const uint8_t[::1] frame, uint32_t client, double sent_at, double deadline):
         cdef Ranges ranges
         cdef uint32_t holder = self.holder(client)
-        cdef Py_ssize_t delivered = 0
-        cdef Py_ssize_t size
-        cdef Py_ssize_t end = offset
-        cdef uint16_t attempts
-        cdef uint32_t at
-        cdef bytes frames
-        cdef uint8_t* target
-        cdef Message* message
-        count = min(count, self.waiting.count)
-        while delivered < count:
-            size = 4 + <Py_ssize_t>read32(&log[end])
-            if delivered and end - offset + size > max_bytes:
-                break
-            end += size
-            delivered += 1
-        frames = (<const char*>&log[offset])[:end - offset]
-        target = <uint8_t*><char*>frames  # not shared with other code yet
+        cdef bytes changed = (<const char*>&frame[0])[:frame.shape[0]]  # not shared with other code yet
+        if self.waiting.first == NONE:
+            raise StopIteration
         begin(&ranges, 0)
-        for _ in range(delivered):
-            at = self.waiting.first
-            message = &self.messages[at]
-            message.attempts += 1
-            message.timestamp = <int64_t>read64(target + TIMESTAMP_AT)
-            attempts = to_be16(message.attempts)
-            memcpy(target + ATTEMPTS_AT, &attempts, 2)
-            self.detach(at)
-            self.set_in_flight(at, holder, sent_at, deadline)
-            add_to(&ranges, message.seq, message.attempts)
-            target += 4 + read32(target)
-        return frames, delivered, finished(&ranges)
+        self.deliver_next(<uint8_t*><char*>changed, &ranges, holder, sent_at, deadline)
+        return changed, finished(&ranges)
 
     def deliver_from(
         self, place_of, Py_ssize_t limit, Py_ssize_t max_bytes, uint32_t client, double sent_at, double deadline
@@ -992,12 +964,10 @@ cdef class SetAside:
         cdef Py_ssize_t total = 0
         cdef Py_ssize_t size, i
         cdef uint32_t at = self.waiting.first
-        cdef uint16_t attempts
         cdef const uint8_t* frame
         cdef const uint8_t** found
         cdef bytes frames
         cdef uint8_t* target
-        cdef Message* message
         cdef Place* place
         cdef Places places = Places()
         limit = min(limit, self.waiting.count, MAX_AT_ONCE)
@@ -1029,17 +999,9 @@ cdef class SetAside:
             target = <uint8_t*><char*>frames  # not shared with other code yet
             begin(&ranges, 0)
             for i in range(delivered):
-                at = self.waiting.first
-                message = &self.messages[at]
-                message.attempts += 1
                 size = 4 + <Py_ssize_t>read32(found[i])
                 memcpy(target, found[i], size)
-                message.timestamp = <int64_t>read64(target + TIMESTAMP_AT)
-                attempts = to_be16(message.attempts)
-                memcpy(target + ATTEMPTS_AT, &attempts, 2)
-                self.detach(at)
-                self.set_in_flight(at, holder, sent_at, deadline)
-                add_to(&ranges, message.seq, message.attempts)
+                self.deliver_next(target, &ranges, holder, sent_at, deadline)
                 target += size
         finally:
             free(found)
