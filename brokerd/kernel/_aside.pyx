@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """The compiled ``SetAside``. :mod:`brokerd.kernel.aside` defines the behaviour and has the docstrings.
 
-A message takes 56 bytes, and 5 to 11 in the table of numbers; one in flight or deferred takes 16 more in the heap of
-times. The requeued messages, and those in flight with each client, are linked lists through the messages.
+A message takes 56 bytes, 5 to 11 in the table of numbers, and 16 in the heap of times, which contains those in flight
+and deferred and has room for all. The requeued messages, and those in flight with each client, are linked lists through the messages.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
