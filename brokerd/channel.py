@@ -307,11 +307,13 @@ class Channel:
 
     def _sampled_unfinished(self) -> list[int]:
         """The sampled messages that wait, are in flight or are deferred."""
-        numbers = self.lives.numbers(self.in_flight.low_water, self.messages.routed_end)
-        return [
+        aside, low = self.in_flight.aside, self.in_flight.low_water
+        copied = sorted(seq for seq in self.lives.of(aside.frames) if seq < low)  # low_water leaves them out
+        numbers = self.lives.numbers(low, self.messages.routed_end)
+        return copied + [
             seq
             for seq in numbers
-            if seq in self.in_flight.aside
+            if seq in aside
             or (self.in_flight.window.client_of(seq) >= 0 if seq < self.head else self.cursor.is_ahead(seq))
         ]
 

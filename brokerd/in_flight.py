@@ -191,11 +191,12 @@ class InFlight:
         aside, deadline = self.aside, now + client.msg_timeout_s
         frames, count, ranges = aside.deliver_from(place_of, limit, max_bytes, client.number, now, deadline)
         if not count:
-            first, _ = aside.next_run(1)
+            [first] = aside.requeued(0, 1)
             copy = aside.frames.get(first)
             if copy is None:  # damaged or missing
                 return b"", 0, first
-            frames, count, ranges = aside.deliver(copy, 0, 1, max_bytes, client.number, now, deadline)
+            frames, ranges = aside.deliver_copy(copy, client.number, now, deadline)
+            count = 1
         client.in_flight_count += count
         client.message_count += count
         self._journal.waiting(ranges)

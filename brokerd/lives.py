@@ -1,5 +1,7 @@
-"""The lives of sampled messages: what happened to them, kept in memory until it is read, or until newer events need the
-room. Nothing is stored: the events of a process end with it."""
+"""The lives of sampled messages: what happened to them, kept in memory until newer events need the room.
+
+Nothing is stored on disk: the events of a process are lost when it ends.
+"""
 
 from __future__ import annotations
 
@@ -92,8 +94,8 @@ class LifeEvent(NamedTuple):
 
 
 class Page(NamedTuple):
-    """Some events. ``next`` is the number from which the following ones are read; ``lost`` is the number of events
-    between the requested number and ``next`` that are not kept any more."""
+    """Some events. ``next`` is the number from which the next page is read; ``lost`` is the number of events between
+    the requested number and ``next`` that are not kept any more, or never were."""
 
     events: Sequence[LifeEvent]
     next: int
@@ -103,11 +105,11 @@ class Page(NamedTuple):
 class Lives:
     """The latest events of a node, numbered from 0 on since the process started. Numbers are never reused."""
 
-    def __init__(self, kept: int = KEPT_EVENTS) -> None:
-        self.kept = kept
+    def __init__(self, capacity: int = KEPT_EVENTS) -> None:
+        self.capacity = capacity
         self.end = 0
         """The number of the next event."""
-        self._events: deque[LifeEvent] = deque(maxlen=kept)
+        self._events: deque[LifeEvent] = deque(maxlen=capacity)
 
     def add(self, event: LifeEvent) -> None:
         """Keep an event, whose number is ``end``. The oldest one is forgotten if there is no room."""
@@ -119,7 +121,10 @@ class Lives:
         self.end += count
 
     def page(self, start: int, limit: int) -> Page:
-        """Up to ``limit`` events from number ``start`` on; from the oldest one if it is 0, which is then no loss."""
+        """Up to ``limit`` events from number ``start`` on.
+
+        With 0, the page begins with the oldest event that is kept, and earlier ones do not count as lost.
+        """
         kept = self._events
         at = bisect_left(kept, start, key=attrgetter("number"))
         events = list(islice(kept, at, at + limit))

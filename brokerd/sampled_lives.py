@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 LONGEST_CLIENT_ID: Final = 256
-"""Characters of a client id that an event has. IDENTIFY bounds an id only by the size of its body, and each event of a
-page has one."""
+"""Maximum number of characters of a client id in an event. An id may be as long as the body of IDENTIFY, and a page of
+events repeats it in each."""
 
 
 class SampledLives:
@@ -39,14 +39,14 @@ class SampledLives:
         self._channel = channel
 
     def numbers(self, first: int, end: int) -> range:
-        """The sampled messages in ``[first, end)``: the last ones, of which there is room for the events.
+        """The sampled messages in ``[first, end)``, ascending.
 
-        The others are counted as lost.
+        If there is not room for an event of each, only the last ones; the events of the others are counted as lost.
         """
         sampled = range(first + -first % self.every, end, self.every)
-        if len(sampled) > self._lives.kept:
-            self._lives.lose(len(sampled) - self._lives.kept)
-            sampled = sampled[-self._lives.kept :]
+        if len(sampled) > self._lives.capacity:
+            self._lives.lose(len(sampled) - self._lives.capacity)
+            sampled = sampled[-self._lives.capacity :]
         return sampled
 
     def of(self, seqs: Iterable[int]) -> list[int]:

@@ -36,7 +36,7 @@ class Scanned(TypedDict):
 def scan(channel: Channel, start: int, *, limit: int, dead: bool = False) -> Scanned:
     """Return up to ``limit`` messages from number ``start`` on, with their whole bodies, oldest first.
 
-    These are the dead ones, or the others.
+    These are the dead ones if ``dead`` is true, otherwise those in all other states.
 
     Deliveries, requeues and finishes between two pages do not shift the pages: each message that stays in the channel
     is in exactly one page. Damaged messages are omitted, but count towards ``limit``.
@@ -93,8 +93,10 @@ def state_of(channel: Channel, seq: int) -> PeekState | None:
 
 
 def _numbers(channel: Channel, start: int, count: int) -> Iterator[int]:
-    """The numbers of the channel's messages from ``start`` on, ascending: at least the first ``count``, or all. Not all
-    are needed, because a channel may have millions."""
+    """The numbers of the channel's messages from ``start`` on, ascending: at least the first ``count``, or all.
+
+    Further numbers may be missing: of the set-aside messages, of which there may be millions, ``count`` are read.
+    """
     window = channel.in_flight.window
     delivered = (seq for seq, _ in window.in_flight_below(window.head) if seq >= start)
     return merge(delivered, channel.in_flight.aside.numbers_from(start, count), channel.cursor.ahead_from(start))

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """The compiled ``SetAside``. :mod:`brokerd.kernel.aside` defines the behaviour and has the docstrings.
 
-A message takes 56 bytes, and 5 to 11 in the table of numbers; one in flight or deferred takes 16 more in the heap of
-times. The requeued messages, and those in flight with each client, are linked lists through the messages.
+A message takes 56 bytes, 5 to 11 in the table of numbers, and 16 in the heap of times, which contains those in flight
+and deferred and has room for all. The requeued messages, and those in flight with each client, are linked lists through the messages.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -12,7 +12,8 @@ from libc.stdlib cimport calloc, free, malloc, qsort, realloc
 from libc.string cimport memcmp, memcpy, memset
 
 from brokerd.kernel._frames cimport (
-    COMMIT_BYTES, COMMIT_END_AT, COMMIT_LENGTH_AT, COMMIT_MESSAGES_AT, Window, bucket_of_latency, decode_seq
+    COMMIT_BYTES, COMMIT_END_AT, COMMIT_LENGTH_AT, COMMIT_MESSAGES_AT, RANGE_BYTES, Window, bucket_of_latency,
+    decode_seq, read32, read64, to_be32, to_be64
 )
 from brokerd.kernel._runs cimport Runs
 
@@ -21,19 +22,14 @@ from brokerd.kernel.aside import AsideMessage
 cdef extern from *:
     """
     #define to_be16(x) __builtin_bswap16(x)
-    #define to_be32(x) __builtin_bswap32(x)
-    #define to_be64(x) __builtin_bswap64(x)
     """
     uint16_t to_be16(uint16_t) nogil
-    uint32_t to_be32(uint32_t) nogil
-    uint64_t to_be64(uint64_t) nogil
 
 cdef enum:
     FREE = 0
     REQUEUED = 1
     IN_FLIGHT = 2
     DEFERRED = 3
-    RANGE_BYTES = 22
     ATTEMPTS_AT = 16
     TIMESTAMP_AT = 8
     FIRST_CAPACITY = 16
@@ -152,18 +148,6 @@ cdef bytes finished(Ranges* ranges):
         free(ranges.packed)
         ranges.packed = NULL
     return packed
-
-
-cdef inline uint32_t read32(const uint8_t* at) noexcept nogil:
-    cdef uint32_t value
-    memcpy(&value, at, 4)
-    return to_be32(value)
-
-
-cdef inline uint64_t read64(const uint8_t* at) noexcept nogil:
-    cdef uint64_t value
-    memcpy(&value, at, 8)
-    return to_be64(value)
 
 
 cdef Py_ssize_t batch_of(const uint8_t* index, Py_ssize_t batches, uint64_t seq) noexcept nogil:
@@ -291,7 +275,7 @@ cdef class SetAside:
     cdef uint64_t block_mask
     cdef uint64_t first_block
     cdef uint64_t end_block
-    cdef uint64_t lowest_from  # no message below it is needed from the log
+    cdef uint64_t needed_from  # no message below it is needed from the log
     cdef uint64_t undeferred_from  # no message below it is undeferred
 
     def __cinit__(self):
@@ -307,17 +291,15 @@ cdef class SetAside:
         self.forget_all()
 
     def __dealloc__(self):
-        self.free_all()
+        self.forget_all()
+        free(self.holders)
 
-    cdef void free_all(self) noexcept:
+    cdef void forget_all(self) noexcept:
+        """Remove all messages and free their memory; holders stay."""
         free(self.messages)
         free(self.table)
         free(self.times)
-        free(self.holders)
         free(self.blocks)
-
-    cdef void forget_all(self) noexcept:
-        """Remove all messages; holders stay."""
         self.messages = NULL
         self.table = NULL
         self.times = NULL
@@ -330,7 +312,7 @@ cdef class SetAside:
         self.waiting.count = 0
         self._in_flight_count = self._deferred_count = 0
         self.first_block = self.end_block = 0
-        self.lowest_from = self.undeferred_from = 0
+        self.needed_from = self.undeferred_from = 0
 
     def __len__(self):
         return self.count
@@ -408,7 +390,7 @@ cdef class SetAside:
     # -- messages -------------------------------------------------------------------------------------------------
 
     cdef uint32_t make(self, uint64_t seq, uint16_t attempts) except? 0xFFFFFFFF:
-        """Create a message without a state; the caller sets one, with ``requeue_message`` or a similar function."""
+        """Create a message. The caller sets its state, with ``put`` or one of the functions ``set_…``."""
         cdef uint32_t at
         cdef uint32_t capacity
         cdef void* grown
@@ -467,10 +449,6 @@ cdef class SetAside:
     cdef int shrink(self) except -1:
         """Free memory if most of it is unused."""
         if self.capacity > KEPT_CAPACITY and not self.count:
-            free(self.messages)
-            free(self.table)
-            free(self.times)
-            free(self.blocks)
             self.forget_all()
         elif self.capacity > SHRUNK_FROM and self.count < self.capacity // 8:
             self.compact()
@@ -561,7 +539,7 @@ cdef class SetAside:
             return
         self.blocks[(message.seq >> BLOCK_BITS) & self.block_mask].undeferred -= 1
 
-    cdef inline void set_owed(self, uint64_t seq) noexcept:
+    cdef inline void note_undeferred(self, uint64_t seq) noexcept:
         self.blocks[(seq >> BLOCK_BITS) & self.block_mask].undeferred += 1
         if seq < self.undeferred_from:
             self.undeferred_from = seq
@@ -571,7 +549,7 @@ cdef class SetAside:
         message.state = REQUEUED
         message.when = message.sent_at = 0
         self.link(&self.waiting, at)
-        self.set_owed(message.seq)
+        self.note_undeferred(message.seq)
 
     cdef inline void set_deferred(self, uint32_t at, double due) noexcept:
         cdef Message* message = &self.messages[at]
@@ -594,7 +572,7 @@ cdef class SetAside:
         self._in_flight_count += 1
         self.link(&self.holders[holder].held, at)
         self.add_time(at)
-        self.set_owed(message.seq)
+        self.note_undeferred(message.seq)
 
     cdef uint32_t holder(self, uint32_t client) except? 0xFFFFFFFF:
         """Return the index of a client's Holder, created if needed."""
@@ -723,12 +701,12 @@ cdef class SetAside:
         cdef Block* block = &self.blocks[(seq >> BLOCK_BITS) & self.block_mask]
         block.total += 1
         block.needed += 1
-        if seq < self.lowest_from:
-            self.lowest_from = seq
+        if seq < self.needed_from:
+            self.needed_from = seq
 
     cdef int64_t lowest_of(self, bint undeferred) noexcept:
         """The lowest number that is undeferred, or else needed; -1 if there is none."""
-        cdef uint64_t seq = self.undeferred_from if undeferred else self.lowest_from
+        cdef uint64_t seq = self.undeferred_from if undeferred else self.needed_from
         cdef Block* block
         cdef uint32_t at
         cdef int64_t found = -1
@@ -746,7 +724,7 @@ cdef class SetAside:
         if undeferred:
             self.undeferred_from = seq
         else:
-            self.lowest_from = seq
+            self.needed_from = seq
         return found
 
     @property
@@ -799,19 +777,19 @@ cdef class SetAside:
         return count
 
     cdef uint32_t from_window(self, Window window, uint64_t seq, uint32_t client) except? 0xFFFFFFFE:
-        """Move a message in flight with ``client`` from the window to a new message without a state; NONE if there is
-        none. The caller must call ``advance_floor`` afterwards.
+        """Create the message from its entry in the window, if it is in flight there with ``client``, otherwise return
+        NONE. The caller sets its state, and must call the window's ``advance_floor`` afterwards.
         """
         cdef uint32_t at
         cdef int64_t timestamp
-        if window.holder_of(seq) != client:
+        if window.client_number(seq) != client:
             return NONE
         at = self.make(seq, 1)
         window.release(seq, client, &timestamp)
         self.messages[at].timestamp = timestamp
         return at
 
-    # -- answers --------------------------------------------------------------------------------------------------
+    # -- REQ, TOUCH, FIN ------------------------------------------------------------------------------------------
 
     cdef inline bint is_held(self, Window window, int64_t seq) noexcept:
         """Return whether a message is in flight with any client."""
@@ -819,7 +797,7 @@ cdef class SetAside:
         if seq < 0:
             return False
         at = self.find(<uint64_t>seq)
-        return window.holder_of(<uint64_t>seq) >= 0 or (at != NONE and self.messages[at].state == IN_FLIGHT)
+        return window.client_number(<uint64_t>seq) >= 0 or (at != NONE and self.messages[at].state == IN_FLIGHT)
 
     cdef inline uint32_t held(self, int64_t seq, uint32_t holder) noexcept:
         """Return the message if it is in flight here with the client of ``holder``, otherwise NONE."""
@@ -951,64 +929,31 @@ cdef class SetAside:
 
     # -- delivery -------------------------------------------------------------------------------------------------
 
-    def next_run(self, Py_ssize_t limit):
+    cdef inline int deliver_next(
+        self, uint8_t* frame, Ranges* ranges, uint32_t holder, double sent_at, double deadline
+    ) except -1:
+        """Put the next requeued message in flight, and write its new attempts to ``frame``."""
         cdef uint32_t at = self.waiting.first
-        cdef uint64_t first = 0
-        cdef Py_ssize_t count = 0
-        cdef Message* message
-        while at != NONE and count < limit:
-            message = &self.messages[at]
-            if not count:
-                first = message.seq
-            elif message.seq != first + <uint64_t>count or message.copied:
-                break
-            count += 1
-            if message.copied:
-                break
-            at = message.next
-        return first, count
+        cdef Message* message = &self.messages[at]
+        cdef uint16_t attempts
+        message.attempts += 1
+        message.timestamp = <int64_t>read64(frame + TIMESTAMP_AT)
+        attempts = to_be16(message.attempts)
+        memcpy(frame + ATTEMPTS_AT, &attempts, 2)
+        self.detach(at)
+        self.set_in_flight(at, holder, sent_at, deadline)
+        add_to(ranges, message.seq, message.attempts)
+        return 0
 
-    def deliver(
-        self, const uint8_t[::1] log, Py_ssize_t offset, Py_ssize_t count, Py_ssize_t max_bytes, uint32_t client,
-        double sent_at, double deadline,
-    ):
+    def deliver_copy(self, const uint8_t[::1] frame, uint32_t client, double sent_at, double deadline):
         cdef Ranges ranges
         cdef uint32_t holder = self.holder(client)
-        cdef Py_ssize_t delivered = 0
-        cdef Py_ssize_t size
-        cdef Py_ssize_t end = offset
-        cdef uint32_t field
-        cdef uint64_t timestamp
-        cdef uint16_t attempts
-        cdef uint32_t at
-        cdef bytes frames
-        cdef uint8_t* target
-        cdef Message* message
-        count = min(count, self.waiting.count)
-        while delivered < count:
-            memcpy(&field, &log[end], 4)
-            size = 4 + <Py_ssize_t>to_be32(field)
-            if delivered and end - offset + size > max_bytes:
-                break
-            end += size
-            delivered += 1
-        frames = (<const char*>&log[offset])[:end - offset]
-        target = <uint8_t*><char*>frames  # not shared with other code yet
+        cdef bytes changed = (<const char*>&frame[0])[:frame.shape[0]]  # not shared with other code yet
+        if self.waiting.first == NONE:
+            raise StopIteration
         begin(&ranges, 0)
-        for _ in range(delivered):
-            at = self.waiting.first
-            message = &self.messages[at]
-            message.attempts += 1
-            memcpy(&field, target, 4)
-            memcpy(&timestamp, target + TIMESTAMP_AT, 8)
-            message.timestamp = <int64_t>to_be64(timestamp)
-            attempts = to_be16(message.attempts)
-            memcpy(target + ATTEMPTS_AT, &attempts, 2)
-            self.detach(at)
-            self.set_in_flight(at, holder, sent_at, deadline)
-            add_to(&ranges, message.seq, message.attempts)
-            target += 4 + to_be32(field)
-        return frames, delivered, finished(&ranges)
+        self.deliver_next(<uint8_t*><char*>changed, &ranges, holder, sent_at, deadline)
+        return changed, finished(&ranges)
 
     def deliver_from(
         self, place_of, Py_ssize_t limit, Py_ssize_t max_bytes, uint32_t client, double sent_at, double deadline
@@ -1019,13 +964,10 @@ cdef class SetAside:
         cdef Py_ssize_t total = 0
         cdef Py_ssize_t size, i
         cdef uint32_t at = self.waiting.first
-        cdef uint16_t attempts
-        cdef uint64_t timestamp
         cdef const uint8_t* frame
         cdef const uint8_t** found
         cdef bytes frames
         cdef uint8_t* target
-        cdef Message* message
         cdef Place* place
         cdef Places places = Places()
         limit = min(limit, self.waiting.count, MAX_AT_ONCE)
@@ -1057,18 +999,9 @@ cdef class SetAside:
             target = <uint8_t*><char*>frames  # not shared with other code yet
             begin(&ranges, 0)
             for i in range(delivered):
-                at = self.waiting.first
-                message = &self.messages[at]
-                message.attempts += 1
                 size = 4 + <Py_ssize_t>read32(found[i])
                 memcpy(target, found[i], size)
-                memcpy(&timestamp, target + TIMESTAMP_AT, 8)
-                message.timestamp = <int64_t>to_be64(timestamp)
-                attempts = to_be16(message.attempts)
-                memcpy(target + ATTEMPTS_AT, &attempts, 2)
-                self.detach(at)
-                self.set_in_flight(at, holder, sent_at, deadline)
-                add_to(&ranges, message.seq, message.attempts)
+                self.deliver_next(target, &ranges, holder, sent_at, deadline)
                 target += size
         finally:
             free(found)
@@ -1121,7 +1054,7 @@ cdef class SetAside:
     def next_time(self):
         return self.times[0].when if self.time_count else INFINITY
 
-    # -- forgetting and looking -----------------------------------------------------------------------------------
+    # -- removal and queries --------------------------------------------------------------------------------------
 
     def drop(self, seqs):
         cdef dict clients = {}
@@ -1141,10 +1074,6 @@ cdef class SetAside:
         for i in range(self.holder_count):
             self.holders[i].held.first = self.holders[i].held.last = NONE
             self.holders[i].held.count = 0
-        free(self.messages)
-        free(self.table)
-        free(self.times)
-        free(self.blocks)
         self.forget_all()
         self.frames.clear()
 

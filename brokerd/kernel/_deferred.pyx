@@ -3,37 +3,22 @@
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memchr, memcmp, memcpy
+from libc.string cimport memcmp, memcpy
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
-from brokerd.kernel._frames cimport COMMIT_BYTES, write_commit, write_head
-
-cdef extern from *:
-    """
-    #define to_be32(x) __builtin_bswap32(x)
-    #define to_be64(x) __builtin_bswap64(x)
-    """
-    uint32_t to_be32(uint32_t) nogil
-    uint64_t to_be64(uint64_t) nogil
+from brokerd.kernel._frames cimport (
+    COMMIT_BYTES, HEAD_BYTES, MAX_DIGITS, MAX_NAME, read32, to_be64, write_commit, write_head
+)
 
 cdef extern from "xxh3.h":
     uint64_t xxh3_64(const uint8_t*, size_t) nogil
 
 cdef enum:
-    HEAD_BYTES = 34
     WORD = 5  # "DPUB "
-    MAX_NAME = 64
-    MAX_DIGITS = 18
     MAX_RUN = 512
 
 cdef uint64_t MAX_DEFER_MS = 0xFFFFFFFF
-
-
-cdef inline uint32_t read32(const uint8_t* at) noexcept nogil:
-    cdef uint32_t value
-    memcpy(&value, at, 4)
-    return to_be32(value)
 
 
 cdef inline Py_ssize_t read_line(

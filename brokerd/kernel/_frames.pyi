@@ -56,7 +56,8 @@ def scan_messages(
 ) -> tuple[int, int, int, int]: ...
 
 class Window:
-    head: int
+    @property
+    def head(self) -> int: ...
     @property
     def floor(self) -> int: ...
     @property

@@ -11,26 +11,17 @@ from nsqwire import histogram as _histogram
 
 cdef extern from *:
     """
-    #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-    #error "the compiled kernel is for little-endian machines; this machine uses the plain one"
-    #endif
-    #define to_be32(x) __builtin_bswap32(x)
-    #define to_be64(x) __builtin_bswap64(x)
     #define prefetch(at) __builtin_prefetch(at)
     """
-    uint32_t to_be32(uint32_t) nogil
-    uint64_t to_be64(uint64_t) nogil
     void prefetch(const void*) nogil
 
 cdef extern from "xxh3.h":
     uint64_t xxh3_64(const uint8_t*, size_t) nogil
 
 cdef enum:
-    HEAD_BYTES = 34
     FIN_LINE = 21
     TOUCH_LINE = 23
     REQ_TIMEOUT_AT = 21
-    MAX_DIGITS = 18
     COMPLETE = 0
     MORE = 1
     BAD_SIZE = 2
@@ -43,7 +34,6 @@ cdef enum:
     KEPT_CAPACITY = 4096
     PUB_WORD = 4
     MPUB_WORD = 5
-    MAX_NAME = 64
 
 cdef uint64_t SEQ_MASK = (<uint64_t>1 << SEQ_BITS) - 1
 cdef uint64_t NEWLINES = 0x0A0A0A0A0A0A0A0A
@@ -69,18 +59,6 @@ cdef void _fill_tables() except *:
 
 
 _fill_tables()
-
-
-cdef inline uint32_t read32(const uint8_t* at) noexcept nogil:
-    cdef uint32_t value
-    memcpy(&value, at, 4)
-    return to_be32(value)
-
-
-cdef inline int64_t read64(const uint8_t* at) noexcept nogil:
-    cdef uint64_t value
-    memcpy(&value, at, 8)
-    return <int64_t>to_be64(value)
 
 
 cdef inline bint has_byte(const uint8_t* at, uint64_t pattern) noexcept nogil:
@@ -222,7 +200,7 @@ cdef Py_ssize_t walk_commands(
     Py_ssize_t max_body, Py_ssize_t* commands
 ) noexcept nogil:
     """Return the number of messages in the publishes that fill ``rest`` bytes; 0 if there is anything else."""
-    cdef bint in_batches = line[0] == c"M"
+    cdef bint is_mpub = line[0] == c"M"
     cdef Py_ssize_t most = (max_body - 4) // 5
     cdef Py_ssize_t messages = 0
     cdef int32_t body, left, size
@@ -233,7 +211,7 @@ cdef Py_ssize_t walk_commands(
         at += length
         rest -= length
         left = 1
-        if in_batches:
+        if is_mpub:
             if rest < 8:
                 return 0
             body = <int32_t>read32(at)
@@ -257,7 +235,7 @@ cdef Py_ssize_t walk_commands(
 
 
 cdef Py_ssize_t write_commands(
-    const uint8_t* at, Py_ssize_t commands, Py_ssize_t length, bint in_batches, uint8_t* target,
+    const uint8_t* at, Py_ssize_t commands, Py_ssize_t length, bint is_mpub, uint8_t* target,
     uint64_t timestamp_be, const uint8_t* id_head, uint64_t seq
 ) noexcept nogil:
     """Write the frames of publishes that are already counted. Returns the number of bytes."""
@@ -266,7 +244,7 @@ cdef Py_ssize_t write_commands(
     while commands:
         at += length
         left = 1
-        if in_batches:
+        if is_mpub:
             left = read32(at + 4)
             at += 8
         while left:
@@ -293,13 +271,13 @@ def append_commands(
     cdef Py_ssize_t count = 0
     cdef Py_ssize_t messages
     cdef Py_ssize_t written
-    cdef bint in_batches = wanted[0] == c"M"
+    cdef bint is_mpub = wanted[0] == c"M"
     cdef uint8_t* at
     PyObject_GetBuffer(commands, &source, PyBUF_SIMPLE)
     try:
         messages = walk_commands(<const uint8_t*>source.buf, nbytes, wanted, length, max_size, max_body, &count)
-        # Bytes other than bodies: line, size, and for a batch also its size and count.
-        written = nbytes - (length + (8 if in_batches else 0)) * count + (HEAD_BYTES - 4) * messages
+        # A message's head replaces its size; the lines, and the sizes and counts of MPUBs, are not written.
+        written = nbytes - (length + (8 if is_mpub else 0)) * count + (HEAD_BYTES - 4) * messages
         if messages == 0 or offset + written > end:
             return 0, 0, offset
         PyObject_GetBuffer(index, &record, PyBUF_WRITABLE)
@@ -310,7 +288,7 @@ def append_commands(
             try:
                 at = <uint8_t*>target.buf + offset
                 write_commands(
-                    <const uint8_t*>source.buf, count, length, in_batches, at, to_be64(<uint64_t>timestamp),
+                    <const uint8_t*>source.buf, count, length, is_mpub, at, to_be64(<uint64_t>timestamp),
                     <const uint8_t*>id_head, first_seq
                 )
                 write_commit(
@@ -690,14 +668,14 @@ cdef int bucket_of(int64_t value) noexcept nogil:
 
 cdef bytes packed_range(uint64_t first, uint32_t count):
     """A WAITING_RANGE of messages that were delivered once."""
-    cdef uint8_t[22] packed
+    cdef uint8_t[RANGE_BYTES] packed
     first = to_be64(first)
     count = to_be32(count)
-    memset(packed, 0, 22)
+    memset(packed, 0, RANGE_BYTES)
     memcpy(packed, &first, 8)
     memcpy(packed + 8, &count, 4)
     packed[13] = 1
-    return (<const char*>packed)[:22]
+    return (<const char*>packed)[:RANGE_BYTES]
 
 
 cdef int64_t bucket_of_latency(int64_t latency_ns) noexcept nogil:
@@ -791,7 +769,7 @@ cdef class Window:
             if self.ring == NULL or self._head - self._floor > self.mask:
                 self.reserve(1)
             entry = &self.ring[self._head & self.mask]
-            entry.timestamp = read64(base + offset + 8)
+            entry.timestamp = <int64_t>read64(base + offset + 8)
             entry.client = client
             entry.state = IN_FLIGHT
             self._head += 1
@@ -939,13 +917,13 @@ cdef class Window:
             ranges.append(packed_range(first, count))
         return b"".join(ranges)
 
-    cdef int64_t holder_of(self, uint64_t seq) noexcept:
+    cdef int64_t client_number(self, uint64_t seq) noexcept:
         if seq < self._floor or seq >= self._head or self.ring[seq & self.mask].state != IN_FLIGHT:
             return -1
         return self.ring[seq & self.mask].client
 
     def client_of(self, uint64_t seq):
-        return self.holder_of(seq)
+        return self.client_number(seq)
 
     def in_flight_below(self, uint64_t max_seq):
         cdef list held = []

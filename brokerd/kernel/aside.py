@@ -1,8 +1,8 @@
 """The plain twin of ``SetAside``: the messages of one channel that are deferred, or need more than one delivery.
 
 Times are monotonic seconds; ``due_ns`` is a due time as the journal stores it (:mod:`brokerd.clock`). Methods return
-the ``bytes`` to journal, the "ranges": packed :data:`brokerd.kernel.waiting.WAITING_RANGE`. They are empty for a
-requeued message, because recovery requeues messages that were in flight at a crash, with the same attempts, anyway.
+"ranges" to journal: packed :data:`brokerd.kernel.waiting.WAITING_RANGE`. They have no requeued messages: after a crash,
+recovery requeues all messages that were in flight, with the same attempts.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class _Message:
 
 
 class _Ranges:
-    """Collects messages as packed ranges with equal attempts."""
+    """Collects messages as ranges of consecutive numbers with equal attempts."""
 
     def __init__(self, due_ns: int = 0) -> None:
         self.due_ns = due_ns
@@ -187,7 +187,7 @@ class SetAside:
         message.state = IN_FLIGHT
         message.client, message.sent_at, message.when = client, sent_at, deadline
 
-    # -- answers --------------------------------------------------------------------------------------------------
+    # -- REQ, TOUCH, FIN ------------------------------------------------------------------------------------------
 
     def requeue(
         self,
@@ -293,55 +293,30 @@ class SetAside:
 
     # -- delivery -------------------------------------------------------------------------------------------------
 
-    def next_run(self, limit: int) -> tuple[int, int]:
-        """``(first seq, count)`` of the next requeued messages with consecutive numbers; ``(0, 0)`` if there are none.
+    def deliver_copy(self, frame: Buffer, client: int, sent_at: Seconds, deadline: Seconds) -> tuple[bytes, bytes]:
+        """Put the next requeued message in flight. ``frame`` is that of its first delivery.
 
-        At most ``limit`` messages. A message that has a copy in ``frames`` is a run of its own.
+        Returns the frame with the new attempts, and the ranges.
         """
-        first = count = 0
-        for seq in self._requeued:
-            if count == limit or (count and (seq != first + count or seq in self.frames)):
-                break
-            first, count = first if count else seq, count + 1
-            if seq in self.frames:
-                break
-        return first, count
-
-    def deliver(
-        self, log: Buffer, offset: int, count: int, max_bytes: int, client: int, sent_at: Seconds, deadline: Seconds
-    ) -> tuple[bytes, int, bytes]:
-        """Put the next ``count`` requeued messages in flight, whose frames are adjacent in the log, from ``offset`` on.
-
-        Delivers at most ``max_bytes`` bytes, unless the first message is longer. Returns the frames with the new
-        attempts, the number of messages, and their ranges.
-        """
-        frames, ranges = bytearray(), _Ranges()
-        delivered = 0
-        for seq in list(self._requeued)[:count]:
-            size = 4 + int.from_bytes(log[offset : offset + 4])
-            if delivered and len(frames) + size > max_bytes:
-                break
-            message = self._messages[seq]
-            message.attempts = (message.attempts + 1) & 0xFFFF
-            message.timestamp = int.from_bytes(log[offset + 8 : offset + 16], signed=True)
-            start = len(frames)
-            frames += log[offset : offset + size]
-            frames[start + 16 : start + 18] = message.attempts.to_bytes(2)
-            del self._requeued[seq]
-            self._put_in_flight(message, client, sent_at, deadline)
-            ranges.add(seq, message.attempts)
-            offset += size
-            delivered += 1
-        return bytes(frames), delivered, ranges.packed()
+        seq = next(iter(self._requeued))
+        message = self._messages[seq]
+        message.attempts = (message.attempts + 1) & 0xFFFF
+        message.timestamp = int.from_bytes(frame[8:16], signed=True)
+        del self._requeued[seq]
+        self._put_in_flight(message, client, sent_at, deadline)
+        ranges = _Ranges()
+        ranges.add(seq, message.attempts)
+        return bytes(frame[:16]) + message.attempts.to_bytes(2) + bytes(frame[18:]), ranges.packed()
 
     def deliver_from(
         self, place_of: PlaceOf, limit: int, max_bytes: int, client: int, sent_at: Seconds, deadline: Seconds
     ) -> tuple[bytes, int, bytes]:
-        """As ``deliver``, for messages anywhere in the topic's segments. Delivers up to ``limit``, possibly none.
+        """Put the next requeued messages in flight, up to ``limit``, from anywhere in the topic's segments.
 
-        Stops at a message that has a copy, that ``place_of`` does not find, or that would need more than MAX_PLACES
-        places. An OSError of ``place_of`` is raised, with nothing changed, if nothing was delivered yet; otherwise it
-        ends the delivery.
+        Delivers at most ``max_bytes`` bytes, unless the first message is longer. Stops, possibly before the first one,
+        at a message that has a copy, that ``place_of`` does not find, or that would need more than MAX_PLACES places.
+        An OSError of ``place_of`` is raised, with nothing changed, if nothing was delivered yet; otherwise it ends the
+        delivery. Returns the frames with the new attempts, the number of messages, and their ranges.
         """
         everything, delivered, ranges = bytearray(), 0, _Ranges()
         places: list[Place] = []
@@ -372,8 +347,8 @@ class SetAside:
             size = 4 + int.from_bytes(log[offset : offset + 4])
             if delivered and len(everything) + size > max_bytes:
                 break
-            frames, _, _ = self.deliver(log, offset, 1, size, client, sent_at, deadline)
-            everything += frames
+            frame, _ = self.deliver_copy(log[offset : offset + size], client, sent_at, deadline)
+            everything += frame
             ranges.add(seq, self._messages[seq].attempts)
             delivered += 1
         return bytes(everything), delivered, ranges.packed()

@@ -46,6 +46,7 @@ __all__ = [
     "req_run",
     "scan_messages",
     "touch_run",
+    "write_record",
 ]
 
 Buffer = bytes | bytearray | memoryview | mmap.mmap

@@ -1,4 +1,6 @@
-"""The layout of a waiting range, for the plain kernel and the journal; ``_frames.pxd`` has it for the compiled one.
+"""The layout of a waiting range, for the plain kernel and the journal.
+
+``_frames.pyx`` and ``_aside.pyx`` have it for the compiled kernel.
 
 A waiting range describes consecutive messages of a channel that have the same number of deliveries and due time.
 """

@@ -1,6 +1,6 @@
 /* XXH3-64 without a seed, for inputs of one byte or more, as xxhash.h of Yann Collet defines it. The hash is his design,
  * and so are the constants (https://github.com/Cyan4973/xxHash, BSD 2-clause). For long inputs python-xxhash is faster;
- * this one spares a short input the way through the interpreter. Little-endian machines only, as the kernel is. */
+ * for short ones, this one is, because it is called without the interpreter. Little-endian only, as the kernel is. */
 #ifndef BROKERD_XXH3_H
 #define BROKERD_XXH3_H
 

@@ -106,12 +106,11 @@ class SetAsideMachine(RuleBasedStateMachine):
             seq, client = data.draw(st.sampled_from(held))
             self.both("take_over", seq, client, self.now, self.now + 7, windows=True)
 
-    @rule(limit=st.integers(1, 30), nbytes=st.integers(1, 900), client=CLIENTS)
-    def deliver_again(self, limit: int, nbytes: int, client: int) -> None:
-        first, count = self.both("next_run", limit)  # type: ignore[misc]
-        if count:
-            log = b"xy" + b"".join(frame_of(seq) for seq in range(first, first + count))
-            self.both("deliver", log, 2, count, nbytes, client, self.now, self.now + 15)
+    @precondition(lambda self: self.plain.requeued_count)
+    @rule(client=CLIENTS)
+    def deliver_copy(self, client: int) -> None:
+        [first] = self.plain.requeued(0, 1)
+        self.both("deliver_copy", frame_of(first), client, self.now, self.now + 15)
 
     @rule(data=st.data(), limit=st.integers(1, 30), nbytes=st.integers(1, 900), client=CLIENTS)
     def deliver_scattered(self, data: st.DataObject, limit: int, nbytes: int, client: int) -> None:

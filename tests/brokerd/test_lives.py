@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import brokerd.log.log as log_module
 from brokerd.client import Client
 from brokerd.lives import LifeEvent, Lives, What
 from tests.brokerd.clockwork import MSG_TIMEOUT_S, Delivery, Node
@@ -245,6 +246,29 @@ def test_pages_and_events_that_were_overwritten(start_broker: Start) -> None:
     assert lives(broker)["lost"] == 0  # a reader that begins has missed nothing that it knows of
 
 
+def test_an_emptied_message_whose_segment_is_gone_is_dropped_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An ephemeral topic keeps copies of the unfinished messages of old segments."""
+    monkeypatch.setattr(log_module, "FIRST_SEGMENT_BYTES", 4096)
+    monkeypatch.setattr(log_module, "LAST_SEGMENT_BYTES", 4096)
+    node = Node(tmp_path)
+    node.broker.set_policy("t#ephemeral", "*", {"sample_lives": 1})
+    topic = node.broker.topic("t#ephemeral")
+    channel = topic.channel("c")
+    got: list[Delivery] = []
+    client = node.subscribe("t#ephemeral", "c", 100, got.append)
+    for number in range(50):
+        topic.publish([b"%d" % number + b"x" * 500])
+        node.pass_until(node.now)
+        if number:
+            channel.finish(client, memoryview(b"FIN %b\n" % got[-1].message_id), 1, node.wall_ns())
+    assert topic.log.first_seq > 1, "old segments are gone"
+    channel.empty()
+    dropped = [each for each in node.broker.runtime.lives.page(0, 1000).events if each.what is What.DROPPED]
+    assert [(each.id, each.attempts, each.reason) for each in dropped] == [(got[0].message_id, 1, "emptied")]
+
+
 @pytest.mark.parametrize("query", ["from=-1", "from=x", "limit=2001", "limit=x", "from=9223372036854775808"])
 def test_a_wrong_parameter_is_named(broker: Any, query: str) -> None:
     answer = broker.request("GET", f"/lives?{query}")
@@ -274,7 +298,7 @@ def event(number: int) -> LifeEvent:
 @given(st.lists(st.integers(-5, 5), max_size=30), st.integers(0, 60), st.integers(0, 9))
 def test_every_event_is_on_a_page_or_counted_as_lost(steps: list[int], start: int, limit: int) -> None:
     """Whatever was overwritten or did not fit: a positive step adds events, a negative one loses some."""
-    ring = Lives(kept=7)
+    ring = Lives(capacity=7)
     for step in steps:
         for _ in range(step):
             ring.add(event(ring.end))
