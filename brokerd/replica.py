@@ -173,7 +173,9 @@ class Replica:
         self._changed_directory(action.path)
 
     def _rename(self, action: Rename) -> None:
-        for path in (action.path, action.to):
+        # A topic's directory is renamed before it is deleted: its files are closed now, because they get other paths.
+        below = [path for path in self._open if path.startswith(action.path + "/")]
+        for path in (action.path, action.to, *below):
             self._close(path)
         with suppress(FileNotFoundError):  # the primary's first checkpoint replaces none
             (self._root / action.path).rename(self._root / action.to)
@@ -186,8 +188,6 @@ class Replica:
         self._close(path)
         found = self._root / path
         if found.is_dir():
-            for open_path in [each for each in self._open if each.startswith(path + "/")]:
-                self._close(open_path)
             remove_log(found)
         else:
             found.unlink(missing_ok=True)

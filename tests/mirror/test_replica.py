@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-from brokerd.mirror.actions import Create, Rename, Write
+from brokerd.mirror.actions import Create, Delete, MakeDirectory, Rename, Write
 from brokerd.mirror.manifest import BLOCK_BYTES, DIGEST_BYTES, Copy, File, missing
 from brokerd.replica import MirrorState, Replica, sums_of
 
@@ -72,3 +73,19 @@ def test_a_file_that_was_renamed_is_synced_under_its_new_name(tmp_path: Path) ->
     assert set(replica.take_unsynced()) == {tmp_path, tmp_path / "checkpoint"}
     assert replica.take_unsynced() == []
     replica.close()
+
+
+def test_a_deleted_topic_takes_no_space(tmp_path: Path) -> None:
+    """The space of a file is free once the file is closed, too."""
+    replica, removed = Replica(tmp_path, MirrorState(member="b")), "topics/t.0.deleted"
+    for action in (MakeDirectory("topics"), MakeDirectory("topics/t.0"), Create(LOG, 100), Write(LOG, 0, b"message")):
+        replica.apply(action)
+    assert any(LOG in target for target in open_files())
+    for action in (Rename("topics/t.0", removed), Delete(removed)):
+        replica.apply(action)
+    assert [target for target in open_files() if str(tmp_path) in target] == []
+    replica.close()
+
+
+def open_files() -> list[str]:
+    return [os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
