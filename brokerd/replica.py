@@ -137,7 +137,7 @@ class Replica:
         else:
             assert isinstance(action, MakeDirectory)
             (self._root / action.path).mkdir(exist_ok=True)
-            self._changed_directory(action.path)
+            self._unsynced |= _directories_of(action.path)
 
     def read(self, path: str, start: int, end: int) -> bytes:
         """The bytes ``[start, end)`` of a file, or fewer if it ends before. Raises OSError."""
@@ -170,7 +170,7 @@ class Replica:
         if action.size:
             os.posix_fallocate(fd, 0, action.size)
         self._unsynced[action.path] = None
-        self._changed_directory(action.path)
+        self._unsynced |= _directories_of(action.path)
 
     def _rename(self, action: Rename) -> None:
         # A topic's directory is renamed before it is deleted: its files are closed now, because they get other paths.
@@ -182,7 +182,7 @@ class Replica:
         if action.path in self._unsynced:
             del self._unsynced[action.path]
             self._unsynced[action.to] = None
-        self._changed_directory(action.to)
+        self._unsynced |= _directories_of(action.to)
 
     def _delete(self, path: str) -> None:
         self._close(path)
@@ -191,9 +191,6 @@ class Replica:
             remove_log(found)
         else:
             found.unlink(missing_ok=True)
-
-    def _changed_directory(self, path: str) -> None:
-        self._unsynced.update(dict.fromkeys(map(str, PurePath(path).parents)))
 
     def take_unsynced(self) -> list[Path]:
         """The files and directories that were changed since the last call."""
@@ -232,9 +229,9 @@ class Replica:
         """Remove all that the primary does not have, and return the checksums of the rest. Takes seconds for gigabytes.
 
         Checkpoints stay as they are, until they are replaced: without the primary, they are what the member could
-        recover. Raises OSError.
+        recover. May run in a thread, beside ``take_unsynced``. Raises OSError.
         """
-        wanted = {file.path: file for file in manifest}
+        wanted, changed = {file.path: file for file in manifest}, dict[str, None]()
         for mirrored in sorted(self._mirrored_paths(), reverse=True):
             if mirrored not in wanted:
                 self._delete(mirrored)
@@ -254,8 +251,9 @@ class Replica:
                     os.posix_fallocate(fd, 0, file.size)
             finally:
                 os.close(fd)
-            self._unsynced[file.path] = None
-            self._changed_directory(file.path)
+            changed[file.path] = None
+            changed |= _directories_of(file.path)
+        self._unsynced.update(changed)  # in one step: the event loop may take the dictionary at any time
         return sums
 
     def _mirrored_paths(self) -> Iterator[str]:
@@ -283,6 +281,10 @@ def sums_of(data_path: Path, files: list[File], theirs: Mapping[str, bytes]) -> 
 
 def _sums(fd: int, end: int) -> bytes:
     return block_sums(os.pread(fd, min(BLOCK_BYTES, end - start), start) for start in range(0, end, BLOCK_BYTES))
+
+
+def _directories_of(path: str) -> dict[str, None]:
+    return dict.fromkeys(map(str, PurePath(path).parents))
 
 
 def has_data(data_path: Path) -> bool:
