@@ -34,7 +34,7 @@ from brokerd.mirror.election import (
 from brokerd.mirror.errors import NoFollowerInSync
 from brokerd.mirror.leader import Leader
 from brokerd.mirror.pair import DURABLE_BOOT, InvalidRecord, PairRecord
-from brokerd.net.arbiter import ArbiterFailed, Leadership
+from brokerd.net.arbiter import ArbiterFailed, Leadership, give_back_lead
 from brokerd.net.arbiter_access import ArbiterAccess
 from brokerd.net.arbiters import arbiter_at
 from brokerd.net.background import Background
@@ -199,20 +199,14 @@ class Mirror:
         and join anew.
 
         This member has acknowledged nothing in its term, so they still have everything that was. Returns if there are
-        none, or if the arbiter does not take it.
+        none, or if the arbiter refuses it.
         """
         others = {member: boot for member, boot in self._in_sync_before.items() if member != self._member}
         if not others:
             return
         record = self._lead.result().with_in_sync(others)
-        try:
-            if await self._arbiter.write(self._lease, record, self._revision) is None:
-                return
-            await self._arbiter.resign(self._lease)
-        except ArbiterFailed as failure:
-            logger.warning("MIRROR: the arbiter did not take that another member may lead: %s", failure)
-            return
-        self._end_process(f"{reason}; {', '.join(sorted(others))} may lead")
+        if await give_back_lead(self._arbiter, self._lease, record, self._revision):
+            self._end_process(f"{reason}; {', '.join(sorted(others))} may lead")
 
     async def recovered(self) -> None:
         """Return once the member may serve what it has recovered; before, nobody may be served.
