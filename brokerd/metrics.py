@@ -121,7 +121,7 @@ class BrokerMetrics:
             ),
             GaugeMetricFamily(
                 "nsq_mirror_lag_seconds",
-                "Time for which the follower has applied nothing of what it has to.",
+                "Time since the follower last applied a change, while it has changes to apply.",
                 float(str(figures["lag_seconds"])),
             ),
         ]

@@ -146,8 +146,8 @@ class Replica:
     def cut_uncommitted(self) -> None:
         """Overwrite with zeros what the logs have after their commit records. Raises OSError.
 
-        The primary sends large batches in parts, and their commit records last. If it is lost in between, a message may
-        have come in part, and a recovery would rebuild the commit records. Nothing of it was acknowledged.
+        The primary sends large batches in parts, and their commit records last. If the primary is lost in between, the
+        last message may be incomplete, and a recovery would rebuild the commit records. None of it was acknowledged.
         """
         for path, end in self._uncommitted.items():
             try:

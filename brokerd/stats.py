@@ -89,7 +89,7 @@ class AppliedPolicy(TypedDict):
 
 
 class ChannelStats(TypedDict):
-    """One channel; the last eight keys only with ``include_histograms``."""
+    """One channel; from ``oldest_unfinished_age_ns`` on, the keys are present only with ``include_histograms``."""
 
     channel_name: str
     depth: int
@@ -119,7 +119,7 @@ class ChannelStats(TypedDict):
 
 
 class TopicStats(TypedDict):
-    """One topic; the last four keys only with ``include_histograms``."""
+    """One topic; from ``oldest_unfinished_age_ns`` on, the keys are present only with ``include_histograms``."""
 
     topic_name: str
     channels: list[ChannelStats]

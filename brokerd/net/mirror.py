@@ -269,7 +269,7 @@ class Mirror:
         }
 
     def _begin_hand_over(self) -> dict[str, object]:
-        """Let the other member lead: the process stops to serve in the next turn of the event loop, and starts again.
+        """Let the other member lead: the process stops serving in the next turn of the event loop, and starts again.
 
         Returns the member that is to lead, and the number of the present term. Raises NoFollowerInSync.
         """
@@ -404,7 +404,7 @@ class Mirror:
             await self._arbiter.resign(lease)
 
     async def _regain(self, decision: RegainLead) -> None:
-        """The lease ended, or was not renewed in time, while the data path was recovered."""
+        """Regain a lease that ended, or was not renewed in time, while the data path was recovered."""
         try:
             await self._loop.run_in_executor(self._disk, _write_a_little, self._data_path / CHECK_FILE)
             sent_at, revision = boot_time(), decision.revision
