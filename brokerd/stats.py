@@ -136,9 +136,11 @@ class TopicStats(TypedDict):
 
 
 class Stats(TypedDict):
-    """The whole response. ``start_time`` is Unix seconds, ``uptime_ns`` the age of the process by the monotonic clock.
+    """The figures of the node, in the text response and in the file of a process's last figures.
 
-    The last five keys are present only with ``include_histograms``."""
+    The keys from ``node_id`` on are in the file only. The JSON response has more, and is built in brokerd/net/http.py.
+    ``start_time`` is Unix seconds, ``uptime_ns`` the age of the process by the monotonic clock.
+    """
 
     version: str
     health: str
@@ -150,7 +152,6 @@ class Stats(TypedDict):
     boot_id: NotRequired[str]
     uptime_ns: NotRequired[int]
     lost_message_count: NotRequired[int]
-    lives_end: NotRequired[int]
 
 
 @dataclass(frozen=True, kw_only=True)

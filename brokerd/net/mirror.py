@@ -32,6 +32,7 @@ from brokerd.mirror.election import (
     Role,
 )
 from brokerd.mirror.errors import NoFollowerInSync
+from brokerd.mirror.figures import MirrorFigures
 from brokerd.mirror.leader import Leader
 from brokerd.mirror.pair import DURABLE_BOOT, InvalidRecord, PairRecord
 from brokerd.net.arbiter import ArbiterFailed, Leadership, give_back_lead
@@ -251,8 +252,7 @@ class Mirror:
     def _read_failed(self, error: OSError) -> None:
         self._end_process(f"a file cannot be read: {error}")
 
-    def _figures(self) -> dict[str, object]:
-        """The figures of ``/stats``: times in seconds, sizes in bytes."""
+    def _figures(self) -> MirrorFigures:
         leader = self._links.leader
         assert leader is not None
         return {
