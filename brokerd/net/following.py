@@ -211,7 +211,8 @@ class Following:
             answer, follower = self._election.last_answer, connection.follower
             has_primary = answer is not None and answer.leader not in (None, self.state.member)
             if has_primary and follower is not None and not follower.is_begun:
-                self._not_connected("the primary closes the connection: is --mirror-tls set on both members?")
+                hint = "is --mirror-tls set on both members?" if self._tls is None else "its log says why"
+                self._not_connected(f"the primary closes the connection: {hint}")
         if connection.replica is not None:
             connection.replica.close()
 

@@ -123,6 +123,7 @@ def test_a_member_with_a_foreign_certificate_is_refused(
         if foreign == "host":
             second.start()
             first.wait_for_log("MIRROR: the certificate of .* is not that of")
+            second.wait_for_log("the primary closes the connection: its log says why")
         else:
             second.start()
             second.wait_for_log("MIRROR: cannot connect to .*certificate verify failed")
