@@ -192,7 +192,9 @@ class Mirror:
         )
         with keeper:
             yield
-        if keeper.sent_at is not None:
+        if keeper.is_lost:
+            self.election.lease_lost()
+        elif keeper.sent_at is not None:
             self.election.renewed(True, keeper.sent_at)
 
     async def give_back(self, reason: str) -> None:
