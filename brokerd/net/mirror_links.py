@@ -18,6 +18,7 @@ from brokerd.net.background import Background
 from brokerd.net.mirror_tls import MirrorTLS
 from brokerd.recorder import Recorder
 from brokerd.replica import sums_of
+from nsqwire.addresses import address_text
 from nsqwire.units import Seconds
 
 if TYPE_CHECKING:
@@ -224,7 +225,7 @@ class _Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self.remote = str(transport.get_extra_info("peername"))
+        self.remote = address_text(transport.get_extra_info("peername"))
         send_at_once(transport)
         self._links.connected(self)
 
