@@ -27,8 +27,7 @@ DIAL_AGAIN_S: Final = 0.5
 MAX_DIAL_AGAIN_S: Final = 8.0
 """Longest delay between attempts to join. It doubles at each failure for the same reason: most need an operator."""
 ERRORS_BEFORE_LOG: Final = 5
-"""Number of failures in a row, for one reason, to connect to the other member before it is logged: members start one by
-one."""
+"""Failures in a row to connect, for one reason, before it is logged: members start one by one."""
 DISCARDED_BYTES: Final = 4096
 """Size of the buffer for input of a connection that is being closed."""
 logger = logging.getLogger("brokerd")
