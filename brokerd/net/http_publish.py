@@ -42,8 +42,9 @@ EXITING: Final = error_response(503, "EXITING")
 
 GATHERED_BYTES: Final = 16 * 1024
 """Messages of up to this many bytes are published together. For longer ones this would save nothing."""
-GATHERED_AT_MOST: Final = 1000
-"""A topic without room for this many more messages takes each alone, so that only those without room are refused."""
+GATHERING_ROOM: Final = 1000
+"""Messages are gathered while the topic has room for this many more. Otherwise it takes each alone, so that only those
+without room are refused."""
 
 HEADER_PREFIX: Final = b"x-nsq-header-"
 """The beginning, in lower case, of the names of request headers that are headers of the message."""
@@ -115,7 +116,7 @@ class Publishing:
     def _admits_more(self, topic: Topic) -> bool:
         """Return whether there is room for the messages that are gathered, and for many more."""
         gathered = self._gathered.get(topic.name)
-        count = GATHERED_AT_MOST + (len(gathered.bodies) if gathered is not None else 0)
+        count = GATHERING_ROOM + (len(gathered.bodies) if gathered is not None else 0)
         return topic.admits(count, count * GATHERED_BYTES)
 
     def _gather(self, request: Request, topic: str) -> PendingResponse:
