@@ -153,7 +153,8 @@ class Recorder:
         self._dirty: dict[Segment, None] = {}
         self._names: dict[str, None] = {}
         """Topics that were created or deleted, and not recorded yet."""
-        self._doomed: list[str] = []
+        self._renamed: list[str] = []
+        """Directories of deleted topics, which are deleted at the end of the group."""
         journal = self._journal
         self._journal_end, self._checkpointed = journal.end, journal.checkpointed
         self._generations = set(journal_files(self._root))
@@ -220,9 +221,9 @@ class Recorder:
             entries += self._journalled()
         if self._is_checkpointed_anew:
             entries += self._checkpoint()
-        if deleted or self._doomed:
-            entries += (Delete(path) for path in deleted + self._doomed)
-            self._doomed.clear()
+        if deleted or self._renamed:
+            entries += (Delete(path) for path in deleted + self._renamed)
+            self._renamed.clear()
         return entries
 
     def cut(self) -> list[File] | None:
@@ -310,7 +311,7 @@ class Recorder:
             if before is not None and before != directory:
                 del self._directories[before], self._topic_paths[name]
                 entries.append(Rename(before, before + _DELETED))
-                self._doomed.append(before + _DELETED)
+                self._renamed.append(before + _DELETED)
             if directory is not None and before != directory:
                 self._add_topic(name)
                 entries += (MakeDirectory(TOPICS), MakeDirectory(directory))

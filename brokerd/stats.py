@@ -165,7 +165,7 @@ class StatsQuery:
 
 
 def health_of(broker: Broker) -> str:
-    """``OK``, or ``NOK - `` and the last error of the disk, and that the node is being drained."""
+    """``OK``, or ``NOK - `` with the error of the disk, the messages that a drain has left, or both."""
     errors = [broker.storage.disk_error]
     if broker.drain.draining is not None:
         errors.append(f"{DRAINED}: {counted(broker.drain.left, 'message is', 'messages are')} left")
@@ -278,7 +278,7 @@ def _consumer_stats(channel: Channel, query: StatsQuery) -> list[ClientStats]:
 
 
 def _consuming(client: Client, sent_at: Seconds | None, now: Seconds) -> _Consuming:
-    """``sent_at``: when its oldest message in flight was sent; monotonic seconds, as ``now``."""
+    """A consumer's timeouts and the age of its oldest message in flight, which was sent at ``sent_at``."""
     age_ns = None if sent_at is None else max(0, int((now - sent_at) * 1e9))
     return {"timeout_count": client.timeout_count, "oldest_in_flight_age_ns": age_ns}
 

@@ -311,7 +311,7 @@ class Leader:
         return self.group
 
     def cut_taken(self, link: int, files: list[File]) -> None:
-        """The list of files, which contain all groups so far and nothing else."""
+        """The files were listed: they contain all groups so far and nothing else."""
         found = self._links.get(link)
         if found is None:
             return
@@ -335,7 +335,7 @@ class Leader:
         self._send(found, Kind.MANIFEST_END)
 
     def compared(self, link: int, copies: list[Copy]) -> None:
-        """What a follower lacks of the files at the cut."""
+        """The files at the cut were compared: ``copies`` are what the follower lacks of them."""
         found = self._links.get(link)
         if found is None:
             return

@@ -56,8 +56,8 @@ class Arbiter(Protocol):
 async def give_back_lead(arbiter: Arbiter, lease: str, record: PairRecord, revision: int) -> bool:
     """Write a record without the member that leads, and give up the lead. Returns False if the arbiter refuses it.
 
-    After True the member must not lead on. If the arbiter does not answer, it may have the record, and with it lets
-    others lead, who lack what the member would acknowledge. A lease that was not given up ends by itself.
+    After True the member must not lead on. An arbiter that does not answer may have the record, and then lets others
+    lead, who would lack what the member acknowledged. A lease that was not given up ends by itself.
     """
     try:
         if await arbiter.write(lease, record, revision) is None:

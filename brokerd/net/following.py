@@ -281,7 +281,7 @@ class _Connection(asyncio.BufferedProtocol):
 
 
 def holds_messages(data_path: Path) -> bool:
-    """Return whether a data path has files of a broker, ours or nsqd."""
+    """Return whether a data path has files of this broker or of nsqd. Raises OSError."""
     return has_data(data_path) or (data_path / METADATA).exists()
 
 
