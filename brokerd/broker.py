@@ -23,6 +23,7 @@ from brokerd.journal.journal import Journal, room_for
 from brokerd.journal.recovery import recover
 from brokerd.journal.state import ChannelState, NodeState, TopicState, known_end
 from brokerd.log.log import Log
+from brokerd.mirror.figures import MirrorFigures
 from brokerd.policies import Patterns, Policies
 from brokerd.policy import Values
 from brokerd.removal import Removal
@@ -89,7 +90,7 @@ class Broker:
         self.topics: dict[str, Topic] = {}
         self.clients: set[Client] = set()
         self.observers: list[Callable[[RegistrationChange], None]] = []
-        self.mirror_figures: Callable[[], dict[str, object]] | None = None
+        self.mirror_figures: Callable[[], MirrorFigures] | None = None
         """Returns the figures of the mirror for ``/stats``; None for a node without one."""
         self.begin_hand_over: Callable[[], dict[str, object]] | None = None
         """Hands over to the follower, and returns the answer of ``/mirror/handover``; None without a mirror."""

@@ -593,7 +593,7 @@ class Channel:
         if self.delivery.has_ready_client and not self.paused:
             self._runtime.wake(self)
             return True
-        if self.limits.need_check_after_publish(self.redelivery.policy):
+        if self.limits.needs_check_after_publish(self.redelivery.policy):
             self._runtime.wake(self)
         if self.ephemeral:
             self.drop_beyond(self._runtime.mem_queue_size)

@@ -80,7 +80,7 @@ class Limits:
         self._young_until = 0.0
         self._was_empty = False
 
-    def need_check_after_publish(self, policy: Policy) -> bool:
+    def needs_check_after_publish(self, policy: Policy) -> bool:
         """Return whether the publish that was just made needs a call of the methods below."""
         return self.is_watching and (policy.msg_ttl_ns > 0 or self._may_be_above(policy))
 
@@ -148,7 +148,7 @@ class Limits:
     def _remove_older(self, end: int, latest_ns: Nanoseconds, policy: Policy) -> None:
         """Remove waiting messages below ``end``, where those begin that were accepted after ``latest_ns``."""
         requeued = self._aside.lowest_requeued(end, REMOVED_AT_ONCE)
-        if frames := self._aside.frames:  # the log does not begin with these any more, so ``end`` says nothing of them
+        if frames := self._aside.frames:  # these are not in the log any more, so ``end`` does not tell their age
             requeued = [seq for seq in requeued if seq not in frames or (self._published_ns(seq) or 0) <= latest_ns]
         if requeued:
             self._remove_requeued(requeued, Reason.EXPIRED, policy.expired)

@@ -113,16 +113,14 @@ class BrokerMetrics:
             GaugeMetricFamily(
                 "nsq_mirror_under_replicated",
                 "1 while no other member of the pair is in sync.",
-                float(bool(figures["under_replicated"])),
+                int(figures["under_replicated"]),
             ),
-            GaugeMetricFamily("nsq_mirror_epoch", "Number of the pair's term.", float(str(figures["epoch"]))),
-            GaugeMetricFamily(
-                "nsq_mirror_lag_bytes", "Bytes that the follower has not applied.", float(str(figures["lag_bytes"]))
-            ),
+            GaugeMetricFamily("nsq_mirror_epoch", "Number of the pair's term.", figures["epoch"]),
+            GaugeMetricFamily("nsq_mirror_lag_bytes", "Bytes that the follower has not applied.", figures["lag_bytes"]),
             GaugeMetricFamily(
                 "nsq_mirror_lag_seconds",
-                "Time for which the follower has applied nothing of what it has to.",
-                float(str(figures["lag_seconds"])),
+                "Time since the follower last applied a change, while it has changes to apply.",
+                figures["lag_seconds"],
             ),
         ]
 

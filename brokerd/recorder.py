@@ -149,11 +149,12 @@ class Recorder:
         self._broker = broker
         self._root = broker.data_path
         self._directories: dict[str, _Directory] = {}
-        self._of_topics: dict[str, str] = {}
+        self._topic_paths: dict[str, str] = {}
         self._dirty: dict[Segment, None] = {}
         self._names: dict[str, None] = {}
         """Topics that were created or deleted, and not recorded yet."""
-        self._doomed: list[str] = []
+        self._renamed: list[str] = []
+        """Directories of deleted topics, which are deleted at the end of the group."""
         journal = self._journal
         self._journal_end, self._checkpointed = journal.end, journal.checkpointed
         self._generations = set(journal_files(self._root))
@@ -220,9 +221,9 @@ class Recorder:
             entries += self._journalled()
         if self._is_checkpointed_anew:
             entries += self._checkpoint()
-        if deleted or self._doomed:
-            entries += (Delete(path) for path in deleted + self._doomed)
-            self._doomed.clear()
+        if deleted or self._renamed:
+            entries += (Delete(path) for path in deleted + self._renamed)
+            self._renamed.clear()
         return entries
 
     def cut(self) -> list[File] | None:
@@ -298,19 +299,19 @@ class Recorder:
         if log.directory is None:
             return None
         path = self._relative(log.directory)
-        self._directories[path], self._of_topics[name] = _Directory(path, log), path
+        self._directories[path], self._topic_paths[name] = _Directory(path, log), path
         return path
 
     def _changed_topics(self) -> list[Entry]:
         entries = list[Entry]()
         names, self._names = self._names, {}
         for name in names:
-            topic, before = self._broker.topics.get(name), self._of_topics.get(name)
+            topic, before = self._broker.topics.get(name), self._topic_paths.get(name)
             directory = None if topic is None or topic.log.directory is None else self._relative(topic.log.directory)
             if before is not None and before != directory:
-                del self._directories[before], self._of_topics[name]
+                del self._directories[before], self._topic_paths[name]
                 entries.append(Rename(before, before + _DELETED))
-                self._doomed.append(before + _DELETED)
+                self._renamed.append(before + _DELETED)
             if directory is not None and before != directory:
                 self._add_topic(name)
                 entries += (MakeDirectory(TOPICS), MakeDirectory(directory))

@@ -137,7 +137,7 @@ class Replica:
         else:
             assert isinstance(action, MakeDirectory)
             (self._root / action.path).mkdir(exist_ok=True)
-            self._changed_directory(action.path)
+            self._unsynced |= _directories_of(action.path)
 
     def read(self, path: str, start: int, end: int) -> bytes:
         """The bytes ``[start, end)`` of a file, or fewer if it ends before. Raises OSError."""
@@ -146,8 +146,8 @@ class Replica:
     def cut_uncommitted(self) -> None:
         """Overwrite with zeros what the logs have after their commit records. Raises OSError.
 
-        The primary sends large batches in parts, and their commit records last. If it is lost in between, a message may
-        have come in part, and a recovery would rebuild the commit records. Nothing of it was acknowledged.
+        The primary sends large batches in parts, and their commit records last. If the primary is lost in between, the
+        last message may be incomplete, and a recovery would rebuild the commit records. None of it was acknowledged.
         """
         for path, end in self._uncommitted.items():
             try:
@@ -170,30 +170,27 @@ class Replica:
         if action.size:
             os.posix_fallocate(fd, 0, action.size)
         self._unsynced[action.path] = None
-        self._changed_directory(action.path)
+        self._unsynced |= _directories_of(action.path)
 
     def _rename(self, action: Rename) -> None:
-        for path in (action.path, action.to):
+        # A topic's directory is renamed before it is deleted: its files are closed now, because they get other paths.
+        below = [path for path in self._open if path.startswith(action.path + "/")]
+        for path in (action.path, action.to, *below):
             self._close(path)
         with suppress(FileNotFoundError):  # the primary's first checkpoint replaces none
             (self._root / action.path).rename(self._root / action.to)
         if action.path in self._unsynced:
             del self._unsynced[action.path]
             self._unsynced[action.to] = None
-        self._changed_directory(action.to)
+        self._unsynced |= _directories_of(action.to)
 
     def _delete(self, path: str) -> None:
         self._close(path)
         found = self._root / path
         if found.is_dir():
-            for open_path in [each for each in self._open if each.startswith(path + "/")]:
-                self._close(open_path)
             remove_log(found)
         else:
             found.unlink(missing_ok=True)
-
-    def _changed_directory(self, path: str) -> None:
-        self._unsynced.update(dict.fromkeys(map(str, PurePath(path).parents)))
 
     def take_unsynced(self) -> list[Path]:
         """The files and directories that were changed since the last call."""
@@ -232,9 +229,9 @@ class Replica:
         """Remove all that the primary does not have, and return the checksums of the rest. Takes seconds for gigabytes.
 
         Checkpoints stay as they are, until they are replaced: without the primary, they are what the member could
-        recover. Raises OSError.
+        recover. May run in a thread, beside ``take_unsynced``. Raises OSError.
         """
-        wanted = {file.path: file for file in manifest}
+        wanted, changed = {file.path: file for file in manifest}, dict[str, None]()
         for mirrored in sorted(self._mirrored_paths(), reverse=True):
             if mirrored not in wanted:
                 self._delete(mirrored)
@@ -254,8 +251,9 @@ class Replica:
                     os.posix_fallocate(fd, 0, file.size)
             finally:
                 os.close(fd)
-            self._unsynced[file.path] = None
-            self._changed_directory(file.path)
+            changed[file.path] = None
+            changed |= _directories_of(file.path)
+        self._unsynced.update(changed)  # in one step: the event loop may take the dictionary at any time
         return sums
 
     def _mirrored_paths(self) -> Iterator[str]:
@@ -283,6 +281,10 @@ def sums_of(data_path: Path, files: list[File], theirs: Mapping[str, bytes]) -> 
 
 def _sums(fd: int, end: int) -> bytes:
     return block_sums(os.pread(fd, min(BLOCK_BYTES, end - start), start) for start in range(0, end, BLOCK_BYTES))
+
+
+def _directories_of(path: str) -> dict[str, None]:
+    return dict.fromkeys(map(str, PurePath(path).parents))
 
 
 def has_data(data_path: Path) -> bool:

@@ -89,7 +89,7 @@ class AppliedPolicy(TypedDict):
 
 
 class ChannelStats(TypedDict):
-    """One channel; the last eight keys only with ``include_histograms``."""
+    """One channel; from ``oldest_unfinished_age_ns`` on, the keys are present only with ``include_histograms``."""
 
     channel_name: str
     depth: int
@@ -119,7 +119,7 @@ class ChannelStats(TypedDict):
 
 
 class TopicStats(TypedDict):
-    """One topic; the last four keys only with ``include_histograms``."""
+    """One topic; from ``oldest_unfinished_age_ns`` on, the keys are present only with ``include_histograms``."""
 
     topic_name: str
     channels: list[ChannelStats]
@@ -136,9 +136,11 @@ class TopicStats(TypedDict):
 
 
 class Stats(TypedDict):
-    """The whole response. ``start_time`` is Unix seconds, ``uptime_ns`` the age of the process by the monotonic clock.
+    """The figures of the node, in the text response and in the file of a process's last figures.
 
-    The last five keys are present only with ``include_histograms``."""
+    The keys from ``node_id`` on are in the file only. The JSON response has more, and is built in brokerd/net/http.py.
+    ``start_time`` is Unix seconds, ``uptime_ns`` the age of the process by the monotonic clock.
+    """
 
     version: str
     health: str
@@ -150,7 +152,6 @@ class Stats(TypedDict):
     boot_id: NotRequired[str]
     uptime_ns: NotRequired[int]
     lost_message_count: NotRequired[int]
-    lives_end: NotRequired[int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +165,7 @@ class StatsQuery:
 
 
 def health_of(broker: Broker) -> str:
-    """``OK``, or ``NOK - `` and the last error of the disk, and that the node is being drained."""
+    """``OK``, or ``NOK - `` with the error of the disk, the messages that a drain has left, or both."""
     errors = [broker.storage.disk_error]
     if broker.drain.draining is not None:
         errors.append(f"{DRAINED}: {counted(broker.drain.left, 'message is', 'messages are')} left")
@@ -277,7 +278,7 @@ def _consumer_stats(channel: Channel, query: StatsQuery) -> list[ClientStats]:
 
 
 def _consuming(client: Client, sent_at: Seconds | None, now: Seconds) -> _Consuming:
-    """``sent_at``: when its oldest message in flight was sent; monotonic seconds, as ``now``."""
+    """A consumer's timeouts and the age of its oldest message in flight, which was sent at ``sent_at``."""
     age_ns = None if sent_at is None else max(0, int((now - sent_at) * 1e9))
     return {"timeout_count": client.timeout_count, "oldest_in_flight_age_ns": age_ns}
 

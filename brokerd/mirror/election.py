@@ -213,6 +213,10 @@ class Election:
         self.is_recovering, self._is_regain_due, self._led = True, False, Lead(record, revision)
         self.decisions.append(self._led)
 
+    def lease_lost(self) -> None:
+        """The arbiter has ended the lease during the recovery, maybe before its time: another member may lead."""
+        self.expires = 0.0
+
     def recovered(self, now: Seconds) -> None:
         """The data path is recovered: the member serves, unless the lease has ended meanwhile.
 

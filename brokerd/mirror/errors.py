@@ -12,11 +12,11 @@ class Fenced(Exception):
 
 
 class JoinRefused(Exception):
-    """The primary does not let this member join, or the member does not want to."""
+    """The primary does not let this member join; the text is the reason."""
 
 
 class MirrorDamaged(Exception):
-    """A follower's file does not have what its commit record says. The follower has to join again."""
+    """A file of the follower does not match its commit record or checksum. The follower has to join again."""
 
 
 class NoFollowerInSync(Exception):

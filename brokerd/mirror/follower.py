@@ -91,7 +91,7 @@ class Follower:
             self._send(_ACK, number=self.applied)
 
     def compared(self, sums: Mapping[str, bytes]) -> None:
-        """The checksums of the files of the manifest, by path, after every other file was removed."""
+        """The files were prepared: ``sums`` are the checksums of those of the manifest, by path."""
         self.awaits_sums = False
         for path, each in sums.items():
             self._send(Kind.SUMS, encode_sums(path, each))

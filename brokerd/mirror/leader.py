@@ -254,11 +254,11 @@ class Leader:
 
     @property
     def lag_bytes(self) -> int:
-        """Bytes that the follower still has to apply: the sum of what is under way and what is collected."""
+        """Bytes that the follower still has to apply: those that are under way, and those that were not sent yet."""
         return max((self._lag_of(link) for link in self._links.values()), default=0)
 
     def lag_seconds(self, now: Seconds) -> Seconds:
-        """For how long a follower has had something to apply; 0 if there is no follower."""
+        """Time since a follower that has something to apply last applied something; 0 if there is none."""
         return max((now - link.progress_at for link in self._links.values() if link.under_way), default=0.0)
 
     def _lag_of(self, link: _Link) -> int:
@@ -311,7 +311,7 @@ class Leader:
         return self.group
 
     def cut_taken(self, link: int, files: list[File]) -> None:
-        """The list of files, which contain all groups so far and nothing else."""
+        """The files were listed: they contain all groups so far and nothing else."""
         found = self._links.get(link)
         if found is None:
             return
@@ -335,7 +335,7 @@ class Leader:
         self._send(found, Kind.MANIFEST_END)
 
     def compared(self, link: int, copies: list[Copy]) -> None:
-        """What a follower lacks of the files at the cut."""
+        """The files at the cut were compared: ``copies`` are what the follower lacks of them."""
         found = self._links.get(link)
         if found is None:
             return
@@ -347,7 +347,7 @@ class Leader:
         self._pump(found)
 
     def not_readable(self, link: int, error: OSError) -> None:
-        """The files for a follower cannot be listed or compared."""
+        """A file for a follower cannot be listed, compared or read."""
         if (found := self._links.get(link)) is not None:
             self._close(found, f"a file cannot be read: {error}")
 
@@ -439,7 +439,7 @@ class Leader:
         self._settle()
 
     def _pump(self, link: _Link) -> None:
-        """Send what may be under way.
+        """Send what is waiting, as far as the window has room.
 
         If a file cannot be read, the link is closed: what was taken from the outbox for the frame is lost.
         """

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from typing import NamedTuple, Protocol
 
 from brokerd.mirror.election import ArbiterAnswer
 from brokerd.mirror.pair import PairRecord
+
+logger = logging.getLogger("brokerd")
 
 
 class ArbiterFailed(Exception):
@@ -48,3 +51,18 @@ class Arbiter(Protocol):
 
     async def resign(self, lease: str) -> None:
         """End a lease, and with it the lead."""
+
+
+async def give_back_lead(arbiter: Arbiter, lease: str, record: PairRecord, revision: int) -> bool:
+    """Write a record without the member that leads, and give up the lead. Returns False if the arbiter refuses it.
+
+    After True the member must not lead on. An arbiter that does not answer may have the record, and then lets others
+    lead, who would lack what the member acknowledged. A lease that was not given up ends by itself.
+    """
+    try:
+        if await arbiter.write(lease, record, revision) is None:
+            return False
+        await arbiter.resign(lease)
+    except ArbiterFailed as failure:
+        logger.warning("MIRROR: the arbiter did not answer when the lead was given back: %s", failure)
+    return True

@@ -27,8 +27,9 @@ DIAL_AGAIN_S: Final = 0.5
 MAX_DIAL_AGAIN_S: Final = 8.0
 """Longest delay between attempts to join. It doubles at each failure for the same reason: most need an operator."""
 ERRORS_BEFORE_LOG: Final = 5
-"""So often a connection to the other member fails for one reason before that is logged: members start one by one."""
-UNHEARD_BYTES: Final = 4096
+"""Failures in a row to connect, for one reason, before it is logged: members start one by one."""
+DISCARDED_BYTES: Final = 4096
+"""Size of the buffer for input of a connection that is being closed."""
 logger = logging.getLogger("brokerd")
 
 
@@ -153,7 +154,7 @@ class Following:
         connection.send()
 
     def streamed(self, connection: _Connection, nbytes: int) -> None:
-        """The primary has sent so many bytes, which are in the follower's buffer."""
+        """The primary has sent ``nbytes`` bytes, which are in the follower's buffer."""
         follower, replica = connection.follower, connection.replica
         if connection is not self._connection or follower is None or replica is None:
             return
@@ -209,7 +210,8 @@ class Following:
             answer, follower = self._election.last_answer, connection.follower
             has_primary = answer is not None and answer.leader not in (None, self.state.member)
             if has_primary and follower is not None and not follower.is_begun:
-                self._not_connected("the primary closes the connection: is --mirror-tls set on both members?")
+                hint = "is --mirror-tls set on both members?" if self._tls is None else "its log says why"
+                self._not_connected(f"the primary closes the connection: {hint}")
         if connection.replica is not None:
             connection.replica.close()
 
@@ -231,7 +233,7 @@ class Following:
                 connection.synced_at = connection.heard_at
                 synced = self._loop.run_in_executor(self._files, _sync, replica.take_unsynced())
                 synced.add_done_callback(_log_failure)
-        elif connection.follower is not None:  # in the order of the syncs: an answer to a ping acknowledges too
+        elif connection.follower is not None:  # each output after its sync: an answer to a ping acknowledges too
             output = connection.follower.take_output()
             synced = self._loop.run_in_executor(self._files, _sync, replica.take_unsynced())
             synced.add_done_callback(partial(self._synced, connection, output))
@@ -267,7 +269,7 @@ class _Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self.follower is None:  # it is being closed
-            return memoryview(bytearray(UNHEARD_BYTES))
+            return memoryview(bytearray(DISCARDED_BYTES))
         return self.follower.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -279,7 +281,7 @@ class _Connection(asyncio.BufferedProtocol):
 
 
 def holds_messages(data_path: Path) -> bool:
-    """Return whether a data path has files of a broker, ours or nsqd."""
+    """Return whether a data path has files of this broker or of nsqd. Raises OSError."""
     return has_data(data_path) or (data_path / METADATA).exists()
 
 

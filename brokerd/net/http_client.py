@@ -23,7 +23,7 @@ NSQ_V1: Final = "application/vnd.nsq; version=1.0"
 
 
 class Answer(NamedTuple):
-    """``status`` is that of HTTP."""
+    """An answer: its HTTP status and its body."""
 
     status: int
     body: bytes

@@ -42,12 +42,13 @@ EXITING: Final = error_response(503, "EXITING")
 
 GATHERED_BYTES: Final = 16 * 1024
 """Messages of up to this many bytes are published together. For longer ones this would save nothing."""
-GATHERED_AT_MOST: Final = 1000
-"""A topic without room for this many more messages takes each alone, so that only those without room are refused."""
+GATHERING_ROOM: Final = 1000
+"""Messages are gathered while the topic has room for this many more. Otherwise it takes each alone, so that only those
+without room are refused."""
 
 HEADER_PREFIX: Final = b"x-nsq-header-"
 """The beginning, in lower case, of the names of request headers that are headers of the message."""
-_OF_WISHES: Final = frozenset(("ids", "dedup_id"))
+_OPTIONS: Final = frozenset(("ids", "dedup_id"))
 _GO_INT: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _LENGTH: Final = struct.Struct(">i")
 
@@ -60,15 +61,17 @@ class Gathered(NamedTuple):
     requests: list[Request]
 
 
-class Wishes(NamedTuple):
-    """The parameters of a publish that is not stored together with those of other requests: whether it asks for the ids
-    of its messages, and the digest of its deduplication id, None without one."""
+class Options(NamedTuple):
+    """The parameters ``ids`` and ``dedup_id`` of a publish, which is then not stored together with other requests'.
+
+    ``dedup_digest`` is None without a deduplication id.
+    """
 
     asks_ids: bool
     dedup_digest: bytes | None
 
 
-_NO_WISHES: Final = Wishes(asks_ids=False, dedup_digest=None)
+_NO_OPTIONS: Final = Options(asks_ids=False, dedup_digest=None)
 
 
 class Publishing:
@@ -92,16 +95,16 @@ class Publishing:
         if not body:
             raise HTTPError(400, "MSG_EMPTY")
         params = request.params
-        wishes = self._wishes(params)
+        options = self._options(params)
         headers = headers_in(request)
         topic = self._topic(params)
         defer = params.get("defer")
         defer_ms = 0 if defer is None else defer_ms_of(defer, self._broker.settings)
-        if headers or wishes is not None:
+        if headers or options is not None:
             publish = partial(
                 topic.publish_with_headers, (body,), (headers,), by=_publisher(request), defer_ms=defer_ms
             )
-            return self._publish_as_wished(wishes or _NO_WISHES, topic, publish)
+            return self._publish_with_options(options or _NO_OPTIONS, topic, publish)
         if defer is not None:
             topic.publish((body,), by=_publisher(request), defer_ms=defer_ms)
         elif len(body) > GATHERED_BYTES or not self._admits_more(topic):
@@ -113,7 +116,7 @@ class Publishing:
     def _admits_more(self, topic: Topic) -> bool:
         """Return whether there is room for the messages that are gathered, and for many more."""
         gathered = self._gathered.get(topic.name)
-        count = GATHERED_AT_MOST + (len(gathered.bodies) if gathered is not None else 0)
+        count = GATHERING_ROOM + (len(gathered.bodies) if gathered is not None else 0)
         return topic.admits(count, count * GATHERED_BYTES)
 
     def _gather(self, request: Request, topic: str) -> PendingResponse:
@@ -142,19 +145,19 @@ class Publishing:
             else:
                 self._resolve_once_stored(answer)
 
-    def _wishes(self, params: Mapping[str, str]) -> Wishes | None:
+    def _options(self, params: Mapping[str, str]) -> Options | None:
         """What the parameters ``ids`` and ``dedup_id`` ask for; None without them."""
-        if _OF_WISHES.isdisjoint(params):
+        if _OPTIONS.isdisjoint(params):
             return None
         asks_ids = FLAG_WORDS.get(params.get("ids", "false"))
         if asks_ids is None:
             raise HTTPError(400, "INVALID_ARG_IDS")
-        return Wishes(asks_ids, self._dedup_digest(params))
+        return Options(asks_ids, self._dedup_digest(params))
 
-    def _publish_as_wished(self, wishes: Wishes, topic: Topic, publish: Callable[..., range]) -> Answer:
+    def _publish_with_options(self, options: Options, topic: Topic, publish: Callable[..., range]) -> Answer:
         """Call ``publish`` with the keyword ``dedup_digest``, and answer with the ids of the messages if asked."""
-        seqs = publish(dedup_digest=wishes.dedup_digest)
-        if not wishes.asks_ids:
+        seqs = publish(dedup_digest=options.dedup_digest)
+        if not options.asks_ids:
             return self._stored_response()
         ids = [each.decode() for each in topic.messages.ids(seqs)]
         return self._stored_response(json_response({"ids": ids}))
@@ -188,7 +191,7 @@ class Publishing:
         """``/mpub``: the body has several messages, as lines, or with ``binary`` as the body of an MPUB."""
         if len(request.body) > self._max_body_size:
             raise HTTPError(413, "BODY_TOO_BIG")
-        wishes = self._wishes(request.params)
+        options = self._options(request.params)
         is_envelope = FLAG_WORDS.get(request.params.get("envelope", "false"))
         if is_envelope is None:
             raise HTTPError(400, "INVALID_ARG_ENVELOPE")
@@ -198,16 +201,16 @@ class Publishing:
                 raise HTTPError(400, "INVALID_ARG_ENVELOPE")
             bodies, blocks = parse_envelopes(request.body, max_msg_size=self._max_msg_size)
             publish_all = partial(topic.publish_with_headers, bodies, blocks, by=by) if bodies else _publish_nothing
-            return self._publish_as_wished(wishes or _NO_WISHES, topic, publish_all)
+            return self._publish_with_options(options or _NO_OPTIONS, topic, publish_all)
         if self._is_binary(request.params):
             limits = {"max_msg_size": self._max_msg_size, "max_body_size": self._max_body_size}
             messages, count = parse_binary(request.body, **limits)
         else:
             lines, count = parse_lines(request.body, max_msg_size=self._max_msg_size)
             messages = memoryview(lines)
-        if wishes is not None:
+        if options is not None:
             publish = partial(topic.publish_messages, messages, count, by=by) if count else _publish_nothing
-            return self._publish_as_wished(wishes, topic, publish)
+            return self._publish_with_options(options, topic, publish)
         if count:
             topic.publish_messages(messages, count, by=by)
         return self._stored_response()

@@ -281,7 +281,7 @@ def _asks_dead(request: Request) -> bool:
 def _chosen_dead(request: Request) -> ChosenDead:
     """The dead messages of the parameters ``reason`` and ``since``. Raises HTTPError with the parameter's name."""
     if request.body.split() or "id" in request.params:
-        raise HTTPError(400, "INVALID_ARG_ID")  # one parameter means all dead messages, the other some
+        raise HTTPError(400, "INVALID_ARG_ID")  # ids choose single messages, ``state=dead`` chooses by reason and time
     reason, since = request.params.get("reason"), request.params.get("since")
     try:
         chosen = None if reason is None else Reason(reason)

@@ -41,15 +41,15 @@ class LeaseKeeper:
         self._ends.set()  # the thread is not waited for: the disk may hang
 
     async def _keep(self) -> None:
-        while not (self._ends.is_set() or self.is_lost):
+        while not self._ends.is_set():
             began = self._now()
             try:
                 self._check_disk()
                 sent_at = self._now()
-                if await self._arbiter.renew(self._lease):
-                    self.sent_at = sent_at
-                else:
+                if not await self._arbiter.renew(self._lease):
                     self.is_lost = True
+                    return
+                self.sent_at = sent_at
             except (ArbiterFailed, OSError):
                 pass  # tried again, as long as the lease lasts
             self._ends.wait(max(0.0, began + self._interval_s - self._now()))  # nothing else is in this thread's loop

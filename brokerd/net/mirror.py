@@ -32,9 +32,10 @@ from brokerd.mirror.election import (
     Role,
 )
 from brokerd.mirror.errors import NoFollowerInSync
+from brokerd.mirror.figures import MirrorFigures
 from brokerd.mirror.leader import Leader
 from brokerd.mirror.pair import DURABLE_BOOT, InvalidRecord, PairRecord
-from brokerd.net.arbiter import ArbiterFailed, Leadership
+from brokerd.net.arbiter import ArbiterFailed, Leadership, give_back_lead
 from brokerd.net.arbiter_access import ArbiterAccess
 from brokerd.net.arbiters import arbiter_at
 from brokerd.net.background import Background
@@ -191,7 +192,9 @@ class Mirror:
         )
         with keeper:
             yield
-        if keeper.sent_at is not None:
+        if keeper.is_lost:
+            self.election.lease_lost()
+        elif keeper.sent_at is not None:
             self.election.renewed(True, keeper.sent_at)
 
     async def give_back(self, reason: str) -> None:
@@ -199,20 +202,14 @@ class Mirror:
         and join anew.
 
         This member has acknowledged nothing in its term, so they still have everything that was. Returns if there are
-        none, or if the arbiter does not take it.
+        none, or if the arbiter refuses it.
         """
         others = {member: boot for member, boot in self._in_sync_before.items() if member != self._member}
         if not others:
             return
         record = self._lead.result().with_in_sync(others)
-        try:
-            if await self._arbiter.write(self._lease, record, self._revision) is None:
-                return
-            await self._arbiter.resign(self._lease)
-        except ArbiterFailed as failure:
-            logger.warning("MIRROR: the arbiter did not take that another member may lead: %s", failure)
-            return
-        self._end_process(f"{reason}; {', '.join(sorted(others))} may lead")
+        if await give_back_lead(self._arbiter, self._lease, record, self._revision):
+            self._end_process(f"{reason}; {', '.join(sorted(others))} may lead")
 
     async def recovered(self) -> None:
         """Return once the member may serve what it has recovered; before, nobody may be served.
@@ -257,8 +254,7 @@ class Mirror:
     def _read_failed(self, error: OSError) -> None:
         self._end_process(f"a file cannot be read: {error}")
 
-    def _figures(self) -> dict[str, object]:
-        """The figures of ``/stats``: times in seconds, sizes in bytes."""
+    def _figures(self) -> MirrorFigures:
         leader = self._links.leader
         assert leader is not None
         return {
@@ -275,7 +271,7 @@ class Mirror:
         }
 
     def _begin_hand_over(self) -> dict[str, object]:
-        """Let the other member lead: the process stops to serve in the next turn of the event loop, and starts again.
+        """Let the other member lead: the process stops serving in the next turn of the event loop, and starts again.
 
         Returns the member that is to lead, and the number of the present term. Raises NoFollowerInSync.
         """
@@ -410,7 +406,7 @@ class Mirror:
             await self._arbiter.resign(lease)
 
     async def _regain(self, decision: RegainLead) -> None:
-        """The lease ended, or was not renewed in time, while the data path was recovered."""
+        """Regain a lease that ended, or was not renewed in time, while the data path was recovered."""
         try:
             await self._loop.run_in_executor(self._disk, _write_a_little, self._data_path / CHECK_FILE)
             sent_at, revision = boot_time(), decision.revision

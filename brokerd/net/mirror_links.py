@@ -18,6 +18,7 @@ from brokerd.net.background import Background
 from brokerd.net.mirror_tls import MirrorTLS
 from brokerd.recorder import Recorder
 from brokerd.replica import sums_of
+from nsqwire.addresses import address_text
 from nsqwire.units import Seconds
 
 if TYPE_CHECKING:
@@ -73,10 +74,10 @@ class MirrorLinks:
     # -- the member's side ----------------------------------------------------------------------------------------
 
     def begin(self, leader: Leader, recorder: Recorder, replication: Replication) -> None:
-        """Stream what ``recorder`` finds by way of ``leader``."""
+        """Send the changes that ``recorder`` finds to followers, as ``leader`` decides."""
         self.leader, self._recorder, self._replication = leader, recorder, replication
         replication.settle()
-        self._flush_in_turn()
+        self._flush_periodically()
 
     def tick(self) -> None:
         """Do what is due. To be called several times in a tenth of a lease."""
@@ -103,11 +104,11 @@ class MirrorLinks:
         if self._recorder is not None:
             self._recorder.close()
 
-    def _flush_in_turn(self) -> None:
+    def _flush_periodically(self) -> None:
         """Send what nobody waits for: changes of channels, and segments that were removed."""
         if self._is_over:
             return
-        self._loop.call_later(FLUSH_S, self._flush_in_turn)
+        self._loop.call_later(FLUSH_S, self._flush_periodically)
         is_sweep_due = boot_time() - self._swept_at >= SWEEP_S
         if is_sweep_due:
             self._swept_at = boot_time()
@@ -224,7 +225,7 @@ class _Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self.remote = str(transport.get_extra_info("peername"))
+        self.remote = address_text(transport.get_extra_info("peername"))
         send_at_once(transport)
         self._links.connected(self)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TYPE_CHECKING, NamedTuple
 
 from nsqwire.addresses import parse_host_port
@@ -45,7 +46,16 @@ class MirrorTLS(NamedTuple):
         """Return whether the certificate of a connection that was accepted names the other member's host."""
         conversation = transport.get_extra_info("ssl_object")
         certificate = None if conversation is None else conversation.getpeercert()
-        return any(name == self.peer for _, name in (certificate or {}).get("subjectAltName", ()))
+        peer = _comparable(self.peer)
+        return any(_comparable(name) == peer for _, name in (certificate or {}).get("subjectAltName", ()))
+
+
+def _comparable(host: str) -> str | IPv4Address | IPv6Address:
+    """A host as it is compared: addresses and names can be written in several ways."""
+    try:
+        return ip_address(host)
+    except ValueError:
+        return host.lower()
 
 
 def _refuse_passphrase() -> bytes:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pytest
 
 from brokerd.mirror.pair import PairRecord
-from brokerd.net.arbiter import Arbiter, ArbiterFailed, Leadership
+from brokerd.net.arbiter import Arbiter, ArbiterFailed, Leadership, give_back_lead
 from brokerd.net.arbiter_access import ArbiterAccess
 from brokerd.net.arbiters import arbiter_at
 from tests.harness.etcd import EtcdServer
@@ -123,3 +123,33 @@ def test_a_record_is_written_without_a_lead_only_while_nobody_leads(arbiter: Arb
     revision = run(arbiter.write_without_lead(promoted, lead.revision))
     assert revision is not None
     assert run(arbiter.read()) == (promoted, revision, None)
+
+
+def test_a_lead_that_is_given_back_may_be_taken_by_the_members_of_the_record(arbiter: Arbiter) -> None:
+    lead, others = won(arbiter), RECORD.with_in_sync({"b": "boot"})
+    assert run(give_back_lead(arbiter, lead.lease, others, lead.revision))
+    found = run(arbiter.read())
+    assert (found.record, found.leader) == (others, None)
+
+
+@pytest.mark.parametrize("call", ["write", "resign"])
+def test_a_member_does_not_lead_on_if_the_arbiter_may_let_another_lead(
+    arbiter: Arbiter, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it acknowledged would be lost with the lead of the other one."""
+    lead, others = won(arbiter), RECORD.with_in_sync({"b": "boot"})
+    answered = getattr(arbiter, call)
+
+    async def unanswered(*arguments: object) -> None:
+        await answered(*arguments)
+        raise ArbiterFailed("no answer")
+
+    monkeypatch.setattr(arbiter, call, unanswered)
+    assert run(give_back_lead(arbiter, lead.lease, others, lead.revision))
+    assert run(arbiter.read()).record == others
+
+
+def test_a_member_leads_on_if_the_arbiter_does_not_take_the_lead_back(arbiter: Arbiter) -> None:
+    lead = won(arbiter)
+    assert not run(give_back_lead(arbiter, lead.lease, RECORD.with_in_sync({"b": "boot"}), lead.revision - 1))
+    assert run(arbiter.read()) == (RECORD, lead.revision, "a")

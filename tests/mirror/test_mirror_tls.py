@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import trustme
@@ -14,6 +16,7 @@ from brokerd.net.arbiter import ArbiterFailed
 from brokerd.net.arbiter_access import ArbiterAccess
 from brokerd.net.arbiters import arbiter_at
 from brokerd.net.etcd import Etcd
+from brokerd.net.mirror_tls import MirrorTLS
 from brokerd.promotion import main
 from tests.harness.daemon import Broker
 from tests.harness.etcd import EtcdServer
@@ -120,12 +123,25 @@ def test_a_member_with_a_foreign_certificate_is_refused(
         if foreign == "host":
             second.start()
             first.wait_for_log("MIRROR: the certificate of .* is not that of")
+            second.wait_for_log("the primary closes the connection: its log says why")
         else:
             second.start()
             second.wait_for_log("MIRROR: cannot connect to .*certificate verify failed")
         assert not any("joins the primary" in line for line in second.log)
     finally:
         pair.close()
+
+
+@pytest.mark.parametrize(
+    ("peer", "is_named"),
+    [("::1", True), ("0:0::1", True), ("::2", False), ("127.0.0.1", True), ("Node-B.example", True), ("b", False)],
+)
+def test_a_host_is_compared_with_a_certificate_however_it_is_written(peer: str, is_named: bool) -> None:
+    """Python writes out the addresses of a certificate; upper and lower case mean the same host."""
+    names = (("IP Address", "0:0:0:0:0:0:0:1"), ("IP Address", "127.0.0.1"), ("DNS", "node-b.example"))
+    transport = Mock(get_extra_info=lambda _: Mock(getpeercert=lambda: {"subjectAltName": names}))
+    context = ssl.create_default_context()
+    assert MirrorTLS(context, context, peer).is_peer(transport) is is_named
 
 
 @pytest.mark.parametrize("of_primary", [True, False])

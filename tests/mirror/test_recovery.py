@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,17 +17,18 @@ from brokerd.net.stop import Stop
 from brokerd.settings import BrokerSettings
 from tests.harness.etcd import EtcdServer
 from tests.harness.loopback import own_address
-from tests.harness.waiting import DEADLINE_S
+from tests.harness.waiting import DEADLINE_S, wait_until
 
 LEASE_S = 4
+LONG_LEASE_S = 60
 
 
-def settings(address: str) -> BrokerSettings:
+def settings(address: str, lease_s: int = LEASE_S) -> BrokerSettings:
     return BrokerSettings(
         mirror_address=f"{own_address()}:0",
         mirror_peer=f"{own_address()}:1",
         arbiter=address,
-        mirror_lease=timedelta(seconds=LEASE_S),
+        mirror_lease=timedelta(seconds=lease_s),
     )
 
 
@@ -62,6 +64,31 @@ def test_a_lease_that_ended_during_the_recovery_is_taken_again(tmp_path: Path, e
             found = await etcd.read()
             assert (found.record, found.leader) == (record, mirror.election.member)
             assert mirror.election.role is Role.PRIMARY
+        finally:
+            mirror.close()
+
+    asyncio.run(asyncio.wait_for(recover(), DEADLINE_S))
+
+
+def test_nobody_is_served_if_the_arbiter_has_ended_the_lease_before_its_time(
+    tmp_path: Path, etcd_server: EtcdServer
+) -> None:
+    """As when an operator has removed the election key: another member may lead meanwhile."""
+    (tmp_path / "topics").mkdir()
+    address = f"etcd://{etcd_server.address}/removed"
+
+    async def recover() -> None:
+        mirror = Mirror(settings(address, LONG_LEASE_S), tmp_path, (0, 0))
+        etcd = arbiter_at(address, timeout_s=DEADLINE_S)
+        try:
+            record = await mirror.until_leading((None, None, None), Stop())
+            await etcd.resign(mirror._lease)
+            with mirror.kept_lease():
+                wait_until(lambda: "lease" not in [each.name for each in threading.enumerate()], "the end is noticed")
+            assert not mirror.election.may_answer(boot_time())
+            await mirror.recovered()
+            assert mirror.election.may_answer(boot_time())
+            assert await etcd.read() == (record, mirror._revision, mirror.election.member)
         finally:
             mirror.close()
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from brokerd.mirror.actions import Create, Rename, Write
+import pytest
+
+from brokerd.mirror.actions import Create, Delete, MakeDirectory, Rename, Write
 from brokerd.mirror.manifest import BLOCK_BYTES, DIGEST_BYTES, Copy, File, missing
 from brokerd.replica import MirrorState, Replica, sums_of
 
@@ -17,6 +23,15 @@ FILES = [
     File(LOG, 4 * BLOCK_BYTES, END),
     File(INDEX, BLOCK_BYTES, 500),
 ]
+
+
+@pytest.fixture
+def busy_threads() -> Iterator[None]:
+    """Let the interpreter change threads as often as it can."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
 
 
 def written(path: Path, contents: dict[str, bytes]) -> Path:
@@ -72,3 +87,35 @@ def test_a_file_that_was_renamed_is_synced_under_its_new_name(tmp_path: Path) ->
     assert set(replica.take_unsynced()) == {tmp_path, tmp_path / "checkpoint"}
     assert replica.take_unsynced() == []
     replica.close()
+
+
+@pytest.mark.usefixtures("busy_threads")
+def test_all_files_are_synced_that_a_join_prepares_while_others_are(tmp_path: Path) -> None:
+    """The event loop syncs what the stream has changed while a thread compares the files."""
+    directories = [File(f"topics/t{number}.0", -1, 0) for number in range(100)]
+    files = [File(f"{each.path}/{0:020d}.log", 0, 0) for each in directories]
+    manifest = [File("topics", -1, 0), *directories, *files]
+    replica, taken = Replica(tmp_path, MirrorState(member="b")), set[Path]()
+    with ThreadPoolExecutor(1) as pool:
+        prepared = pool.submit(replica.prepare, manifest)
+        while not prepared.done():
+            taken.update(replica.take_unsynced())
+        prepared.result()
+    taken.update(replica.take_unsynced())
+    assert taken == {tmp_path, *(tmp_path / file.path for file in manifest)}
+
+
+def test_a_deleted_topic_takes_no_space(tmp_path: Path) -> None:
+    """The space of a file is free once the file is closed, too."""
+    replica, removed = Replica(tmp_path, MirrorState(member="b")), "topics/t.0.deleted"
+    for action in (MakeDirectory("topics"), MakeDirectory("topics/t.0"), Create(LOG, 100), Write(LOG, 0, b"message")):
+        replica.apply(action)
+    assert any(LOG in target for target in open_files())
+    for action in (Rename("topics/t.0", removed), Delete(removed)):
+        replica.apply(action)
+    assert [target for target in open_files() if str(tmp_path) in target] == []
+    replica.close()
+
+
+def open_files() -> list[str]:
+    return [os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]

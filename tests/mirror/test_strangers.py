@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 LONG_LEASE = "600s"
 """A lease that does not end within a test, and a third of it neither."""
 CONNECTIONS = 100
+NO_GREETING = b"GET / HTTP/1.1\r\nHost: orders\r\n\r\n"
 
 
 def descriptors(member: Member) -> int:
@@ -53,10 +54,23 @@ def test_connections_that_send_no_greeting_take_few_descriptors(start_pair: Star
     with ExitStack() as ends:
         for number in range(CONNECTIONS):
             stranger = ends.enter_context(socket.create_connection((primary.host, MIRROR)))
-            stranger.sendall(b"GET / HTTP/1.1\r\n\r\n\r\n\r\n\r\n\r\n" if number % 2 else b"")
+            stranger.sendall(NO_GREETING if number % 2 else b"")
         wait_until(lambda: descriptors(primary) < before + 2 * MAX_STRANGERS, "the primary has closed most of them")
         primary.post("/pub", b"x", topic="t")
         assert pair.wait_until_in_sync()["epoch"] == 1
+
+
+def test_each_host_whose_connection_is_closed_is_logged_once(start_pair: StartPair) -> None:
+    pair, hosts = start_pair(lease=LONG_LEASE), ("127.0.0.2", "127.0.0.3")
+    primary = pair.wait_for_primary()
+    for host in hosts:
+        for _ in range(3):
+            with socket.create_connection((primary.host, MIRROR), source_address=(host, 0)) as stranger:
+                stranger.sendall(NO_GREETING)
+                assert stranger.recv(1) == b""
+    primary.wait_for_log(f"MIRROR: the connection of {hosts[1]}:")
+    closed = [line for line in primary.log if "MIRROR: the connection of" in line]
+    assert [sum(f" {host}:" in line for line in closed) for host in hosts] == [1, 1]
 
 
 def test_a_peer_that_cannot_be_reached_is_named(tmp_path: Path, etcd_server: EtcdServer) -> None:
