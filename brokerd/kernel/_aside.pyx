@@ -2,7 +2,8 @@
 """The compiled ``SetAside``. :mod:`brokerd.kernel.aside` defines the behaviour and has the docstrings.
 
 A message takes 56 bytes, 5 to 11 in the table of numbers, and 16 in the heap of times, which contains those in flight
-and deferred and has room for all. The requeued messages, and those in flight with each client, are linked lists through the messages.
+and deferred and has room for all. The requeued messages, and those in flight with each client, are linked lists through
+the messages.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
