@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from brokerd.mirror.election import ArbiterAnswer
-from brokerd.mirror.pair import PairRecord
+from brokerd.mirror.pair import InvalidRecord, PairRecord
 
+TRIES: Final = 3
+PAUSE_S: Final = 0.2
+"""Time between two tries."""
 logger = logging.getLogger("brokerd")
 
 
@@ -56,13 +60,21 @@ class Arbiter(Protocol):
 async def give_back_lead(arbiter: Arbiter, lease: str, record: PairRecord, revision: int) -> bool:
     """Write a record without the member that leads, and give up the lead. Returns False if the arbiter refuses it.
 
-    After True the member must not lead on. An arbiter that does not answer may have the record, and then lets others
-    lead, who would lack what the member acknowledged. A lease that was not given up ends by itself.
+    After True the member must not lead on. An arbiter that does not answer is asked again, because without the record
+    only this member could lead. It may have the record nevertheless, and then lets others lead, who would lack what the
+    member acknowledged. A lease that was not given up ends by itself.
     """
-    try:
-        if await arbiter.write(lease, record, revision) is None:
-            return False
-        await arbiter.resign(lease)
-    except ArbiterFailed as failure:
-        logger.warning("MIRROR: the arbiter did not answer when the lead was given back: %s", failure)
+    may_have_record = False
+    for _ in range(TRIES):
+        try:
+            is_written = await arbiter.write(lease, record, revision) is not None
+            if not is_written and (not may_have_record or (await arbiter.read()).record != record):
+                return may_have_record
+            await arbiter.resign(lease)
+        except (ArbiterFailed, InvalidRecord) as failure:
+            logger.warning("MIRROR: the arbiter did not answer when the lead was given back: %s", failure)
+            may_have_record = True
+            await asyncio.sleep(PAUSE_S)
+        else:
+            return True
     return True

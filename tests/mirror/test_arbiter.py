@@ -149,6 +149,25 @@ def test_a_member_does_not_lead_on_if_the_arbiter_may_let_another_lead(
     assert run(arbiter.read()).record == others
 
 
+def test_a_request_to_give_back_the_lead_that_is_lost_is_made_again(
+    arbiter: Arbiter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the record, no other member could lead."""
+    lead, others = won(arbiter), RECORD.with_in_sync({"b": "boot"})
+    write, lost = arbiter.write, ["the first"]
+
+    async def losing(*arguments: Any) -> int | None:
+        if lost:
+            lost.pop()
+            raise ArbiterFailed("no answer")
+        return await write(*arguments)
+
+    monkeypatch.setattr(arbiter, "write", losing)
+    assert run(give_back_lead(arbiter, lead.lease, others, lead.revision))
+    found = run(arbiter.read())
+    assert (found.record, found.leader) == (others, None)
+
+
 def test_a_member_leads_on_if_the_arbiter_does_not_take_the_lead_back(arbiter: Arbiter) -> None:
     lead = won(arbiter)
     assert not run(give_back_lead(arbiter, lead.lease, RECORD.with_in_sync({"b": "boot"}), lead.revision - 1))
