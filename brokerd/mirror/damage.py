@@ -22,16 +22,18 @@ ReadFile = Callable[[str, int, int], bytes]
 
 
 def check_commits(write: Write, read: ReadFile) -> None:
-    """Check the commit records that were written. Raises MirrorDamaged, which names the log."""
+    """Check the commit records that this write has completed. Raises MirrorDamaged, which names the log."""
     if not write.path.endswith(_INDEX):
         return
-    data, at = write.data, (HEADER_BYTES - write.offset) % RECORD_BYTES
+    begun = (write.offset - HEADER_BYTES) % RECORD_BYTES if write.offset > HEADER_BYTES else 0
+    start, data = write.offset - begun, write.data
+    if begun:  # a long write comes in several parts
+        data = read(write.path, start, write.offset) + bytes(data)
     log = write.path.removesuffix(_INDEX) + _LOG
-    while at + RECORD_BYTES <= len(data):
+    for at in range(max(0, HEADER_BYTES - start), len(data) - RECORD_BYTES + 1, RECORD_BYTES):
         record = bytes(data[at : at + RECORD_BYTES])
-        if write.offset + at >= HEADER_BYTES and any(record):
+        if any(record):
             _check(record, log, read)
-        at += RECORD_BYTES
 
 
 def _check(record: bytes, log: str, read: ReadFile) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from dataclasses import replace
 from functools import partial
 
 import pytest
 
 from brokerd.file_header import HEADER_BYTES
-from brokerd.kernel.commit import pack_record
+from brokerd.kernel.commit import RECORD_BYTES, pack_record
 from brokerd.mirror.actions import (
     Action,
     Create,
@@ -61,18 +62,18 @@ class Files:
     def __init__(self) -> None:
         self.begun: list[int] = []
         self.applied: list[Action] = []
-        self.data = bytearray(1024)
+        self.contents: dict[str, bytearray] = defaultdict(lambda: bytearray(1024))
 
     def begin(self, epoch: int, welcome: Welcome) -> None:
         self.begun.append(epoch)
 
     def apply(self, action: Action) -> None:
         self.applied.append(action)
-        if isinstance(action, Write) and action.path == LOG:
-            self.data[action.offset : action.offset + len(action.data)] = action.data
+        if isinstance(action, Write):
+            self.contents[action.path][action.offset : action.offset + len(action.data)] = action.data
 
     def read(self, path: str, start: int, end: int) -> bytes:
-        return bytes(self.data[start:end])
+        return bytes(self.contents[path][start:end])
 
 
 def encoded(actions: list[Action]) -> bytes:
@@ -565,11 +566,14 @@ def test_a_follower_does_not_replace_a_checkpoint_by_a_damaged_one() -> None:
     assert not subject.take_output()
 
 
-def test_a_follower_that_finds_damage_does_not_acknowledge() -> None:
+@pytest.mark.parametrize("cut", [0, 1, 20, RECORD_BYTES - 1])
+def test_a_follower_that_finds_damage_does_not_acknowledge(cut: int) -> None:
+    """Whether the commit record comes at once or in two parts."""
     subject, _ = joined()
     batch = b"a batch of frames"
     record = pack_record(0, 100 + len(batch), 1, 12345, 1, 0, len(batch))
-    actions = [Write(LOG, 100, batch), Write(INDEX, HEADER_BYTES, record)]
+    parts = [Write(INDEX, HEADER_BYTES, record[:cut]), Write(INDEX, HEADER_BYTES + cut, record[cut:])]
+    actions = [Write(LOG, 100, batch), *(part for part in parts if part.data)]
     with pytest.raises(MirrorDamaged, match="from number 0 on"):
         subject.received(Frame(Kind.ACTIONS, 3, 2, encoded(actions)).to_bytes())
     assert not subject.take_output()
