@@ -48,7 +48,7 @@ def test_search_and_filters_are_in_the_address(live, shop):
     expect(page).to_have_url(re.compile("sort=-depth"))
     page.get_by_role("link", name="shop / north").click()
     page.go_back()
-    expect(page.get_by_role("columnheader", name="Depth")).to_have_attribute("aria-sort", "descending")
+    expect(page.get_by_role("columnheader", name="Depth", exact=True)).to_have_attribute("aria-sort", "descending")
 
 
 def test_an_empty_list_offers_to_clear_the_filter(live, shop):
@@ -350,7 +350,7 @@ def test_five_thousand_channels_scroll_and_follow(visit):
     box.evaluate("box => { box.scrollTop = box.scrollHeight }")
     last = page.get_by_role("link", name="t999 / c4", exact=True)
     expect(last).to_be_visible()
-    expect(page.get_by_role("columnheader", name="Depth")).to_be_in_viewport()
+    expect(page.get_by_role("columnheader", name="Depth", exact=True)).to_be_in_viewport()
     last.evaluate("link => { link.seenBefore = true }")
     row = page.get_by_role("row").filter(has=last)
     expect(row).to_contain_text("5.00k")
