@@ -109,8 +109,9 @@ class Channel:
         ones."""
         self.rewound_count = 0
         """Messages that were finished or emptied, and that a rewind returned, since the process started."""
-        self.counted_from = head
-        """The first message that counts in ``message_count``."""
+        self.counted_from = head + messages.holes.count_between(head, messages.log.next_seq)
+        """``message_count`` is how far the topic has routed beyond this number, which leaves out the holes among the
+        messages that wait in the topic."""
         self.awake = False
         self.wake_at = NEVER
         self._ticked_at, self._ticks_in_a_row = -NEVER, 0

@@ -59,6 +59,7 @@ CHANNEL_FLAG = struct.Struct(">BIB")
 CHANNEL_MESSAGE = struct.Struct(">BIQHQ")
 CHANNEL = struct.Struct(">BI")
 RANGE = struct.Struct(">QI")
+_MOST_IN_A_RANGE: Final = (1 << 32) - 1
 CHANNEL_RANGE = struct.Struct(">BIQI")
 WAITING_RANGES_IN_A_RECORD: Final = 100
 FAILURE: Final = struct.Struct(">QHQ")
@@ -87,6 +88,12 @@ def topic_paused(number: int, paused: bool, routed_end: int) -> bytes:
 def topic_emptied(number: int, start: int, end: int) -> bytes:
     """A topic was emptied: the messages ``[start, end)``, which were not routed yet, were dropped."""
     return TOPIC_RANGE.pack(TOPIC_EMPTIED, number, start, end)
+
+
+def topic_left_out(number: int, start: int, end: int) -> bytes:
+    """The numbers ``[start, end)`` are given to no message. To replay, this is the same as cancelled messages."""
+    pieces = range(start, end, _MOST_IN_A_RANGE)
+    return topic_cancelled(number, [(first, min(_MOST_IN_A_RANGE, end - first)) for first in pieces])
 
 
 def topic_cancelled(number: int, ranges: Sequence[tuple[int, int]]) -> bytes:

@@ -69,10 +69,16 @@ class Node:
         self._settings = BrokerSettings(data_path=str(data_path), **settings)  # type: ignore[arg-type]
         self.open()
 
-    def open(self) -> None:
-        """Start the broker."""
+    def open(self, left_out_numbers: int = 0) -> None:
+        """Start the broker; with ``left_out_numbers`` as the member of a pair that takes over."""
         self._calls.clear()
-        self.broker = Broker(self._settings, now=lambda: self.now, call_soon=self._call_soon, call_at=self._call_at)
+        self.broker = Broker(
+            self._settings,
+            now=lambda: self.now,
+            call_soon=self._call_soon,
+            call_at=self._call_at,
+            left_out_numbers=left_out_numbers,
+        )
 
     def kill(self) -> None:
         """End it like SIGKILL: what it wrote remains, and nothing else happens. Another broker can then be opened."""

@@ -119,8 +119,10 @@ class Machine(RuleBasedStateMachine):
         self.moved: Counter[bytes] = Counter()
         """How often each message has left a channel for the dead topic, and how often it is there from before the last
         start."""
-        self.copies: list[bytes] = []
-        """The messages of the dead topic, by their numbers."""
+        self.copies: list[tuple[int, bytes]] = []
+        """The messages of the dead topic, with their numbers."""
+        self.read_end = 0
+        """The dead topic's messages below this number are in ``copies``."""
         self.stored_end = 0
         """The dead topic's messages below this number are on the disk."""
         self.moves_from = 0.0
@@ -143,6 +145,7 @@ class Machine(RuleBasedStateMachine):
         retry_delay=st.sampled_from(["", "", "2s..3s"]),
         msg_ttl_s=st.sampled_from([None, None, 0.0, 1.517, 40.017]),
         stores_later=st.booleans(),
+        left_out_numbers=st.sampled_from([0, 0, 1000]),
     )
     def start(
         self,
@@ -153,13 +156,15 @@ class Machine(RuleBasedStateMachine):
         retry_delay: str,
         msg_ttl_s: float | None,
         stores_later: bool,
+        left_out_numbers: int,
     ) -> None:
         """With ``msg_ttl_s`` None, messages never expire in this story, and the wall clock is stepped. With
-        ``stores_later``, a thread writes to the disk what was published to the dead topic."""
+        ``stores_later``, a thread writes to the disk what was published to the dead topic. With ``left_out_numbers``,
+        each start is a takeover."""
         FUSE.put_out()
         DISK.is_full, DISK.has_descriptors = False, True
         self.in_background, self.stores_later = in_background, stores_later
-        self.reads_in_a_slice = reads_in_a_slice
+        self.reads_in_a_slice, self.left_out_numbers = reads_in_a_slice, left_out_numbers
         retention = timedelta(days=1000 if retains else 0)
         self.path = self._directory()
         self._clock.clear()
@@ -190,7 +195,7 @@ class Machine(RuleBasedStateMachine):
         FUSE.put_out()
         warnings = recover(self.path).warnings
         assert not warnings, "a kill leaves no journal that recovery warns about"
-        self.node.open()
+        self.node.open(self.left_out_numbers)
         self._opened()
 
     def _opened(self) -> None:
@@ -201,6 +206,7 @@ class Machine(RuleBasedStateMachine):
         self.written.clear()
         self.unstored.clear()
         self.copies.clear()
+        self.read_end = 0
         self.node.wall += 1e-6  # a start takes time: no later publish has the timestamp of one that a kill prevented
         self.topic = self.node.broker.topic("t")
         self.awaited.clear()
@@ -228,7 +234,7 @@ class Machine(RuleBasedStateMachine):
                 if channel.messages[body].status is Status.DEAD and unseen[body]:
                     del channel.messages[body]
                     unseen[body] -= 1
-        self.moved, self.stored_end = copies, len(self.copies)
+        self.moved, self.stored_end = copies, self.read_end
 
     # -- one step -------------------------------------------------------------------------------------------------
 
@@ -316,6 +322,7 @@ class Machine(RuleBasedStateMachine):
             wanted = tuple(map(expected.count, (Status.QUEUED, Status.IN_FLIGHT, Status.DEFERRED)))
             assert counts == wanted, f"depth, in flight, deferred of {name}: {counts}, not {wanted}"
             assert len(channel.dead) == expected.count(Status.DEAD), f"dead of {name}"
+            assert channel.message_count <= len(self.published), f"messages of {name}"
             age = channel.oldest_unfinished_age_ns(self.node.wall_ns())
             assert (age is not None) == bool(wanted[0] or wanted[1])
         for consumer in self.consumers:
@@ -337,7 +344,7 @@ class Machine(RuleBasedStateMachine):
                     del expected.messages[body]
                     self.moved[body] += 1
             dead.update(body for body in bodies if body in expected.messages)
-        stored = Counter(self.copies[: self.stored_end]) if self.stores_later else copies
+        stored = Counter(body for seq, body in self.copies if seq < self.stored_end or not self.stores_later)
         lost = self.moved - stored
         assert not lost, f"left their channel, and are not on the disk in the dead topic: {sorted(lost)[:3]}"
         twice = copies - self.moved
@@ -348,13 +355,15 @@ class Machine(RuleBasedStateMachine):
     def read_dead_topic(self) -> Counter[bytes]:
         """How often each message is in the dead topic. They have the headers of the originals."""
         topic = self.node.broker.topics.get(DEAD_TOPIC)
-        for seq in range(len(self.copies), self.dead_topic_end):
-            assert topic is not None
-            frame = topic.log.frame(seq)
-            assert frame is not None, "what the dead topic has can be read"
-            self.copies.append(bytes(frame[34:]))
-            self.check_headers(self.copies[-1], topic.messages.header_block_of(frame))
-        return Counter(self.copies)
+        if topic is not None:
+            for first, count in topic.messages.holes.outside(self.read_end, self.dead_topic_end):
+                for seq in range(first, first + count):
+                    frame = topic.log.frame(seq)
+                    assert frame is not None, "what the dead topic has can be read"
+                    self.copies.append((seq, bytes(frame[34:])))
+                    self.check_headers(bytes(frame[34:]), topic.messages.header_block_of(frame))
+        self.read_end = self.dead_topic_end
+        return Counter(body for _, body in self.copies)
 
     @property
     def dead_topic_end(self) -> int:

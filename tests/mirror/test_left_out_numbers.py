@@ -11,6 +11,7 @@ from typing import Any
 from brokerd.broker import Broker
 from brokerd.rewind import preview, rewind
 from brokerd.settings import BrokerSettings
+from tests.brokerd.clockwork import Node
 from tests.harness.waiting import DEADLINE_S
 
 LEFT_OUT = 1 << 38
@@ -43,6 +44,20 @@ def test_a_rewind_over_the_numbers_of_a_takeover_returns_the_messages_only(tmp_p
     broker.close()
 
 
+def test_a_channel_that_is_created_after_takeovers_has_the_messages_only(tmp_path: Path) -> None:
+    """They wait in the topic, which has no channel yet."""
+    for left_out_numbers in (0, LEFT_OUT, LEFT_OUT):
+        broker = start(tmp_path, left_out_numbers)
+        broker.topic("t").publish([b"x"])
+        broker.close()
+    broker = start(tmp_path, 0)
+    topic = broker.topic("t")
+    assert topic.depth == 3
+    channel = topic.channel("c")
+    assert (channel.depth, channel.message_count) == (3, 3)
+    broker.close()
+
+
 def test_nsq_repair_finds_no_damage_after_a_takeover(tmp_path: Path) -> None:
     """The numbers that were left out between two files are in the topic's state."""
     broker = start(tmp_path, 0)
@@ -54,3 +69,18 @@ def test_nsq_repair_finds_no_damage_after_a_takeover(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "nsqcommand", "repair", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
+
+
+def test_a_damaged_checkpoint_after_a_takeover_loses_nothing(tmp_path: Path) -> None:
+    """The one before it does not have the numbers that were left out; the journal has them."""
+    node = Node(tmp_path)
+    node.broker.topic("t").publish([b"x"])
+    node.kill()
+    node.open(LEFT_OUT)
+    node.broker.topic("t").publish([b"y"])
+    node.kill()
+    checkpoint = tmp_path / "checkpoint"
+    checkpoint.write_bytes(checkpoint.read_bytes()[:-1])
+    node.open()
+    assert (node.broker.topic("t").depth, node.broker.storage.lost_message_count) == (2, 0)
+    node.kill()
