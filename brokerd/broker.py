@@ -362,9 +362,9 @@ class Broker:
             directory, id_head(self.node_id, state.number), end, self._unsynced_ns, self.storage.disk
         )
         if self._left_out_numbers:
-            start, end = log.leave_out(self._left_out_numbers)
-            state.holes.append((start, end))
-            self.storage.append(records.topic_left_out(state.number, start, end))  # the older checkpoint lacks it
+            left_out = log.leave_out(self._left_out_numbers)
+            state.holes.append(left_out)
+            self.storage.append(records.topic_left_out(state.number, *left_out))  # the older checkpoint lacks it
         for path in log.foreign_files:
             log_foreign(path)
         for note in notes:

@@ -179,6 +179,7 @@ def _import_topic(state: NodeState, taken: TopicState, topic: _Topic, place: Pla
     The log has the delivered messages first, then the undelivered ones by age, then those that were in no channel's
     queue, which are the newest. A channel that has every message from some number on gets its cursor there
     (:func:`_cursor`); its messages below the cursor are set aside.
+
     In a topic that had channels or messages before the import, cursors skip all imported messages, and each channel
     sets aside those that it must deliver. Those that waited in nsqd's topic are for all channels.
     """
