@@ -45,9 +45,9 @@ KINDS: Final = range(TOPIC_CREATED, PUBLISH_BEGUN + 1)
 OF_MESSAGES: Final = frozenset((DELIVERED, FINISHED, WAITING, SKIPPED, WAITING_RANGES, FAILED, DEAD))
 """The kinds that describe messages of one channel. The channel's number follows the kind."""
 DROPPABLE: Final = OF_MESSAGES | {TOPIC_ROUTED, TOPIC_PASSED, CHANNEL_REWOUND}
-"""The kinds that are dropped while journal and disk are full. After one was dropped, none of them is written until the
-next checkpoint, so that replay redelivers some messages but loses none. ``Journal.append_if_complete`` has the others
-that depend on them."""
+"""The kinds that are dropped while journal and disk are full. After one was dropped, none of them is written before the
+gap is marked (``journal_begun``), so that replay redelivers some messages but loses none.
+``Journal.append_if_complete`` has the others that depend on them."""
 
 TOPIC_HEAD = struct.Struct(">BHQ")
 TOPIC = struct.Struct(">BH")

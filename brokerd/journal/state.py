@@ -235,7 +235,7 @@ class ChannelState:
         If ``head`` is above the present one, records were lost; the lower one is used.
         """
         head = min(head, self.head)
-        self.aside |= dict.fromkeys((seq for seq in self.delivered.open_below(self.head) if seq < head), (1, 0))
+        self.aside |= dict.fromkeys((seq for seq in self._in_flight() if seq < head), (1, 0))
         starts = [first for first, _ in forgotten]
 
         def is_forgotten(seq: int) -> bool:
@@ -260,8 +260,13 @@ class ChannelState:
 
     def unfinished(self) -> dict[int, tuple[int, int]]:
         """The messages to redeliver, including those in flight when the node stopped, in order of seq."""
-        waiting = dict.fromkeys(self.delivered.open_below(self.head), (1, 0)) | self.aside
+        waiting = dict.fromkeys(self._in_flight(), (1, 0)) | self.aside
         return dict(sorted(waiting.items()))
+
+    def _in_flight(self) -> list[int]:
+        """The delivered messages that no record describes. If records are missing, dead ones may be among those."""
+        found = self.delivered.open_below(self.head)
+        return [seq for seq in found if seq not in self.dead] if self.dead else found
 
 
 @dataclass

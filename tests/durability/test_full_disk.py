@@ -18,6 +18,7 @@ import pytest
 import brokerd.journal.journal as journal_module
 import brokerd.log.log as log_module
 from brokerd import message_actions
+from brokerd.dedup import digest_of
 from brokerd.journal import records
 from brokerd.journal.journal import Journal, NotCheckpointed
 from brokerd.journal.recovery import RECORD_HEAD
@@ -148,6 +149,29 @@ def test_segments_that_were_finished_with_a_full_journal_are_no_loss(
     assert got[-1][2] == b"next"
 
 
+def test_a_publish_that_was_finished_with_a_full_journal_is_not_stored_again(
+    node: Node, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its segment is removed; after a kill, a repetition of the publish gets the same answer."""
+    monkeypatch.setattr(log_module, "FIRST_SEGMENT_BYTES", 4096)
+    monkeypatch.setattr(log_module, "LAST_SEGMENT_BYTES", 4096)
+    node.broker.storage.retention = None
+    node.broker.delete_topic("t")
+    topic, digest, got = node.broker.topic("t"), digest_of(b"1"), list[Delivery]()
+    client = node.subscribe("t", "c", 1, got.append)
+    assert topic.publish([b"once"], dedup_digest=digest) == range(1)
+    node.pass_until(node.now)
+    client.ready_count = 0
+    for each in [*got, *fill_the_journal(node, disk)]:
+        line = memoryview(b"FIN %b\n" % each.message_id)
+        assert not topic.channel("c").finish(each.client, line, 1, node.wall_ns())
+    assert topic.log.first_seq > 0
+    node.kill()
+    disk.is_full = False
+    node.open()
+    assert node.broker.topic("t").publish([b"once"], dedup_digest=digest) == range(1)
+
+
 def test_changes_that_cannot_be_recorded_are_refused(node: Node, disk: Disk) -> None:
     """A rewind; and once the reserve is full too, topics, channels, pauses and deletions."""
     got = fill_the_journal(node, disk)
@@ -217,6 +241,31 @@ def test_a_channel_emptied_after_a_full_disk_keeps_its_dead_messages(
     node.kill()
     node.open()
     assert node.broker.topic("t").channel("c").depth == 0
+
+
+def test_a_dead_message_does_not_wait_too_after_a_full_disk(node: Node, disk: Disk) -> None:
+    """A deferred publish died before its turn. The channel passed its number while the journal was full, and passed
+    others once there was space, before the next checkpoint."""
+    topic = node.broker.topic("u")
+    channel = topic.channel("c")
+    topic.publish([b"0"])
+    topic.publish([b"dead"], defer_ms=1_000_000)
+    channel.bury([1])
+    node.broker.storage.checkpoint()
+    node.broker.storage.checkpoint_in_background(lambda work, done: None)
+    fill_the_journal(node, disk)
+    got = node.consumer("u", "c")
+    topic.publish([b"1"])
+    node.pass_until(node.now)
+    disk.is_full = False
+    node.pass_until(node.now + 2)
+    topic.publish([b"2"])
+    node.pass_until(node.now)
+    assert [body for _, _, body in got] == [b"0", b"1", b"2"]
+    node.kill()
+    node.open()
+    channel = node.broker.topic("u").channel("c")
+    assert (channel.depth, channel.deferred_count, len(channel.dead)) == (3, 0, 1)
 
 
 def leave_room(node: Node, disk: Disk, room: int) -> None:
