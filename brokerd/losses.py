@@ -15,7 +15,8 @@ class Losses:
         """Messages lost since the process started."""
         self.ranges = Ranges()
         """The unreadable messages, whether still to be delivered or not."""
-        self._counted = Ranges()
+        self.undelivered = Ranges()
+        """The messages that are counted: they were still to be delivered."""
 
     def add(self, start: int, end: int, undelivered: Iterable[tuple[int, int]]) -> int:
         """Record the unreadable messages ``[start, end)``; the ranges ``undelivered`` were still to be delivered.
@@ -24,8 +25,8 @@ class Losses:
         """
         found = 0
         for first, stop in undelivered:
-            found += stop - first - self._counted.count_between(first, stop)
-            self._counted.add(first, stop)
+            found += stop - first - self.undelivered.count_between(first, stop)
+            self.undelivered.add(first, stop)
         self.ranges.add(start, end)
         self.count += found
         return found
@@ -37,4 +38,4 @@ class Losses:
     def drop_below(self, seq: int) -> None:
         """Forget the ranges below ``seq``."""
         self.ranges.drop_below(seq)
-        self._counted.drop_below(seq)
+        self.undelivered.drop_below(seq)

@@ -362,8 +362,8 @@ class TopicLog:
                 reader.forget(lost)
 
     def is_lost(self, seq: int) -> bool:
-        """Return whether message ``seq`` was found damaged or missing since the process started."""
-        return seq in self._losses.ranges
+        """Return whether message ``seq`` was found damaged or missing, before it was delivered to all channels."""
+        return seq in self._losses.undelivered
 
     def lose_batch_of(self, seq: int) -> None:
         """Record message ``seq`` and the others of its batch as lost, because they are damaged or missing."""
