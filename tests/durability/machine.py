@@ -113,7 +113,7 @@ class Machine(RuleBasedStateMachine):
         self.deferred: set[bytes] = set()
         self.emptied: set[bytes] = set()
         self.removed: set[tuple[str, bytes]] = set()
-        """The channels and messages that an operator or a publisher has removed."""
+        """The channels and messages that an operator or a publisher has removed, or that are in the dead topic."""
         self.consumers: list[Consumer] = []
         self.deliveries: list[Delivery] = []
         self.background: list[tuple[Callable[[], None], Callable[[BaseException | None], None]]] = []
@@ -133,6 +133,8 @@ class Machine(RuleBasedStateMachine):
         """When dead messages are moved at the latest, because nothing was in the way a second before."""
         self.topics_made = 0
         self.was_full = self.was_damaged = False
+        self.may_count_left_out = False
+        """True once numbers were left out on a full disk: without a record of them, damage counts them as lost."""
         self.awaited: list[Topic] = []
         """Topics whose channels lookup is asked for."""
         self.is_drained = False
@@ -199,6 +201,7 @@ class Machine(RuleBasedStateMachine):
         FUSE.put_out()
         warnings = recover(self.path).warnings
         assert not warnings, "a kill leaves no journal that recovery warns about"
+        self.may_count_left_out = self.may_count_left_out or bool(self.left_out_numbers and DISK.is_full)
         self.node.open(self.left_out_numbers)
         self._opened()
 
@@ -237,6 +240,7 @@ class Machine(RuleBasedStateMachine):
             for body in channel.messages.keys() - there.keys():
                 if channel.messages[body].status is Status.DEAD and unseen[body]:
                     del channel.messages[body]
+                    self.removed.add((name, body))
                     unseen[body] -= 1
         self.moved, self.stored_end = copies, self.read_end
 
@@ -346,6 +350,7 @@ class Machine(RuleBasedStateMachine):
                 frames = map(channel.frame_of, (message.seq for message in channel.dead))
                 for body in bodies - {bytes(frame[34:]) for frame in frames if frame is not None}:
                     del expected.messages[body]
+                    self.removed.add((name, body))
                     self.moved[body] += 1
             dead.update(body for body in bodies if body in expected.messages)
         stored = Counter(body for seq, body in self.copies if seq < self.stored_end or not self.stores_later)

@@ -266,8 +266,8 @@ def check_redelivered(
 ) -> None:
     """After a restart with dropped or damaged records, no message is lost, but some may be redelivered.
 
-    ``removed`` are the channels and messages that an operator or publisher has removed at any time: such a message may
-    have come back after one restart with dropped records, and may be gone again after another.
+    ``removed`` are the channels and messages that were removed, or moved to the dead topic, at any time: such a message
+    may have come back after one restart with dropped records, and may be gone again after another.
     """
     assert found.channels.keys() == expected.channels.keys()
     lost = expected.waiting.keys() - found.waiting.keys()

@@ -861,7 +861,7 @@ class BrokerMachine(Machine):
                 found = found.copy()
                 found.channels = {name: each for name, each in found.channels.items() if name in expected.channels}
             check_redelivered(found, expected, self.published, self.removed)
-            assert goes_unnoticed or not self.node.broker.storage.lost_message_count
+            assert goes_unnoticed or self.may_count_left_out or not self.node.broker.storage.lost_message_count
         self.may_redeliver = self.may_redeliver or pattern.endswith(".idx")
         # After damage of another kind, emptied messages may be redelivered.
         self.may_rewind = self.may_rewind and (pattern.startswith("checkpoint") or pattern.endswith(".hdr"))
