@@ -22,6 +22,7 @@ def folders_for(path: str) -> set[str]:
         ),
         ("nsqdaemon/http/router.py", {"brokerd", "lookup", "aionsq"}),
         ("nsqcluster/client.py", {"aionsq", "platform"}),
+        ("brokerd/mirror/leader.py", {"durability", "failures", "mirror"}),
         ("lookup/nsqlookup/registry.py", set()),
     ],
 )

@@ -65,7 +65,9 @@ async def give_back_lead(arbiter: Arbiter, lease: str, record: PairRecord, revis
     member acknowledged. A lease that was not given up ends by itself.
     """
     may_have_record = False
-    for _ in range(TRIES):
+    for number in range(TRIES):
+        if number:
+            await asyncio.sleep(PAUSE_S)
         try:
             is_written = await arbiter.write(lease, record, revision) is not None
             if not is_written and (not may_have_record or (await arbiter.read()).record != record):
@@ -74,7 +76,6 @@ async def give_back_lead(arbiter: Arbiter, lease: str, record: PairRecord, revis
         except (ArbiterFailed, InvalidRecord) as failure:
             logger.warning("MIRROR: the arbiter did not answer when the lead was given back: %s", failure)
             may_have_record = True
-            await asyncio.sleep(PAUSE_S)
         else:
             return True
     return True

@@ -23,7 +23,7 @@ TESTS = {
     "nsqdaemon/": ("tests/nsqdaemon",),
     "nsqcluster/": ("tests/nsqcluster", "tests/aionsq"),
     "nsqcommand/": ("tests/command",),
-    "brokerd/": ("tests/brokerd", "tests/durability", "tests/failures"),
+    "brokerd/": ("tests/brokerd", "tests/durability", "tests/failures", "tests/mirror"),
     "lookup/": ("tests/lookup", "tests/failures"),
     "aionsq/": ("tests/aionsq",),
     "analytics/": ("tests/analytics",),
