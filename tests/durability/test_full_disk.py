@@ -441,6 +441,23 @@ def fill(small_disk: Path, free_kib: int) -> bool:
     return True
 
 
+def use_up_the_space(node: Any, small_disk: Path) -> str:
+    """Let no file of the node grow: fill the small disk, or limit the sizes of files if it is a plain directory.
+
+    Returns the text of the error that the node then gets.
+    """
+    if fill(small_disk, free_kib=4):
+        return os.strerror(errno.ENOSPC)
+    limit_file_sizes(node)
+    return os.strerror(errno.EFBIG)
+
+
+def limit_file_sizes(node: Any) -> None:
+    """Let no file of the node grow."""
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.prlimit(node.broker.process.pid, resource.RLIMIT_FSIZE, (8192, hard))
+
+
 @pytest.mark.parametrize("limit", ["file size", "disk"])
 def test_the_health_recovers_although_nobody_publishes(limit: str, small_disk: Path, start: Callable[..., Any]) -> None:
     """A publish is refused; once there is space, /ping returns to OK without another publish."""
@@ -448,11 +465,11 @@ def test_the_health_recovers_although_nobody_publishes(limit: str, small_disk: P
     data_path.mkdir()
     node = start(data_path=data_path)
     sizes = resource.getrlimit(resource.RLIMIT_FSIZE)
-    if limit == "disk" and fill(small_disk, free_kib=4):
-        assert failure(node.connect(), b"PUB new\n\0\0\0\1x")[0] == 1
+    if limit == "disk":
+        use_up_the_space(node, small_disk)
     else:
-        resource.prlimit(node.broker.process.pid, resource.RLIMIT_FSIZE, (8192, sizes[1]))
-        assert failure(node.connect(), b"PUB new\n\0\0\0\1x")[0] == 1
+        limit_file_sizes(node)
+    assert failure(node.connect(), b"PUB new\n\0\0\0\1x")[0] == 1
     assert node.ping() == 500
     (small_disk / "filler").unlink(missing_ok=True)
     resource.prlimit(node.broker.process.pid, resource.RLIMIT_FSIZE, sizes)
@@ -498,11 +515,11 @@ def test_a_node_that_is_drained_still_reports_its_disk(small_disk: Path, start: 
     wait_until(lambda: node.broker.stats()["health"] == "NOK - the node is being drained: 1 message is left")
     assert "nsq_healthy 1" in node.broker.request("GET", "/metrics").text
     node.broker.post("/drain/cancel")
-    fill(small_disk, 0)
+    error = use_up_the_space(node, small_disk)
     assert failure(node.connect(), b"PUB new\n\0\0\0\1x")[0] == 1
     node.broker.post("/drain")
     health = node.broker.stats()["health"]
-    assert "No space left on device" in health
+    assert error in health
     assert health.endswith("; the node is being drained: 1 message is left")
 
 
