@@ -45,7 +45,7 @@ from tests.harness.policies import policy_for
 
 
 class Disk:
-    """The free space of the system."""
+    """A disk that may be full, in a process that may have used up its descriptors."""
 
     is_full = False
     has_descriptors = True
