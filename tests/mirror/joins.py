@@ -210,9 +210,9 @@ class Primary:
 class Member:
     """A follower: its process and the present connection."""
 
-    def __init__(self, path: Path, member: str, calls: Calls, chance: random.Random) -> None:
+    def __init__(self, path: Path, member: str, calls: Calls) -> None:
         self.path, self.member = path, member
-        self._calls, self._chance = calls, chance
+        self._calls = calls
         self._files = ThreadPoolExecutor(1)
         self._state = MirrorState(member=member, pair=PAIR) if has_data(path) else MirrorState(member=member)
         self._replica: Replica | None = None
@@ -280,7 +280,7 @@ class Story:
         self._begin_follower("b")
 
     def _begin_follower(self, name: str) -> None:
-        self._member = Member(self._paths[name], name, self._calls, self._chance)
+        self._member = Member(self._paths[name], name, self._calls)
 
     def tell(self, joins: int = JOINS_IN_A_STORY) -> None:
         """Let it happen. Raises Violation."""
