@@ -60,8 +60,8 @@ def test_the_event_loop_asks_nothing_of_the_disk_but_what_is_listed(
         for _ in range(340):
             consumer.send(b"FIN %b\n" % consumer.message()[0])
         consumer.settle()
-        for size in range(40):
-            publisher.pub(f"t{size}", b"x")
+        for number in range(40):
+            publisher.pub(f"t{number}", b"x")
         broker.post("/channel/create", topic="t1", channel="c")
         broker.post("/channel/empty", topic="t1", channel="c")
         broker.post("/topic/empty", topic="t2")
