@@ -201,7 +201,7 @@ class Primary:
         self.act()
 
     def end(self) -> None:
-        """Kill the process. A checkpoint that is being written may be left at any stage; here it is completed."""
+        """Kill the process. A checkpoint that is being written is completed, for which a real kill does not wait."""
         self._pool.shutdown()
         self.recorder.close()
         self._node.kill()
