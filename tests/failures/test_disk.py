@@ -11,8 +11,8 @@ import mmap
 import os
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -25,8 +25,8 @@ from tests.harness.daemon import Daemon
 from tests.harness.v2 import ERROR, RESPONSE, V2Client, sized
 from tests.harness.waiting import wait_until
 
-Start = Callable[..., Daemon]
-Connect = Callable[[Daemon], V2Client]
+if TYPE_CHECKING:
+    from tests.failures.conftest import Connect, Start
 
 STALLED = "the disk has not completed a sync within 1 s"
 STALLED_CHANGE = "the disk has not completed an operation within 2 s"
