@@ -2,8 +2,8 @@
 
 A changed file below a folder of ``TESTS`` selects that folder's tests. If it is code, it also selects the tests of the
 folders that import its package; for ``nsqwire``, these are almost all. A changed test file selects itself, a changed
-helper the tests of its folder. Test files that take longer than ``MAX_S`` are selected only if they changed
-themselves; ``make test`` runs them.
+helper the tests of its folder; one of ``tests/harness``, which all tests use, selects none. Test files that take longer
+than ``MAX_S`` are selected only if they changed themselves; ``make test`` runs them.
 """
 
 from __future__ import annotations
