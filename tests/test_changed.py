@@ -34,6 +34,12 @@ def test_a_change_runs_its_tests_and_those_of_its_importers(changed: str, import
     assert importers or found <= {*own, *selection.tests_below(changed)}
 
 
+@pytest.mark.parametrize(("folder", "tests"), selection.TESTS.items(), ids=selection.TESTS)
+def test_a_change_runs_the_tests_of_its_folder(folder: str, tests: tuple[str, ...]) -> None:
+    """Not those of a folder around it, which has other tests."""
+    assert selection.tests_below(f"{folder}changed.py") == tests
+
+
 def test_a_change_of_a_document_runs_none() -> None:
     """Nor does one of the front end, whose tests ``make check`` runs itself."""
     assert selection.tests_of(["docs/architecture.md", "frontend/src/main.ts"]) == []

@@ -1,4 +1,4 @@
-"""Kills a broker between, before and in the middle of its writes to journal and log."""
+"""Kills a broker before, in the middle of or after one of its writes to journal and log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ class Fuse:
         self.writes = 0
         self.is_blown = False
         self.how = "after"
+        """When the kill comes: ``before`` the write or ``after`` it; with ``torn``, only a part of it is written."""
         self.cut = 0
+        """That part: bytes of a record of the journal or of an index; of any other write, a share of RECORD_BYTES."""
 
     def around(self, write: Callable[[], None], tear: Callable[[int], None]) -> None:
         """Call ``write``, or kill the process before, in the middle of or after it. ``tear`` writes only the first

@@ -45,7 +45,7 @@ from tests.harness.policies import policy_for
 
 
 class Disk:
-    """The free space of the system."""
+    """A disk that may be full, in a process that may have used up its descriptors."""
 
     is_full = False
     has_descriptors = True
@@ -141,7 +141,8 @@ class Machine(RuleBasedStateMachine):
         self.seen: dict[str, tuple[float, range]] = {}
         """Until when each publish with a deduplication id is remembered, and its numbers."""
         self.knows_seen = True
-        """False once a file was damaged, or the topic deleted."""
+        """False once the broker may remember others than those in ``seen``: a file was damaged, or the topic deleted,
+        or a kill came within a publish that was stored, and finished by all channels."""
 
     @initialize(
         in_background=st.booleans(),

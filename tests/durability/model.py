@@ -241,8 +241,9 @@ class TopicModel:
         return again
 
     def owed(self, name: str) -> set[bytes]:
-        """The messages that a channel has, or receives once the topic routes its messages."""
-        return set(self.waiting) | set(self.channels[name].messages)
+        """The messages that a channel has, or receives once it exists and the topic routes its messages."""
+        channel = self.channels.get(name)
+        return set(self.waiting) | set(channel.messages if channel else ())
 
 
 def check_same(found: TopicModel, expected: TopicModel) -> None:
@@ -307,17 +308,11 @@ def check_killed(
     assert not missing, f"channels are gone: {missing}"
     for name, channel in found.channels.items():
         assert name in before.channels or name in after.channels, f"channel {name} came back"
-        known = _known(before, name) | _known(after, name)
+        known = before.owed(name) | after.owed(name)
         assert channel.messages.keys() <= known, f"came back: {sorted(channel.messages.keys() - known)[:3]}"
         if name in before.channels and name in after.channels:
             attempts = {body: count for (of, body), count in sent.items() if of == name}
             _check_channel(name, found, before, after, attempts, moved, now)
-
-
-def _known(topic: TopicModel, name: str) -> set[bytes]:
-    """All messages that the channel has, or may receive next."""
-    channel = topic.channels.get(name)
-    return set(topic.waiting) | set(channel.messages if channel else ())
 
 
 def _check_channel(
@@ -331,7 +326,7 @@ def _check_channel(
 ) -> None:
     was, will_be, is_ = before.channels[name], after.channels[name], found.channels[name]
     assert is_.paused in (was.paused, will_be.paused)
-    owed = will_be.messages.keys() & _known(before, name)
+    owed = will_be.messages.keys() & before.owed(name)
     gone = owed - is_.messages.keys() - found.waiting.keys()
     lost = {body for body in gone if not is_.may_be_gone(body, now)}
     has_left = {body for body in lost if moved[body]}

@@ -1,6 +1,7 @@
 """A data folder with random damage: the node starts, reports the loss, and delivers all other messages unchanged.
 
 ``CORRUPTIONS`` is the number of cases, ``CORRUPTION_SEED`` the seed of the first; each next case has the next seed.
+With ``CORRUPTION_RAISE``, the first failure ends the test, with its traceback.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def test_any_damage_is_reported_and_loses_only_what_it_hit(where: str, tmp_path:
     """Losses are logged and counted, no altered message is delivered, the others are delivered and finished, ids stay
     unique. Damaged headers cost no message, and no message gets those of another one."""
     cases = CASES // 4 if where == "state" else CASES
-    print(f"CORRUPTION_SEED={SEED} CORRUPTIONS={cases}")
+    print(f"CORRUPTION_SEED={SEED} CORRUPTIONS={CASES}")
     failures = []
     for seed in range(SEED, SEED + cases):
         folder = tmp_path / str(seed)

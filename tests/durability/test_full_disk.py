@@ -24,25 +24,10 @@ from brokerd.journal.journal import Journal, NotCheckpointed
 from brokerd.journal.recovery import RECORD_HEAD
 from nsqwire.errors import PublishFailed
 from tests.brokerd.clockwork import Delivery, Node
-from tests.harness.v2 import V2Client
+from tests.durability.machine import Disk
 from tests.harness.waiting import wait_until
 
 FREE_KIB = [0, 4, 120]
-
-
-class Disk:
-    """Whether there is space for journals and checkpoints."""
-
-    def __init__(self) -> None:
-        self.is_full = False
-
-    def guard(self, write: Callable[..., Any]) -> Callable[..., Any]:
-        def guarded(*args: Any, **kwargs: Any) -> Any:
-            if self.is_full:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            return write(*args, **kwargs)
-
-        return guarded
 
 
 @pytest.fixture
@@ -50,8 +35,8 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     """Journals are of 16 KiB, so that a test can fill one."""
     disk = Disk()
     monkeypatch.setattr(journal_module, "JOURNAL_BYTES", 16384)
-    monkeypatch.setattr(Journal, "_allocate", disk.guard(Journal._allocate))
-    monkeypatch.setattr(journal_module, "write_checkpoint", disk.guard(journal_module.write_checkpoint))
+    monkeypatch.setattr(Journal, "_allocate", disk.unless_full(Journal._allocate))
+    monkeypatch.setattr(journal_module, "write_checkpoint", disk.unless_full(journal_module.write_checkpoint))
     return disk
 
 
@@ -377,18 +362,14 @@ def test_a_full_journal_continues_by_itself_once_there_is_space(node: Node, disk
 # -- starting on a full disk --------------------------------------------------------------------------------------
 
 
-def drained(node: Any, count: int) -> None:
+def consume_all(node: Any, count: int) -> None:
+    """Consume and finish the messages ``0`` to ``count - 1`` of channel ``c``; asserts that it has no others."""
     consumer = node.connect()
     consumer.sub("t", "c", 100)
     got = [consumer.message() for _ in range(count)]
     assert sorted(body for _, _, body in got) == sorted(b"%d" % number for number in range(count))
     consumer.finish(*(message_id for message_id, _, _ in got))
     assert node.channel("t", "c")["depth"] == node.channel("t", "c")["in_flight_count"] == 0
-
-
-def failure(peer: V2Client, command: bytes) -> tuple[int, bytes]:
-    peer.send(command)
-    return peer.frame()
 
 
 def test_a_node_starts_where_no_file_can_grow(start: Callable[..., Any]) -> None:
@@ -404,12 +385,12 @@ def test_a_node_starts_where_no_file_can_grow(start: Callable[..., Any]) -> None
         full = start(data_path=node.data_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    kind, text = failure(full.connect(), b"PUB new\n\0\0\0\1x")
+    kind, text = full.connect().command(b"PUB new\n\0\0\0\1x")
     assert (kind, text[:23]) == (1, b"E_PUB_FAILED PUB failed")
-    kind, text = failure(full.connect(), b"DPUB t 1000\n\0\0\0\1x")
+    kind, text = full.connect().command(b"DPUB t 1000\n\0\0\0\1x")
     assert (kind, text[:25]) == (1, b"E_DPUB_FAILED DPUB failed")
     assert full.ping() == 500
-    drained(full, 50)
+    consume_all(full, 50)
     resource.prlimit(full.broker.process.pid, resource.RLIMIT_FSIZE, limits)
     full.connect().pub("new", b"x")
     wait_until(lambda: full.ping() == 200)
@@ -441,6 +422,23 @@ def fill(small_disk: Path, free_kib: int) -> bool:
     return True
 
 
+def use_up_the_space(node: Any, small_disk: Path) -> str:
+    """Let no file of the node grow: fill the small disk, or limit the sizes of files if it is a plain directory.
+
+    Returns the text of the error that the node then gets.
+    """
+    if fill(small_disk, free_kib=4):
+        return os.strerror(errno.ENOSPC)
+    limit_file_sizes(node)
+    return os.strerror(errno.EFBIG)
+
+
+def limit_file_sizes(node: Any) -> None:
+    """Let no file of the node grow."""
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.prlimit(node.broker.process.pid, resource.RLIMIT_FSIZE, (8192, hard))
+
+
 @pytest.mark.parametrize("limit", ["file size", "disk"])
 def test_the_health_recovers_although_nobody_publishes(limit: str, small_disk: Path, start: Callable[..., Any]) -> None:
     """A publish is refused; once there is space, /ping returns to OK without another publish."""
@@ -448,11 +446,11 @@ def test_the_health_recovers_although_nobody_publishes(limit: str, small_disk: P
     data_path.mkdir()
     node = start(data_path=data_path)
     sizes = resource.getrlimit(resource.RLIMIT_FSIZE)
-    if limit == "disk" and fill(small_disk, free_kib=4):
-        assert failure(node.connect(), b"PUB new\n\0\0\0\1x")[0] == 1
+    if limit == "disk":
+        use_up_the_space(node, small_disk)
     else:
-        resource.prlimit(node.broker.process.pid, resource.RLIMIT_FSIZE, (8192, sizes[1]))
-        assert failure(node.connect(), b"PUB new\n\0\0\0\1x")[0] == 1
+        limit_file_sizes(node)
+    assert node.connect().command(b"PUB new\n\0\0\0\1x")[0] == 1
     assert node.ping() == 500
     (small_disk / "filler").unlink(missing_ok=True)
     resource.prlimit(node.broker.process.pid, resource.RLIMIT_FSIZE, sizes)
@@ -478,9 +476,9 @@ def test_publishes_are_refused_below_the_reserve_and_accepted_above_it(
     wait_until(lambda: node.ping() == 500)
     refused = node.broker.request("POST", "/pub?topic=t", b"x")
     assert (refused.status, refused.text) == (503, '{"message":"DISK_RESERVE"}')
-    kind, text = failure(node.connect(), b"PUB t\n\0\0\0\1x")
+    kind, text = node.connect().command(b"PUB t\n\0\0\0\1x")
     assert (kind, text[:37]) == (1, b"E_PUB_FAILED PUB failed the disk has ")
-    drained(node, 1)
+    consume_all(node, 1)
     node.restart("SIGKILL")
     assert node.broker.request("POST", "/pub?topic=t", b"x").status == 503
     (small_disk / "filler").unlink()
@@ -498,11 +496,11 @@ def test_a_node_that_is_drained_still_reports_its_disk(small_disk: Path, start: 
     wait_until(lambda: node.broker.stats()["health"] == "NOK - the node is being drained: 1 message is left")
     assert "nsq_healthy 1" in node.broker.request("GET", "/metrics").text
     node.broker.post("/drain/cancel")
-    fill(small_disk, 0)
-    assert failure(node.connect(), b"PUB new\n\0\0\0\1x")[0] == 1
+    error = use_up_the_space(node, small_disk)
+    assert node.connect().command(b"PUB new\n\0\0\0\1x")[0] == 1
     node.broker.post("/drain")
     health = node.broker.stats()["health"]
-    assert "No space left on device" in health
+    assert error in health
     assert health.endswith("; the node is being drained: 1 message is left")
 
 
@@ -517,7 +515,7 @@ def test_a_node_starts_on_the_disk_that_it_filled(free_kib: int, small_disk: Pat
     node.end("SIGKILL")
     fill(small_disk, free_kib)
     full = start(data_path=data_path)
-    drained(full, 50)
+    consume_all(full, 50)
     full.end("SIGKILL")
     (small_disk / "filler").unlink(missing_ok=True)
     again = start(data_path=data_path)

@@ -37,15 +37,15 @@ def test_delivered_and_finished_messages_are_no_loss(ledger: Ledger) -> None:
     assert ledger.violations == []
 
 
-def test_an_acknowledged_message_that_never_comes(ledger: Ledger) -> None:
-    """Lost."""
+def test_an_acknowledged_message_that_never_comes_is_lost(ledger: Ledger) -> None:
+    """The record names its channel and the message."""
     ledger.acknowledged([ledger.publish("t")])
     ledger.close()
     assert ledger.violations == ["t/work message 0 (defer 0 ms) was acknowledged and never came"]
 
 
-def test_a_message_that_is_delivered_and_then_lost(ledger: Ledger) -> None:
-    """A message that was in flight at the kill, and is gone, is lost as well."""
+def test_a_message_in_flight_that_does_not_come_back_after_a_kill_is_lost(ledger: Ledger) -> None:
+    """Its delivery before the kill is not enough."""
     body = ledger.publish("t")
     ledger.acknowledged([body])
     deliver(ledger, body)
@@ -95,8 +95,8 @@ def test_a_finished_message_may_not_come_back_without_a_crash(ledger: Ledger) ->
     assert ledger.violations == ["t/work message 0 (attempt 2) came back although it was finished"]
 
 
-def test_a_refused_finish_was_none(ledger: Ledger) -> None:
-    """The message timed out first: it must be redelivered."""
+def test_a_message_whose_finish_was_refused_must_come_back(ledger: Ledger) -> None:
+    """It timed out before the FIN."""
     body = ledger.publish("t")
     ledger.acknowledged([body])
     deliver(ledger, body)
@@ -135,14 +135,14 @@ def test_what_was_sent_before_may_be_read_later_on_another_connection(
     assert bool(ledger.violations) == broken
 
 
-def test_a_deferred_message_that_comes_early(ledger: Ledger) -> None:
+def test_a_deferred_message_may_not_come_early(ledger: Ledger) -> None:
     """Measured from the broker's own timestamp."""
     body = ledger.publish("t", 500)
     deliver(ledger, body, at=T0 + 400 * MS)
     assert ledger.violations == ["t/work message 0 (attempt 1) came 100 ms before its deferral was over"]
 
 
-def test_a_requeue_that_comes_early(ledger: Ledger) -> None:
+def test_a_requeued_message_may_not_come_early(ledger: Ledger) -> None:
     """Also across a crash, once the broker had processed the REQ."""
     body = ledger.publish("t")
     deliver(ledger, body)
@@ -153,7 +153,7 @@ def test_a_requeue_that_comes_early(ledger: Ledger) -> None:
     assert ledger.violations == ["t/work message 0 (attempt 2) came 100 ms before its requeue was due"]
 
 
-def test_a_message_nobody_published(ledger: Ledger) -> None:
+def test_a_message_that_nobody_published_may_not_come(ledger: Ledger) -> None:
     """A damaged body, an unknown one, or one of another topic."""
     body = ledger.publish("t")
     ledger.publish("other")
@@ -163,8 +163,8 @@ def test_a_message_nobody_published(ledger: Ledger) -> None:
     assert len(ledger.violations) == 3
 
 
-def test_an_id_that_changes(ledger: Ledger) -> None:
-    """A message keeps its id."""
+def test_a_message_may_not_change_its_id(ledger: Ledger) -> None:
+    """Not even when it is redelivered."""
     body = ledger.publish("t")
     deliver(ledger, body)
     deliver(ledger, body, 2, message_id=ID[::-1])

@@ -2,7 +2,8 @@
 
 A broker in a process of its own takes publishes and records its syncs; then it is killed. From the record, data paths
 are built as a power loss at any time may have left them (:mod:`tests.durability.power_loss`), and brokers are started
-over them. ``POWER_LOSSES`` is the number of data paths for each setting, ``POWER_LOSS_SEED`` the seed.
+over them. ``POWER_LOSSES`` is the number of data paths for each setting, ``POWER_LOSS_SEED`` the seed. With
+``POWER_LOSS_RAISE``, the first failure ends the test, with its traceback.
 """
 
 from __future__ import annotations

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench.wire import dpub
 from brokerd.journal import records
+from tests.brokerd.clockwork import Node as SimulatedNode
 from tests.harness.waiting import wait_until
 
 EARLY_S = 0.02
@@ -47,7 +49,6 @@ def test_finished_messages_stay_finished(how: str, node: Any) -> None:
     """Every second one was finished; exactly the others are delivered, also after a second restart."""
     peer = node.connect()
     peer.sub("t", "c", 2500)
-    peer.socket.setblocking(True)
     publisher = node.connect()
     publisher.mpub("t", [b"%d" % i for i in range(400)])
     ids = [peer.message()[0] for _ in range(400)]
@@ -140,18 +141,26 @@ def test_deferred_messages_count_as_deferred_after_a_restart(how: str, node: Any
 
 
 @either_end
-def test_messages_that_became_due_meanwhile_come_at_once(how: str, node: Any) -> None:
+def test_messages_that_became_due_meanwhile_come_at_once(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The time during which the broker does not run counts."""
-    peer = node.connect()
-    peer.sub("t", "c")
-    peer.dpub("t", 200, b"x")
-    due = time.monotonic() + 0.2
-    node.end(how)
-    wait_until(lambda: time.monotonic() >= due)
-    node.restart("SIGKILL")
-    again = node.connect()
-    again.sub("t", "c", 1)
-    assert again.message()[1:] == (1, b"x")
+    node = SimulatedNode(tmp_path, patch=monkeypatch)
+    topic = node.broker.topic("t")
+    topic.channel("c")
+    topic.publish([b"due"], defer_ms=60_000)
+    topic.publish([b"not due"], defer_ms=120_000)
+    if how == "SIGTERM":
+        node.broker.close()
+    else:
+        node.kill()
+    node.now += 61
+    node.wall += 61
+    node.open()
+    got = node.consumer("t", "c")
+    node.pass_until(node.now)
+    assert [(attempts, body) for _, attempts, body in got] == [(1, b"due")]
+    node.kill()
 
 
 @either_end
@@ -286,7 +295,7 @@ def test_a_topic_created_again_survives_damage_to_the_record_of_its_deletion(nod
     deleted = records.topic_deleted(0)
     data[data.index(len(deleted).to_bytes(4)) + 8] ^= 1
     journal.write_bytes(data)
-    node.restart("SIGKILL")
+    node.broker.launch()
     assert node.channel("t", "c")["depth"] == 2
     consumer = node.connect()
     consumer.sub("t", "c", 10)
@@ -305,7 +314,7 @@ def test_a_topic_created_again_survives_damage_to_all_records_of_that(node: Any)
     for record in (records.topic_deleted(0), records.topic_created(1, 0, "t")):
         data[data.index(record) + len(record) - 1] ^= 1
     journal.write_bytes(data)
-    node.restart("SIGKILL")
+    node.broker.launch()
     node.post("/channel/create", topic="t", channel="c")
     consumer = node.connect()
     consumer.sub("t", "c", 10)

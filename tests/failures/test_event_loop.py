@@ -5,18 +5,17 @@ Changed pages of mapped files are no system calls, and cannot be moved to a thre
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nsqwire import encoding
 from nsqwire.headers import encode_headers
 from tests.failures.disk import FaultyDisk
 from tests.harness import header_commands
-from tests.harness.daemon import Daemon
-from tests.harness.v2 import V2Client, sized
+from tests.harness.v2 import sized
 
-Start = Callable[..., Daemon]
-Connect = Callable[[Daemon], V2Client]
+if TYPE_CHECKING:
+    from tests.failures.conftest import Connect, Start
 
 LARGE = bytes(100_000)
 WRITES = "a write into allocated space: to the system's page cache, and handing it over costs more than the write"
@@ -60,8 +59,8 @@ def test_the_event_loop_asks_nothing_of_the_disk_but_what_is_listed(
         for _ in range(340):
             consumer.send(b"FIN %b\n" % consumer.message()[0])
         consumer.settle()
-        for size in range(40):
-            publisher.pub(f"t{size}", b"x")
+        for number in range(40):
+            publisher.pub(f"t{number}", b"x")
         broker.post("/channel/create", topic="t1", channel="c")
         broker.post("/channel/empty", topic="t1", channel="c")
         broker.post("/topic/empty", topic="t2")

@@ -2,8 +2,8 @@
 
 A changed file below a folder of ``TESTS`` selects that folder's tests. If it is code, it also selects the tests of the
 folders that import its package; for ``nsqwire``, these are almost all. A changed test file selects itself, a changed
-helper the tests of its folder. Test files that take longer than ``MAX_S`` are selected only if they changed
-themselves; ``make test`` runs them.
+helper the tests of its folder; one of ``tests/harness``, which all tests use, selects none. Test files that take longer
+than ``MAX_S`` are selected only if they changed themselves; ``make test`` runs them.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ TESTS = {
     "lookup/": ("tests/lookup", "tests/failures"),
     "aionsq/": ("tests/aionsq",),
     "analytics/": ("tests/analytics",),
-    "integrations/": ("tests/nsqkombu",),
-    "bench/": ("tests/bench",),
     "integrations/nsqtasks/": ("tests/nsqtasks",),
     "integrations/pytest_nsq/": ("tests/pytest_nsq",),
+    "integrations/": ("tests/nsqkombu",),
+    "bench/": ("tests/bench",),
     "platform/nsqplatform/reports/": ("tests/reports",),
     "platform/nsqplatform/console/nsq/": ("tests/command",),
     "platform/": ("tests/platform",),

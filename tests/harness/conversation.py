@@ -1,4 +1,4 @@
-"""What a client sends that keeps to no protocol."""
+"""A client that keeps to no protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The part of a Kubernetes API server that keeps Leases: over TLS, for one service account, with faults by order."""
+"""The part of a Kubernetes API server that keeps Leases: over TLS, for one service account, with faults on demand."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import trustme
 
 from tests.harness.daemon import Broker
@@ -26,6 +27,8 @@ MAY_NOT_LEAD = "MIRROR: cannot lead: it is not in sync"
 STARTS_AGAIN = "the process starts again"
 TCP, HTTP, MIRROR = 21150, 21151, 21155
 """The ports of each member, on its own address. They are not nsqd's: other tests listen on those at all addresses."""
+LONG_LEASE = "60s"
+"""A lease that does not end within a test, however slow the machine is."""
 TAKEOVER_TRIES = 5
 CLIENT_TIMEOUT_S = 5.0
 """After it, a client tries the other member. Nothing is asserted about the time."""
@@ -70,8 +73,17 @@ class Member(Broker):
     @property
     def leads(self) -> bool:
         """True if the process runs and has won the lead, by its log."""
-        told = [line for line in self.log if LEADS in line or STARTS_AGAIN in line]
-        return self.is_running and bool(told) and LEADS in told[-1]
+        lines = [line for line in self.log if LEADS in line or STARTS_AGAIN in line]
+        return self.is_running and bool(lines) and LEADS in lines[-1]
+
+    def mirror_figures(self) -> dict[str, Any]:
+        """The figures of ``/stats`` about the mirror, of the primary if this member follows."""
+        return dict(self.stats(include_histograms="true")["mirror"])
+
+    @property
+    def descriptor_count(self) -> int:
+        """The number of the process's open descriptors."""
+        return int(psutil.Process(self.process.pid).num_fds())
 
 
 class Pair:
@@ -188,8 +200,8 @@ class Pair:
     @staticmethod
     def _figures(member: Member) -> dict[str, Any] | None:
         try:
-            return member.stats(include_histograms="true").get("mirror")
-        except (OSError, AssertionError, ValueError):
+            return member.mirror_figures()
+        except (OSError, AssertionError, KeyError, ValueError):  # nobody leads, or it does not answer yet
             return None
 
     def close(self) -> None:
@@ -350,7 +362,7 @@ class Connection:
         return data
 
     def end(self) -> None:
-        """Wake up who reads, from another thread."""
+        """Wake up the thread that reads, from another one."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 

@@ -1,11 +1,13 @@
-"""Damage to the files of a member that is stopped."""
+"""Damage to the files of a member: made while it is stopped, and found in checkpoints."""
 
 from __future__ import annotations
 
 import os
 import random
+from collections.abc import Iterable
 from pathlib import Path
 
+from brokerd.journal.checkpoint import CHECKPOINT, PREVIOUS, Damaged, read_checkpoint
 from brokerd.mirror.actions import is_mirrored
 
 MOST_BYTES = 100_000
@@ -34,3 +36,16 @@ def damage_files(data_path: Path, chance: random.Random) -> int:
         else:
             path.write_bytes(chance.randbytes(min(size, MOST_BYTES)))
     return damaged
+
+
+def damaged_checkpoints(data_paths: Iterable[Path]) -> list[str]:
+    """Why checkpoints cannot be read. One that is missing is being replaced, or was never written."""
+    found = []
+    for path in (data_path / name for data_path in data_paths for name in (CHECKPOINT, PREVIOUS)):
+        try:
+            read_checkpoint(path)
+        except FileNotFoundError:
+            pass
+        except Damaged as error:
+            found.append(str(error))
+    return found

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
-from brokerd.journal.checkpoint import CHECKPOINT, PREVIOUS, Damaged, read_checkpoint
 from brokerd.log.segment import Segment
 from brokerd.mirror.follower import Follower
 from brokerd.mirror.hello import Hello
@@ -36,7 +35,7 @@ from brokerd.replica import MirrorState, Replica, has_data, sums_of
 from brokerd.syncer import Done
 from nsqwire.units import Seconds
 from tests.brokerd.clockwork import Node
-from tests.mirror.damaged_files import damage_files, mirrored
+from tests.mirror.damaged_files import damage_files, damaged_checkpoints, mirrored
 from tests.mirror.story_runner import Violation, run_stories
 
 JOINS_IN_A_STORY: Final = 12
@@ -201,7 +200,7 @@ class Primary:
         self.act()
 
     def end(self) -> None:
-        """Kill the process. A checkpoint that is being written may be left at any stage; here it is completed."""
+        """Kill the process. A checkpoint that is being written is completed, for which a real kill does not wait."""
         self._pool.shutdown()
         self.recorder.close()
         self._node.kill()
@@ -210,9 +209,9 @@ class Primary:
 class Member:
     """A follower: its process and the present connection."""
 
-    def __init__(self, path: Path, member: str, calls: Calls, chance: random.Random) -> None:
+    def __init__(self, path: Path, member: str, calls: Calls) -> None:
         self.path, self.member = path, member
-        self._calls, self._chance = calls, chance
+        self._calls = calls
         self._files = ThreadPoolExecutor(1)
         self._state = MirrorState(member=member, pair=PAIR) if has_data(path) else MirrorState(member=member)
         self._replica: Replica | None = None
@@ -280,7 +279,7 @@ class Story:
         self._begin_follower("b")
 
     def _begin_follower(self, name: str) -> None:
-        self._member = Member(self._paths[name], name, self._calls, self._chance)
+        self._member = Member(self._paths[name], name, self._calls)
 
     def tell(self, joins: int = JOINS_IN_A_STORY) -> None:
         """Let it happen. Raises Violation."""
@@ -400,13 +399,8 @@ class Story:
 
     def _check_checkpoints(self) -> None:
         paths = [self._primary.path] if self._spoiled else [self._primary.path, self._member.path]
-        for path in (path / name for path in paths for name in (CHECKPOINT, PREVIOUS)):
-            try:
-                read_checkpoint(path)
-            except FileNotFoundError:  # it is being replaced, or there was none
-                pass
-            except Damaged as error:
-                raise Violation(str(error)) from None
+        if damaged := damaged_checkpoints(paths):
+            raise Violation(damaged[0])
 
     def _between(self) -> None:
         """Damage files of the follower, or let the members change places, or neither."""

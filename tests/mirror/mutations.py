@@ -204,5 +204,6 @@ MUTATIONS: Final[dict[Mutation, int]] = {
     a_file_that_cannot_be_read_is_left_out: 6,
     a_lead_that_ended_during_the_recovery_is_given_up: 12,
 }
-"""Each with the seed of a story that goes wrong. Two rules are not here, because in a pair another one comes first:
-that a follower refuses an earlier term, and that a candidate stops following. ``test_rules.py`` has the first."""
+"""Each with the seed of a story that goes wrong. Two rules are missing, because no story goes wrong without them: in a
+pair, another rule applies before a follower refuses an earlier term, or a candidate stops following. ``test_rules.py``
+has the first."""

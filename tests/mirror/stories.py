@@ -10,7 +10,7 @@ from collections import Counter
 
 from tests.mirror.disk import Store
 from tests.mirror.story_runner import Violation, run_stories
-from tests.mirror.world import LEASE, LONGEST_FAULT, Process, World, _other
+from tests.mirror.world import LEASE, LONGEST_FAULT, Process, World, other_member
 
 STORY_S = 16.0
 """Time within a story in which faults begin."""
@@ -84,14 +84,14 @@ class Story:
             world.kill(member)
             if kind == "reboot" and random.random() < 0.5:
                 world.disks[member].reboot()
-            elif kind == "reboot":  # a fault less often than a kill
+            elif kind == "reboot":  # half of them end only the process, which happens more often
                 seconds = 0.1
             world.at(world.now + seconds, None, lambda: world.start(member))
         elif kind == "pause":
             world.paused_until[member] = max(world.paused_until[member], world.now + seconds)
         elif kind == "partition":
             ends = random.choice((("a", "b"), ("a", "arbiter"), ("b", "arbiter"), ("a", "b", "arbiter")))
-            for pair in [ends] if len(ends) == 2 else [(member, _other(member)), (member, "arbiter")]:
+            for pair in [ends] if len(ends) == 2 else [(member, other_member(member)), (member, "arbiter")]:
                 world.cut_until[frozenset(pair)] = world.now + seconds
         elif kind == "reset" and process is not None and process.connection is not None:
             world.close(process.connection)
@@ -136,7 +136,7 @@ class Story:
 
     def _check_files(self, primary: Process) -> None:
         assert primary.store is not None
-        other = self.world.disks[_other(primary.member)]
+        other = self.world.disks[other_member(primary.member)]
         for path, _, end in primary.store.cut():
             ours = primary.disk.files[path][:end]
             theirs = other.files.get(path, b"")

@@ -16,13 +16,12 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from brokerd.journal.checkpoint import CHECKPOINT, PREVIOUS, Damaged, read_checkpoint
 from tests.failures.disk import HANG
 from tests.harness.etcd import EtcdServer
 from tests.harness.link import Link
 from tests.harness.pair import Load, Pair
 from tests.harness.waiting import wait_until
-from tests.mirror.damaged_files import damage_files
+from tests.mirror.damaged_files import damage_files, damaged_checkpoints
 
 BETWEEN = 200
 """Messages that are acknowledged between two faults."""
@@ -150,19 +149,6 @@ class Takeovers:
                 link.heal()
 
 
-def damaged_checkpoints(pair: Pair) -> list[str]:
-    """Why checkpoints of the members cannot be read; one may be missing while it is replaced."""
-    found = []
-    for path in (member.data_path / name for member in pair.members for name in (CHECKPOINT, PREVIOUS)):
-        try:
-            read_checkpoint(path)
-        except FileNotFoundError:
-            pass
-        except Damaged as error:
-            found.append(str(error))
-    return found
-
-
 def main() -> int:
     """Lose members as often as requested."""
     parser = argparse.ArgumentParser(prog="python -m tests.mirror.takeovers", description=__doc__)
@@ -177,6 +163,7 @@ def main() -> int:
         (Path(directory) / "pair").mkdir()
         etcd = EtcdServer(Path(directory))
         pair = Pair(Path(directory) / "pair", etcd, lease=given.lease, disks_fail=True)
+        paths = [member.data_path for member in pair.members]
         try:
             pair.start()
             with Load(pair, publishers=8, consumers=8) as load:
@@ -186,7 +173,7 @@ def main() -> int:
                     fault = chance.choice(given.fault or sorted(faults))
                     faults[fault]()
                     pair.wait_until_in_sync()
-                    wait_until(lambda: not damaged_checkpoints(pair), "the members' checkpoints can be read")
+                    wait_until(lambda: not damaged_checkpoints(paths), "the members' checkpoints can be read")
                     done[fault] += 1
                     print(f"\r{number + 1}/{given.rounds}", end="", file=sys.stderr, flush=True)
                 load.finish()

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.harness.etcd import EtcdServer
-from tests.harness.pair import MAY_NOT_LEAD, Member, Pair
+from tests.harness.pair import LONG_LEASE, MAY_NOT_LEAD, Member, Pair
 from tests.harness.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.mirror.conftest import StartPair
 
-LONG_LEASE = "60s"
-"""A lease that does not end within a test, however slow the machine is."""
 COUNT = 20
 BODY = b"message body %d"
 
@@ -51,12 +49,8 @@ def remove_directory(member: Member) -> None:
     shutil.rmtree(path)
 
 
-def is_in_sync(pair: Pair, primary: Member) -> bool:
-    return len(primary.stats(include_histograms="true")["mirror"]["in_sync"]) == 2
-
-
 def end_lease(pair: Pair, etcd: EtcdServer) -> None:
-    """End the lead of a member that was killed now, and not with its lease."""
+    """End the lead of a member that was killed at once, and not with its lease."""
     key = f"/nsq/{pair.members[0].data_path.parent.name}/leader"
     etcd.post("/v3/kv/deleterange", key=b64encode(key.encode()).decode())
 
@@ -93,7 +87,7 @@ def test_a_damaged_member_lets_the_other_lead_and_gets_its_files(
     wait_until(lambda: pair.primary is other, "the other member leads")
     assert pair.wait_for_primary() is other
     assert other.topics()["t"]["depth"] == COUNT
-    wait_until(lambda: is_in_sync(pair, other), "the damaged member has joined")
+    pair.wait_until_in_sync()
     wait_until(lambda: other.request("POST", "/mirror/handover").status == 200, "it is in sync and is to lead")
     wait_until(lambda: pair.primary is damaged, "the member that was damaged leads")
     assert pair.wait_for_primary() is damaged

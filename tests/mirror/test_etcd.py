@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from brokerd.arbiter_address import EtcdAddress, InvalidArbiter, parse_arbiter
-from brokerd.mirror.pair import PairRecord
+from brokerd.mirror.pair import InvalidRecord, PairRecord
 from brokerd.net.arbiter import ArbiterFailed
 from brokerd.net.arbiters import arbiter_at
 from brokerd.net.etcd import Etcd
@@ -89,7 +89,7 @@ def test_an_answer_that_is_no_record_is_an_error(server: EtcdServer) -> None:
     lead = run(etcd.campaign("a", RECORD, 0, 600))
     assert lead is not None
     run(etcd._transact([], [{"requestPut": {"key": etcd._record, "value": "bm8="}}]))
-    with pytest.raises(Exception, match="record of the pair cannot be read"):
+    with pytest.raises(InvalidRecord, match="record of the pair cannot be read"):
         run(etcd.read())
     run(etcd.resign(lead.lease))
 

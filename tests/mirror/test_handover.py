@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tests.harness.command import nsq
 from tests.harness.daemon import Broker
-from tests.harness.pair import Load, Member
+from tests.harness.pair import LONG_LEASE, Load, Member
 from tests.harness.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -16,12 +16,9 @@ if TYPE_CHECKING:
 
     from tests.mirror.conftest import StartPair
 
-LONG_LEASE = "60s"
-"""A lease that does not end within a test, however slow the machine is."""
-
 
 def hand_over(broker: Broker) -> tuple[int, str]:
-    """The status and the text of the answer."""
+    """Ask for a hand-over. Returns the status and the text of the answer."""
     answer = broker.request("POST", "/mirror/handover")
     return answer.status, answer.text
 
@@ -29,7 +26,7 @@ def hand_over(broker: Broker) -> tuple[int, str]:
 def epoch(member: Member) -> int | None:
     """The term that the member's address reports; None while nobody answers there."""
     try:
-        return int(member.stats(include_histograms="true")["mirror"]["epoch"])
+        return int(member.mirror_figures()["epoch"])
     except (OSError, AssertionError, ValueError):
         return None
 
@@ -64,11 +61,7 @@ def test_a_primary_without_a_follower_in_sync_goes_on(start_pair: StartPair) -> 
     pair = start_pair(lease=LONG_LEASE)
     primary = pair.wait_for_primary()
     pair.other(primary).end(signal.SIGKILL)
-
-    def alone() -> bool:
-        return bool(primary.stats(include_histograms="true")["mirror"]["under_replicated"])
-
-    wait_until(alone, "the primary is alone")
+    wait_until(lambda: primary.mirror_figures()["under_replicated"], "the primary is alone")
     assert hand_over(primary) == (400, '{"message":"NO_FOLLOWER_IN_SYNC"}')
     primary.post("/pub", b"x", topic="t")
     assert primary.topics()["t"]["depth"] == 1
@@ -110,7 +103,7 @@ def test_a_pair_is_handed_over_by_the_command(start_pair: StartPair) -> None:
 
     primary.end(signal.SIGKILL)
     node = other.http_address
-    wait_until(lambda: other.stats(include_histograms="true")["mirror"]["under_replicated"], "the primary is alone")
+    wait_until(lambda: other.mirror_figures()["under_replicated"], "the primary is alone")
     assert "OK; leads term 2, under-replicated: no follower is in sync" in nodes().stdout
     failed = nodes("handover", node, "--yes")
     reason = "no follower is in sync, so no other member may lead"
@@ -120,7 +113,7 @@ def test_a_pair_is_handed_over_by_the_command(start_pair: StartPair) -> None:
 
 def member_of(primary: Member) -> str:
     """The name of a primary, as the arbiter has it."""
-    return str(primary.stats(include_histograms="true")["mirror"]["member"])
+    return str(primary.mirror_figures()["member"])
 
 
 def test_a_node_without_a_mirror_refuses(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MOST_TRIES = 5
 """On a busy machine the follower may be out of sync when the primary is killed."""
 MORE_THAN_UNDER_WAY = 20
-"""Messages of a megabyte that are more than a primary sends, and the system buffers, without an answer."""
+"""Number of messages of a megabyte: more than the primary sends, and the system buffers, before an answer comes."""
 
 
 def test_an_id_that_a_consumer_has_seen_is_not_used_again(start_pair: StartPair) -> None:

@@ -36,7 +36,7 @@ def test_a_follower_that_takes_over_drops_what_came_without_commit_records(
     chance = random.Random(1)
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-    primary, member = Primary(tmp_path / "a", "a", 1, chance), Member(tmp_path / "b", "b", Calls(), chance)
+    primary, member = Primary(tmp_path / "a", "a", 1, chance), Member(tmp_path / "b", "b", Calls())
     topic = primary.broker.topic("t")
     topic.channel("c")
     topic.publish([b"acknowledged"] * 3)

@@ -105,7 +105,7 @@ def test_a_renewal_meanwhile_says_that_the_holder_leads(server: LeaseServer) -> 
     assert run(settle()) == "a"
 
 
-def test_the_lease_says_who_leads_as_others_of_kubernetes(server: LeaseServer) -> None:
+def test_the_lease_names_its_holder_as_other_leases_of_kubernetes_do(server: LeaseServer) -> None:
     run(lease_of(server).campaign("a", RECORD, 0, 15))
     spec = server.leases["orders"]["spec"]
     assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("a", 15, 1)
@@ -175,6 +175,6 @@ def test_a_pair_lives_on_a_lease(
         assert not load.lost
         assert not load.unexpected
         assert promote([f"--data-path={pair.members[0].data_path}", *flags, "--accept-loss"]) == 1
-        assert "leads" in capsys.readouterr().err
+        assert capsys.readouterr().err.endswith(" leads\n")
     finally:
         pair.close()

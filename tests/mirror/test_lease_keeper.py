@@ -44,13 +44,13 @@ def test_a_lease_is_kept_for_longer_than_it_lasts(etcd: Arbiter) -> None:
 def test_a_disk_that_hangs_stops_the_renewals(etcd: Arbiter) -> None:
     answers = threading.Event()
     lease = won(etcd, SHORT_LEASE_S)
-    with LeaseKeeper(etcd, lease, check_disk=lambda: assert_set(answers), interval_s=0.1, now=boot_time) as keeper:
+    with LeaseKeeper(etcd, lease, check_disk=lambda: hang_until(answers), interval_s=0.1, now=boot_time) as keeper:
         wait_until(lambda: asyncio.run(etcd.read()).leader is None, "the lease has ended")
         assert keeper.sent_at is None
         answers.set()
         wait_until(lambda: keeper.is_lost, "it learns that the lease has ended")
 
 
-def assert_set(event: threading.Event) -> None:
-    """Wait as a disk that hangs does."""
+def hang_until(event: threading.Event) -> None:
+    """Wait as the check of a disk that hangs does."""
     event.wait(DEADLINE_S)

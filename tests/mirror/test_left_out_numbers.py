@@ -15,7 +15,7 @@ from tests.brokerd.clockwork import Node
 from tests.harness.waiting import DEADLINE_S
 
 LEFT_OUT = 1 << 38
-"""So many that a test which looked at each would not end."""
+"""So many that a broker that went through them one by one would not come to an end."""
 
 
 def later(*_: Any) -> None:

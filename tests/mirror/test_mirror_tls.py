@@ -20,11 +20,10 @@ from brokerd.net.mirror_tls import MirrorTLS
 from brokerd.promotion import main
 from tests.harness.daemon import Broker
 from tests.harness.etcd import EtcdServer
-from tests.harness.pair import Pair, mirror_tls
+from tests.harness.pair import LONG_LEASE, Pair, mirror_tls
 from tests.harness.waiting import DEADLINE_S
 
 PASSWORD = "s3cret:word"
-LONG_LEASE = "60s"
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +81,7 @@ def test_an_etcd_of_an_unknown_authority_is_not_asked(server: EtcdServer) -> Non
 def test_members_stream_with_tls_and_reach_etcd_with_it(
     tmp_path: Path, server: EtcdServer, folder: Path, authority: trustme.CA
 ) -> None:
-    """The links to etcd are not encrypted, so that the certificate is that of etcd's host: the members go to it."""
+    """The members connect to etcd itself: its certificate names its own host, not those of the pair's links to it."""
     pair = Pair(
         tmp_path, server, f"--arbiter-ca-file={folder / 'ca'}", f"--arbiter-user-file={folder / 'user'}",
         lease=LONG_LEASE, authority=authority,
@@ -120,12 +119,11 @@ def test_a_member_with_a_foreign_certificate_is_refused(
         first.wait_for_log("MIRROR: leads term 1")
         issuer, host = (authority, "other.example") if foreign == "host" else (trustme.CA(), "127.0.0.1")
         second.command += mirror_tls(issuer, tmp_path / "foreign", host)
+        second.start()
         if foreign == "host":
-            second.start()
             first.wait_for_log("MIRROR: the certificate of .* is not that of")
             second.wait_for_log("the primary closes the connection: its log says why")
         else:
-            second.start()
             second.wait_for_log("MIRROR: cannot connect to .*certificate verify failed")
         assert not any("joins the primary" in line for line in second.log)
     finally:

@@ -90,7 +90,7 @@ def test_a_file_that_was_renamed_is_synced_under_its_new_name(tmp_path: Path) ->
 
 
 @pytest.mark.usefixtures("busy_threads")
-def test_all_files_are_synced_that_a_join_prepares_while_others_are(tmp_path: Path) -> None:
+def test_every_file_that_a_join_prepares_is_synced_although_a_sync_runs_meanwhile(tmp_path: Path) -> None:
     """The event loop syncs what the stream has changed while a thread compares the files."""
     directories = [File(f"topics/t{number}.0", -1, 0) for number in range(100)]
     files = [File(f"{each.path}/{0:020d}.log", 0, 0) for each in directories]

@@ -8,17 +8,13 @@ import socket
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
-import psutil
-
 from brokerd.net.splice import Splicer
+from tests.harness.pair import LONG_LEASE
 from tests.harness.waiting import wait_until
 
 if TYPE_CHECKING:
-    from tests.harness.pair import Member
     from tests.mirror.conftest import StartPair
 
-LONG_LEASE = "60s"
-"""A lease that does not end within a test, however slow the machine is."""
 CONNECTIONS = 40
 DESCRIPTORS = 256
 TOPICS = 60
@@ -27,22 +23,17 @@ MORE_FILES = CONNECTIONS // 2
 """Descriptors that the follower may need by itself in the meantime."""
 
 
-def descriptors(member: Member) -> int:
-    """The number of a member's open descriptors."""
-    return int(psutil.Process(member.process.pid).num_fds())
-
-
 def test_connections_that_are_over_leave_no_descriptors(start_pair: StartPair) -> None:
     """Those of requests, and of a load balancer that connects and sends nothing."""
     pair = start_pair(lease=LONG_LEASE)
     follower = pair.other(pair.wait_for_primary())
     assert follower.request("GET", "/ping").text == "OK"
-    before = descriptors(follower)
+    before = follower.descriptor_count
     for _ in range(CONNECTIONS):
         assert follower.request("GET", "/ping").text == "OK"
         for address in (follower.tcp, follower.http):
             socket.create_connection(address).close()
-    wait_until(lambda: descriptors(follower) < before + MORE_FILES, "the follower has closed the connections")
+    wait_until(lambda: follower.descriptor_count < before + MORE_FILES, "the follower has closed the connections")
 
 
 def test_a_follower_that_is_full_of_clients_follows(start_pair: StartPair) -> None:

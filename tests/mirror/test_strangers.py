@@ -6,8 +6,6 @@ import socket
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-import psutil
-
 from brokerd.mirror.frames import Frame, Kind
 from brokerd.mirror.hello import Hello
 from brokerd.mirror.leader import MAX_STRANGERS
@@ -21,20 +19,15 @@ if TYPE_CHECKING:
     from tests.harness.etcd import EtcdServer
     from tests.mirror.conftest import StartPair
 
-LONG_LEASE = "600s"
-"""A lease that does not end within a test, and a third of it neither."""
+VERY_LONG_LEASE = "600s"
+"""A lease of which not even a third passes within a test."""
 CONNECTIONS = 100
 NO_GREETING = b"GET / HTTP/1.1\r\nHost: orders\r\n\r\n"
 
 
-def descriptors(member: Member) -> int:
-    """The number of a member's open descriptors."""
-    return int(psutil.Process(member.process.pid).num_fds())
-
-
 def test_a_member_of_another_pair_does_not_end_the_lead(start_pair: StartPair) -> None:
     """Its pair is of a later term, and its flags lead here. It is told why it may not join."""
-    pair = start_pair(lease=LONG_LEASE)
+    pair = start_pair(lease=VERY_LONG_LEASE)
     primary = pair.wait_for_primary()
     greeting = Hello(member="z", pair="other", boot="b", has_data=True)
     with socket.create_connection((primary.host, MIRROR)) as stranger:
@@ -48,20 +41,20 @@ def test_a_member_of_another_pair_does_not_end_the_lead(start_pair: StartPair) -
 
 def test_connections_that_send_no_greeting_take_few_descriptors(start_pair: StartPair) -> None:
     """Some send nothing, others what is no greeting. The follower stays in sync."""
-    pair = start_pair(lease=LONG_LEASE)
+    pair = start_pair(lease=VERY_LONG_LEASE)
     primary = pair.wait_for_primary()
-    before = descriptors(primary)
+    before = primary.descriptor_count
     with ExitStack() as ends:
         for number in range(CONNECTIONS):
             stranger = ends.enter_context(socket.create_connection((primary.host, MIRROR)))
             stranger.sendall(NO_GREETING if number % 2 else b"")
-        wait_until(lambda: descriptors(primary) < before + 2 * MAX_STRANGERS, "the primary has closed most of them")
+        wait_until(lambda: primary.descriptor_count < before + 2 * MAX_STRANGERS, "the primary has closed most of them")
         primary.post("/pub", b"x", topic="t")
         assert pair.wait_until_in_sync()["epoch"] == 1
 
 
 def test_each_host_whose_connection_is_closed_is_logged_once(start_pair: StartPair) -> None:
-    pair, hosts = start_pair(lease=LONG_LEASE), ("127.0.0.2", "127.0.0.3")
+    pair, hosts = start_pair(lease=VERY_LONG_LEASE), ("127.0.0.2", "127.0.0.3")
     primary = pair.wait_for_primary()
     for host in hosts:
         for _ in range(3):

@@ -38,11 +38,11 @@ PATIENCE = 0.6
 LONGEST_FAULT = 3 * LEASE
 ARBITER_PATIENCE = 0.5
 RECOVERIES = (0.0, 0.0, 0.5 * LEASE, 2.5 * LEASE)
-"""How long the longest recovery of a story takes."""
+"""Times that the longest recovery of a story may take."""
 
 
 class Answer(NamedTuple):
-    """The arbiter's answer to one request; None if it was lost."""
+    """The arbiter's answer to one request. In place of an answer that was lost, there is None."""
 
     value: object
 
@@ -118,7 +118,7 @@ class Process:
             pair=disk.pair, has_data=bool(disk.files), epoch=disk.epoch, now=world.now,
         )  # fmt: skip
         self.is_alive = True
-        self.election.clock = lambda: world.now  # type: ignore[attr-defined]  # of one of the mutations
+        self.election.clock = lambda: world.now  # type: ignore[attr-defined]  # one of the mutations needs it
         self.leader: Leader | None = None
         self.store: Store | None = None
         self.follower: Follower | None = None
@@ -147,7 +147,7 @@ class Process:
             self.dial()
 
     def dial(self) -> None:
-        world, other = self.world, self.world.processes[_other(self.member)]
+        world, other = self.world, self.world.processes[other_member(self.member)]
         if other is None or not other.is_alive or world.is_cut(self.member, other.member):
             return
         self.connection = world.connect(self, other)
@@ -488,7 +488,7 @@ class World:
     # -- events ---------------------------------------------------------------------------------------------------
 
     def at(self, when: float, process: Process | None, event: Callable[[], object]) -> None:
-        """Run ``event`` at a time, if the process lives then, and once it is not paused."""
+        """Run ``event`` at the time ``when``, or once the process is not paused any more; not if it has ended."""
         self._number += 1
         heapq.heappush(self._events, (when, self._number, process, event))
 
@@ -520,7 +520,7 @@ class World:
                 self.close(connection)
 
     def check_who_leads(self) -> None:
-        """Check that no two members believe to lead at one time."""
+        """Check that the two members do not both believe that they lead."""
         leading = [each for each in self.processes.values() if each is not None and each.election.may_answer(self.now)]
         if len(leading) > 1:
             raise Violation("two members may answer at one time")
@@ -565,7 +565,7 @@ class World:
         self.at(when, receiver, arrived)
 
     def close(self, connection: Connection) -> None:
-        """Close a connection. Its ends notice after a while, and what was under way arrives before, or is lost."""
+        """Close a connection. Its ends notice later; bytes that are under way arrive before that, or are lost."""
         if connection.is_open:
             connection.is_open = False
             connection.is_reset = self.random.random() < 0.5
@@ -578,8 +578,12 @@ class World:
     def ask(
         self, process: Process, request: Callable[[float], object], answered: Callable[[Answer | None], None]
     ) -> None:
-        """A request to the arbiter. It, or its answer, may be lost; a request may arrive after its patience."""
+        """Send a request to the arbiter. It or its answer may be lost; it may arrive when nobody waits for the answer
+        any more."""
         is_done = False
+
+        def is_cut_off() -> bool:
+            return self.is_cut(process.member, "arbiter")
 
         def finish(answer: Answer | None) -> None:
             nonlocal is_done
@@ -588,23 +592,20 @@ class World:
                 answered(answer)
 
         def arrive() -> None:
-            if self.arbiter.is_away or self.is_cut(process.member, "arbiter"):
+            if self.arbiter.is_away or is_cut_off():
                 return
             answer = Answer(request(self.now))
             if self.is_calm or self.random.random() > self.loss:
-                self.at(self.now + self._delay(), process, lambda: None if self.is_lost(process) else finish(answer))
+                self.at(self.now + self._delay(), process, lambda: None if is_cut_off() else finish(answer))
 
         if self.is_calm or self.random.random() > self.loss:
             self.at(self.now + self._delay(), None, arrive)
         self.at(self.now + ARBITER_PATIENCE, process, lambda: finish(None))
-
-    def is_lost(self, process: Process) -> bool:
-        return self.is_cut(process.member, "arbiter")
 
     def _delay(self) -> float:
         is_late = not self.is_calm and self.random.random() < self.lateness
         return self.random.uniform(0.2, 1.0) if is_late else min(0.1, self.random.expovariate(1 / 0.01))
 
 
-def _other(member: str) -> str:
+def other_member(member: str) -> str:
     return "b" if member == "a" else "a"
