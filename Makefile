@@ -54,7 +54,7 @@ FRONTEND_SOURCES := $(shell find frontend/src frontend/public -type f -not -name
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
-run: setup ## the whole platform, until Ctrl-C; UP='--without worker,beat' is handed on
+run: setup ## the whole platform, until Ctrl-C; UP='--without worker' is handed on
 	@$(BIN)/python manage.py nsq up $(UP)
 
 # Checks with one process each run in parallel; the output of each is printed in one piece.

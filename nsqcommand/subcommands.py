@@ -76,9 +76,12 @@ GROUPS: dict[str, dict[str, Subcommand]] = {
         "collector": Subcommand("nsqplatform.console.nsq.collector:main", "read every broker's /stats once a second"),
         "worker": Subcommand("nsqplatform.console.nsq.worker:main", "run reports (Celery worker)"),
         "dispatcher": Subcommand(
-            "nsqplatform.console.nsq.dispatcher:main", "queue due reports and send notifications (Celery worker)"
+            "nsqplatform.console.nsq.dispatcher:main",
+            "run jobs, keep the history, queue due reports and send notifications (Celery worker)",
         ),
-        "beat": Subcommand("nsqplatform.console.nsq.beat:main", "check regularly which reports are due (Celery beat)"),
+        "beat": Subcommand(
+            "nsqplatform.console.nsq.beat:main", "start due reports and the dispatcher's periodic tasks (Celery beat)"
+        ),
     },
     "Publish and consume": {
         "pub": Subcommand("aionsq.tools.pub:main", "publish messages from arguments or standard input (to_nsq)"),

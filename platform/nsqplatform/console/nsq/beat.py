@@ -1,4 +1,4 @@
-"""``nsq beat``: Celery beat, which starts the dispatcher's check for due reports."""
+"""``nsq beat``: Celery beat, which starts due reports and the dispatcher's periodic tasks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nsqplatform.console.nsq.readiness import write_pid_file
 def parser() -> CommandParser:
     made = CommandParser(
         prog="nsq beat",
-        description="Check regularly which scheduled reports are due.",
+        description="Start due reports and the periodic tasks of the dispatcher, such as keeping the history.",
         examples=[("nsq beat --home /srv/nsq", "with the data in this folder")],
     )
     add_home(made)

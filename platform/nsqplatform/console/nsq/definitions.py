@@ -73,8 +73,8 @@ def main(argv: Sequence[str]) -> int:
 def parser() -> CommandParser:
     made = CommandParser(
         prog=PROG,
-        description="Export topics, channels, policies, notifiers, alert rules, silences, schedules, masks, shared "
-        "views and people as one TOML file, and review or apply such a file.",
+        description="Export topics, channels, policies, notifiers, objectives, alert rules, silences, schedules, "
+        "masks, shared views and people as one TOML file, and review or apply such a file.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         examples=[

@@ -17,7 +17,7 @@ seconds."""
 def parser() -> CommandParser:
     made = CommandParser(
         prog="nsq dispatcher",
-        description="Run jobs, queue due reports, send their notifications and remove old results.",
+        description="Run jobs, keep the history, queue due reports, send their notifications and remove old results.",
         examples=[("nsq dispatcher --home /srv/nsq", "with the data in this folder")],
     )
     add_home(made)

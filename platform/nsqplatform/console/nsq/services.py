@@ -172,10 +172,10 @@ class Plan:
         return self._with_pid_file("worker", "runs reports")
 
     def _dispatcher(self) -> Service:
-        return self._with_pid_file("dispatcher", "runs jobs, queues due reports, sends notifications")
+        return self._with_pid_file("dispatcher", "runs jobs, keeps history, queues due reports, sends notifications")
 
     def _beat(self) -> Service:
-        return self._with_pid_file("beat", "checks which reports are due")
+        return self._with_pid_file("beat", "starts due reports and the dispatcher's periodic tasks")
 
     def _with_pid_file(self, name: str, detail: str) -> Service:
         pid_file = self.home.run / f"{name}.pid"

@@ -55,7 +55,7 @@ def parser() -> CommandParser:
         examples=[
             ("nsq up", "on 127.0.0.1, with the web platform on port 4171"),
             ("nsq up --home /tmp/second --port-base 5150", "a second platform, on ports 5150 to 5171"),
-            ("nsq up --without worker,beat", "without reports"),
+            ("nsq up --without worker", "without reports"),
             ("nsq up --mirrored", "with a mirrored pair of brokers, to try one"),
             ("nsq up --http-address 0.0.0.0:4171", "with pages for other machines too"),
         ],
