@@ -132,6 +132,7 @@ def topics(options: Options, processes: LoadProcesses) -> Iterator[Row]:
         begun = time.perf_counter()
         with started(options, data_path) as (again, to_ping):
             also["/ping after restart, s"] = to_ping
+            ask(again.http, "GET", "/stats?format=json")
             also["/stats after restart, s"] = time.perf_counter() - begun
             again.stop()
     what = f"/stats JSON of {options.topics:,} topics × {CHANNELS_PER_TOPIC} idle channels"
