@@ -133,7 +133,7 @@ def main() -> None:
         rounds=given.rounds,
         size=given.size,
         batch=given.batch,
-        backlog=given.messages,
+        messages=given.messages,
         connections=given.connections,
         channels=given.channels,
         topics=given.topics,

@@ -22,7 +22,7 @@ from bench.processes import LoadProcesses
 COUNT = 200_000
 EARLIEST_MS = 2000
 """The shortest delay. Publishing should take less, so that publishing and delivery do not overlap."""
-SECONDS = 10
+SPREAD = 10
 """The delays are spread over this many times ``--seconds``."""
 BURST = 500
 
@@ -37,7 +37,7 @@ class Fired:
 
 def deferred(options: Options, processes: LoadProcesses) -> Iterator[Row]:
     """Publish with random delays, and finish each message. The processor time includes publishing and delivery."""
-    count, spread_ms = min(COUNT, options.backlog), int(SECONDS * options.seconds * 1000)
+    count, spread_ms = min(COUNT, options.messages), int(SPREAD * options.seconds * 1000)
     measured: dict[str, Measured] = {}
     waits = []
     for name, started in contenders(options).items():

@@ -83,7 +83,7 @@ def first_message(address: Address) -> None:
 
 def backlog(options: Options, processes: LoadProcesses) -> Iterator[Row]:
     """Fill a channel with many messages, restart the broker after SIGTERM and after a kill, then drain the channel."""
-    commands = max(1, options.backlog // options.batch)
+    commands = max(1, options.messages // options.batch)
     messages = commands * options.batch
     what = f"{messages:,} messages of {options.size} B"
     with data_directory(options) as data_path:
