@@ -102,7 +102,7 @@ SCENES: dict[str, tuple[str, Scene]] = {
     "req": ("{consumers} consumers × 2,500 REQ 0", requeueing),
     "touch": ("{consumers} consumers × 2,500 TOUCH", touching),
     "leave": ("{consumers} consumers with 2,500 in flight leave", leaving),
-    "deflate": ("{consumers} deflated connections send {nop_mb:,} MB of NOP in a thousandth of that", inflating),
+    "deflate": ("{consumers} connections send {nop_mb:,} MB of NOPs, deflated to a thousandth", inflating),
     "checkpoint": ("a checkpoint with {set_aside:,} set aside", deferring),
 }
 

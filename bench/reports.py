@@ -92,7 +92,7 @@ MOST_JOBS = 50
 
 @dataclass(frozen=True)
 class Question:
-    """A report: what it is called, the archive, the parameters, and DuckDB's beginning of the query."""
+    """A report on an archive. ``sql`` is the beginning of DuckDB's query for the same figures."""
 
     name: str
     archive: Path
@@ -101,7 +101,7 @@ class Question:
     sql: str
 
     def query(self, until: datetime) -> str:
-        """DuckDB's query."""
+        """Return DuckDB's query."""
         since = datetime.fromtimestamp(until.timestamp() - {"1h": 3600, "24h": 86_400}[self.period], UTC)
         grain = "samples" if self.sql == FROM_SAMPLES else "rollups/hourly"
         # Without the files outside the period and the hour before it, as in the report.
@@ -278,7 +278,7 @@ def measure(folder: Path, given: argparse.Namespace) -> list[dict[str, Any]]:
     table = Table(prints=not given.json)
 
     def own_process(question: Question) -> Cost:
-        """DuckDB's costs, and that of the report in a process of its own. Returns DuckDB's, start included."""
+        """Measure DuckDB and the report in processes of their own. Returns the cost of DuckDB's third answer."""
         command = [sys.executable, "-c", QUERY, question.query(until), str(folder / "duckdb.parquet"), "1"]
         whole = measured(command)
         cold = Cost(whole.seconds, whole.processor_s, (whole.peak_mb,))

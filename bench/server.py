@@ -206,7 +206,7 @@ def brokerd(cores: Cores, below: Path | None, *flags: str, twin: bool = False) -
 
 @contextmanager
 def nsqadmin(home: Path | str, *flags: str) -> Iterator[Server]:
-    """Run ``nsqadmin`` (Redis, collector, one web process) with its files in ``home``. Who signs in may only view."""
+    """Run ``nsqadmin`` (Redis, collector, one web process) with its files in ``home``. Its users may only view."""
     command = ["-m", "nsqplatform.console.nsqadmin", "--http-address=127.0.0.1:0", "--script-role=viewer", *flags]
     server = Server(command, ["HTTP"], {"NSQ_HOME": str(home)})
     try:
