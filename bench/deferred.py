@@ -25,6 +25,8 @@ EARLIEST_MS = 2000
 SPREAD = 10
 """The delays are spread over this many times ``--seconds``."""
 BURST = 500
+DELAY_BYTES = 8
+"""Bytes of a delay, with which each body begins: the least size of a message."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ def deferred(options: Options, processes: LoadProcesses) -> Iterator[Row]:
         with started() as server:
             create_work(server)
             before = server.processor_seconds()
-            fired = processes.run(defer, server.tcp, count, spread_ms, options.size)
+            fired = processes.run(defer, server.tcp, count, spread_ms, max(DELAY_BYTES, options.size))
             measured[name] = Measured(fired.load, server.processor_seconds() - before, server.anonymous_bytes())
         waits.append(Waits.of(name, "later than due", fired.late_ns))
     ours = measured.pop("brokerd")
