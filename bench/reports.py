@@ -3,8 +3,9 @@
 Generates two archives of a day and measures ``latency`` over an hour of 10 channels, from samples, and over a day of
 ``--channels`` channels by the hour, from samples and from rollups: in a process of its own, and in a session
 (``python -m nsqanalytics serve``, as a worker of the platform uses it) as its first, second and later report, and after
-``--rest`` seconds without one. Processor time is that of all processes together; memory is the resident memory of
-Python and of Java at the end. Memory that both share, such as the mapped archive of Spark's classes, counts twice.
+``--rest`` seconds without one. Processor time is that of all processes together. Memory is resident: in a session that
+of each process after the report, otherwise the largest sum of all processes. What several share, such as the mapped
+archive of Spark's classes, counts for each.
 
 Beside it, DuckDB answers the same question from the same files, in a process of its own and in one that has answered it
 before: for each window, topic and channel, the messages finished, the merged histogram, and its median and 99th
