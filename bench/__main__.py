@@ -86,7 +86,8 @@ def arguments() -> argparse.Namespace:
         "--topics",
         type=positive_count,
         default=1000,
-        help="topics in rows topics, admin, lookup, platform, jobs and pages; channels in history (default 1,000)",
+        help="topics in rows topics, admin, lookup, platform, jobs and pages; channels in history; a small number also "
+        "applies to bystander (default 1,000)",
     )
     parser.add_argument(
         "--data-path", type=Path, help="directory for data paths (default: the system's temporary directory)"
@@ -133,7 +134,7 @@ def main() -> None:
         rounds=given.rounds,
         size=given.size,
         batch=given.batch,
-        backlog=given.messages,
+        messages=given.messages,
         connections=given.connections,
         channels=given.channels,
         topics=given.topics,

@@ -66,7 +66,7 @@ def leaving(options: Options, processes: LoadProcesses, server: Server, stack: E
 
 
 def _nop_bytes(options: Options) -> int:
-    return min(NOP_BYTES, 100 * options.backlog)
+    return min(NOP_BYTES, 100 * options.messages)
 
 
 def inflating(options: Options, processes: LoadProcesses, server: Server, stack: ExitStack) -> Disturbance:
@@ -76,7 +76,7 @@ def inflating(options: Options, processes: LoadProcesses, server: Server, stack:
 
 def deferring(options: Options, processes: LoadProcesses, server: Server, stack: ExitStack) -> Disturbance:
     create_work(server)
-    set_aside = min(SET_ASIDE, options.backlog)
+    set_aside = min(SET_ASIDE, options.messages)
     deferrals = disturbances.Deferrals(stack.enter_context(disturbances.publisher(server.tcp)), server.data_path)
     deferrals.publish(set_aside)
     return lambda: deferrals.publish_until_checkpoint(set_aside)
@@ -102,7 +102,7 @@ SCENES: dict[str, tuple[str, Scene]] = {
     "req": ("{consumers} consumers × 2,500 REQ 0", requeueing),
     "touch": ("{consumers} consumers × 2,500 TOUCH", touching),
     "leave": ("{consumers} consumers with 2,500 in flight leave", leaving),
-    "deflate": ("{consumers} deflated connections send {nop_mb:,} MB of NOP in a thousandth of that", inflating),
+    "deflate": ("{consumers} connections send {nop_mb:,} MB of NOPs, deflated to a thousandth", inflating),
     "checkpoint": ("a checkpoint with {set_aside:,} set aside", deferring),
 }
 
@@ -112,7 +112,7 @@ def bystander(options: Options, processes: LoadProcesses) -> Iterator[Row]:
     for name, (what, scene) in SCENES.items():
         shown = what.format(
             consumers=min(CONSUMERS, options.connections),
-            set_aside=min(SET_ASIDE, options.backlog),
+            set_aside=min(SET_ASIDE, options.messages),
             nop_mb=_nop_bytes(options) // 1_000_000,
         )
         yield beside(name, shown, scene, TO_BROKER, contenders(options), options, processes)

@@ -107,7 +107,7 @@ def dead(options: Options, processes: LoadProcesses) -> Iterator[Row]:
 
     Finally, finish all. Raises BenchError if an acknowledged message is missing then, or if one comes twice.
     """
-    count = min(COUNT, options.backlog)
+    count = min(COUNT, options.messages)
     publications = Publications(max(8, options.size))
     also: dict[str, float] = {}
     with data_directory(options) as data_path:

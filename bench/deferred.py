@@ -22,9 +22,11 @@ from bench.processes import LoadProcesses
 COUNT = 200_000
 EARLIEST_MS = 2000
 """The shortest delay. Publishing should take less, so that publishing and delivery do not overlap."""
-SECONDS = 10
+SPREAD = 10
 """The delays are spread over this many times ``--seconds``."""
 BURST = 500
+DELAY_BYTES = 8
+"""Bytes of a delay, with which each body begins: the least size of a message."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +39,14 @@ class Fired:
 
 def deferred(options: Options, processes: LoadProcesses) -> Iterator[Row]:
     """Publish with random delays, and finish each message. The processor time includes publishing and delivery."""
-    count, spread_ms = min(COUNT, options.backlog), int(SECONDS * options.seconds * 1000)
+    count, spread_ms = min(COUNT, options.messages), int(SPREAD * options.seconds * 1000)
     measured: dict[str, Measured] = {}
     waits = []
     for name, started in contenders(options).items():
         with started() as server:
             create_work(server)
             before = server.processor_seconds()
-            fired = processes.run(defer, server.tcp, count, spread_ms, options.size)
+            fired = processes.run(defer, server.tcp, count, spread_ms, max(DELAY_BYTES, options.size))
             measured[name] = Measured(fired.load, server.processor_seconds() - before, server.anonymous_bytes())
         waits.append(Waits.of(name, "later than due", fired.late_ns))
     ours = measured.pop("brokerd")

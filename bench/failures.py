@@ -32,7 +32,7 @@ SHOWN_LINES = 60
 
 
 class Fault(NamedTuple):
-    """A fault that was caused ``tries`` times. ``lost`` are tries, or messages of kills, that lost something."""
+    """A fault that was caused ``tries`` times. ``lost`` counts tries that lost something; for kills, lost messages."""
 
     promise: str
     fault: str
@@ -193,7 +193,7 @@ def positive_count(text: str) -> int:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.failures", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
-        "--component", action="append", choices=COMPONENTS, help="what to do; more than once for several (default all)"
+        "--component", action="append", choices=COMPONENTS, help="component to run; may be repeated (default: all)"
     )
     parser.add_argument("--rounds", type=positive_count, default=1000, help="tries of each fault (default 1,000)")
     parser.add_argument("--seconds", type=positive_count, default=3600, help="seconds of fuzzing (default 3,600)")

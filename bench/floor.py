@@ -271,18 +271,16 @@ async def serve(protocol: Callable[[], asyncio.BaseProtocol]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.floor", description=__doc__)
     kinds = parser.add_subparsers(dest="kind", required=True)
-    for kind in ("swallow", "store"):
-        swallow = kinds.add_parser(kind)
-        swallow.add_argument("--first", type=int, required=True)
-        swallow.add_argument("--every", type=int, required=True)
-    swallow.add_argument("--directory", type=Path, required=True)
-    relay = kinds.add_parser("relay")
+    names = ("swallow", "store", "relay", "blast", "send", "respond")
+    swallow, store, relay, blast, send, respond = map(kinds.add_parser, names)
+    for each in (swallow, store):
+        each.add_argument("--first", type=int, required=True)
+        each.add_argument("--every", type=int, required=True)
     relay.add_argument("--to", type=int, required=True)
-    for kind in ("blast", "send"):
-        blast = kinds.add_parser(kind)
-        blast.add_argument("--size", type=int, required=True)
-    blast.add_argument("--directory", type=Path, required=True)
-    respond = kinds.add_parser("respond")
+    for each in (blast, send):
+        each.add_argument("--size", type=int, required=True)
+    for each in (store, send):
+        each.add_argument("--directory", type=Path, required=True)
     respond.add_argument("--bytes", type=int, default=2)
     given = parser.parse_args()
     makers: dict[str, Callable[[], asyncio.BaseProtocol]] = {

@@ -1,4 +1,4 @@
-"""``python -m bench.kill9``: kill a brokerd while it is publishing and delivering, restart it, and repeat.
+"""``python -m bench.kill9``: kill a brokerd while clients publish and consume, restart it, and repeat.
 
 Producers (PUB, MPUB, DPUB) and consumers (FIN, REQ with and without delay, or no answer) record in a ledger what the
 broker has guaranteed. After the last round, all channels are drained. The violations found are printed, and the exit

@@ -46,13 +46,15 @@ class Progress:
 
 @dataclass
 class Ledger:
-    """``violations`` describes violated guarantees; ``counts`` has the number of checks by kind."""
+    """Messages as their producers and consumers know them, and the guarantees that the broker violated."""
 
     channels: tuple[str, ...]
     published: dict[int, Publish] = field(default_factory=dict)
     progress: dict[tuple[str, int], Progress] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
+    """A sentence for each violated guarantee."""
     counts: Counter[str] = field(default_factory=Counter)
+    """Number of events by kind, such as deliveries."""
     life: int = 0
     killed_ns: list[int] = field(default_factory=list)
     acknowledged_count: int = 0

@@ -47,7 +47,6 @@ class Deflated:
         self._inflate = zlib.decompressobj(-15)
         self._deflate = zlib.compressobj(1, wbits=-15)
         self.settimeout = sock.settimeout
-        self.gettimeout = sock.gettimeout
         self.send_packed = sock.sendall
 
     def __enter__(self) -> Self:

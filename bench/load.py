@@ -210,8 +210,8 @@ def consume(
 ) -> Load:
     """Receive and FIN until ``expected`` messages are finished or ``seconds`` have passed.
 
-    Raises BenchError if nothing arrives for SILENCE_SECONDS before the first message and after ``CLS``, or for
-    ``seconds`` (at most SILENCE_SECONDS) before they have passed.
+    Raises BenchError if nothing arrives for SILENCE_SECONDS. Between the first message and ``CLS``, silence is no error
+    once ``seconds`` have passed: it ends the load.
 
     Every body has ``size`` bytes, so frames have a fixed stride, and one strided copy of the ids builds the FINs of a
     whole buffer. ``CLS`` follows the last FIN, never comes before the first message, and its ``CLOSE_WAIT`` stops the

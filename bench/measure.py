@@ -34,7 +34,7 @@ class Options:
     rounds: int
     size: int
     batch: int
-    backlog: int
+    messages: int
     connections: int
     channels: int
     topics: int
@@ -136,7 +136,7 @@ class Measured:
 
     load: Load
     server_seconds: float
-    anonymous: int | None
+    anonymous_bytes: int | None
     spread: float | None = None
 
     @property
@@ -176,7 +176,7 @@ class Measured:
             cost_ratio=cost_ratio,
             p50_us=self.load.p50_us,
             p99_us=self.load.p99_us,
-            anonymous_mb=mebibytes(self.anonymous),
+            anonymous_mb=mebibytes(self.anonymous_bytes),
             also=also or {},
         )
 

@@ -128,7 +128,7 @@ def _ratio(
 
 
 def _joining(options: Options, processes: LoadProcesses) -> Iterator[Row]:
-    commands = max(1, options.backlog // options.batch)
+    commands = max(1, options.messages // options.batch)
     messages = commands * options.batch
     what = f"{messages:,} messages of {options.size} B"
     command = wire.pub(TOPIC, options.body)

@@ -66,6 +66,7 @@ def until_stopped(address: tuple[str, int], talk: Talk, rate: float, control: tu
 
 
 def answered(data: bytes) -> bytes:
+    """Return what a socket received. Raises BenchError if it is empty: the connection is closed."""
     if not data:
         raise BenchError("the server closed the connection")
     return data

@@ -53,7 +53,7 @@ def measured(options: Options, running: Browser, server: Server, cookie: tuple[s
         url = f"http://{host}:{port}{path}"
         done = visit(running, url, cookie, selector, settle_seconds, idle_seconds)
         if idle_seconds:
-            done.idle_tasks = idle_tasks(running, url, cookie, selector, settle_seconds, idle_seconds)
+            done.idle_tasks_ms = idle_tasks(running, url, cookie, selector, settle_seconds, idle_seconds)
         return done
 
     visits: dict[str, list[Visit]] = defaultdict(list)
@@ -73,7 +73,7 @@ def row(options: Options, name: str, visits: list[Visit], empty: list[Visit]) ->
     idling, scrolling = last.idling, last.scrolling
     assert idling is not None
     assert scrolling is not None
-    first_rows = median(each.first_rows for each in visits)
+    first_rows = median(each.first_rows_ms for each in visits)
     return Row(
         name=f"pages, {name}",
         what=f"{options.topics:,} topics × {CHANNELS} channels on {NODES} nodes, all changing each second",
@@ -81,20 +81,20 @@ def row(options: Options, name: str, visits: list[Visit], empty: list[Visit]) ->
         size=0,
         also={
             "first rows ms": first_rows,
-            "first rows, empty page = 1": first_rows / median(each.first_rows for each in empty),
-            "load: long tasks ms": median(sum(each.loading.long_tasks) for each in visits),
-            "load: longest task ms": median(max(each.loading.long_tasks, default=0.0) for each in visits),
-            "load: longest task, processor ms": median(each.loading.longest_task for each in visits),
-            "load: processor ms": median(each.loading.processor for each in visits),
-            "idle: long tasks": len(last.idle_tasks),
-            "idle: longest task ms": max(last.idle_tasks, default=0.0),
-            "idle: long tasks, with a debugger": len(idling.long_tasks),
-            "idle: longest task, processor ms": idling.longest_task,
-            "idle: processor ms/s": idling.processor / idling.seconds,
-            "scroll: worst frame ms": max(last.frames),
-            "scroll: median frame ms": median(last.frames),
-            "scroll: longest task, processor ms": scrolling.longest_task,
-            "scroll: processor ms/frame": scrolling.processor / len(last.frames),
+            "first rows, empty page = 1": first_rows / median(each.first_rows_ms for each in empty),
+            "load: long tasks ms": median(sum(each.loading.long_tasks_ms) for each in visits),
+            "load: longest task ms": median(max(each.loading.long_tasks_ms, default=0.0) for each in visits),
+            "load: longest task, processor ms": median(each.loading.longest_task_processor_ms for each in visits),
+            "load: processor ms": median(each.loading.processor_ms for each in visits),
+            "idle: long tasks": len(last.idle_tasks_ms),
+            "idle: longest task ms": max(last.idle_tasks_ms, default=0.0),
+            "idle: long tasks, with a debugger": len(idling.long_tasks_ms),
+            "idle: longest task, processor ms": idling.longest_task_processor_ms,
+            "idle: processor ms/s": idling.processor_ms / idling.seconds,
+            "scroll: worst frame ms": max(last.frames_ms),
+            "scroll: median frame ms": median(last.frames_ms),
+            "scroll: longest task, processor ms": scrolling.longest_task_processor_ms,
+            "scroll: processor ms/frame": scrolling.processor_ms / len(last.frames_ms),
             "first snapshot kB": last.snapshot_bytes / 1000,
         },
     )

@@ -31,8 +31,8 @@ SETTLING_SECONDS = 5.0
 """Waiting time for the whole snapshots sent to all browsers at the start, which are not part of a poll's cost."""
 SETTLED_POLLS = 12
 MIN_SECONDS = 15.0
-MIN_POLLS = 4.0
-"""Seconds. Shortest duration of a run with fewer browsers, which only shows that everything works."""
+FEWER_BROWSERS_SECONDS = 4.0
+"""Shortest duration of a run with fewer browsers, which only shows that everything works."""
 SIGN_IN = re.compile(r"sign in, once, as \S+: http://[^/]+(\S+)")
 POLL_METRIC = "nsq_collector_poll_seconds"
 
@@ -82,7 +82,7 @@ def measured(
     name: str,
     topics: list[str | None],
 ) -> Iterator[Row]:
-    seconds = max(options.seconds, MIN_SECONDS if len(topics) == BROWSERS else MIN_POLLS)
+    seconds = max(options.seconds, MIN_SECONDS if len(topics) == BROWSERS else FEWER_BROWSERS_SECONDS)
     watching: Future[tuple[Seen, float]] = processes.start(watch, server.http, cookie, topics, seconds)
     wait_for_clients(server.http, len(topics), watching)
     before, busy = figures(server.http), Processor(server, cluster)

@@ -62,7 +62,7 @@ class Fleet:
     def talking(self) -> Iterator[list[int]]:
         """Ping, unregister and register in a thread during the block.
 
-        Yields a list whose item is the number of commands.
+        Yields a list with one item, the number of commands so far.
         """
         leaving = threading.Event()
         commands, failures = [0], []
@@ -182,9 +182,12 @@ def lookup(options: Options, processes: LoadProcesses) -> Iterator[Row]:
                 return done
 
             asked = measure(server, ask)
-        also = {"longest, µs": longest, "answer kB": largest / 1000, "meanwhile, commands/s of nodes": 0.0}
-        also["meanwhile, commands/s of nodes"] = commands[0] / asked.load.seconds
-        also["/nodes, ms"] = nodes_ms(server)
+        also = {
+            "longest, µs": longest,
+            "answer kB": largest / 1000,
+            "meanwhile, commands/s of nodes": commands[0] / asked.load.seconds,
+            "/nodes, ms": nodes_ms(server),
+        }
         check_registered(server, options.connections, names)
     with floor(options.cores, "respond", f"--bytes={int(largest)}") as least:
 

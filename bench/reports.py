@@ -3,8 +3,9 @@
 Generates two archives of a day and measures ``latency`` over an hour of 10 channels, from samples, and over a day of
 ``--channels`` channels by the hour, from samples and from rollups: in a process of its own, and in a session
 (``python -m nsqanalytics serve``, as a worker of the platform uses it) as its first, second and later report, and after
-``--rest`` seconds without one. Processor time is that of all processes together; memory is the resident memory of
-Python and of Java at the end. Memory that both share, such as the mapped archive of Spark's classes, counts twice.
+``--rest`` seconds without one. Processor time is that of all processes together. Memory is resident: in a session that
+of each process after the report, otherwise the largest sum of all processes. What several share, such as the mapped
+archive of Spark's classes, counts for each.
 
 Beside it, DuckDB answers the same question from the same files, in a process of its own and in one that has answered it
 before: for each window, topic and channel, the messages finished, the merged histogram, and its median and 99th
@@ -92,7 +93,7 @@ MOST_JOBS = 50
 
 @dataclass(frozen=True)
 class Question:
-    """A report: what it is called, the archive, the parameters, and DuckDB's beginning of the query."""
+    """A report on an archive. ``sql`` is the beginning of DuckDB's query for the same figures."""
 
     name: str
     archive: Path
@@ -101,7 +102,7 @@ class Question:
     sql: str
 
     def query(self, until: datetime) -> str:
-        """DuckDB's query."""
+        """Return DuckDB's query."""
         since = datetime.fromtimestamp(until.timestamp() - {"1h": 3600, "24h": 86_400}[self.period], UTC)
         grain = "samples" if self.sql == FROM_SAMPLES else "rollups/hourly"
         # Without the files outside the period and the hour before it, as in the report.
@@ -278,7 +279,7 @@ def measure(folder: Path, given: argparse.Namespace) -> list[dict[str, Any]]:
     table = Table(prints=not given.json)
 
     def own_process(question: Question) -> Cost:
-        """DuckDB's costs, and that of the report in a process of its own. Returns DuckDB's, start included."""
+        """Measure DuckDB and the report in processes of their own. Returns the cost of DuckDB's third answer."""
         command = [sys.executable, "-c", QUERY, question.query(until), str(folder / "duckdb.parquet"), "1"]
         whole = measured(command)
         cold = Cost(whole.seconds, whole.processor_s, (whole.peak_mb,))

@@ -71,7 +71,7 @@ class Server:
         self._seen: list[tuple[float, str]] = []
         self._news = threading.Condition()
         self._listening = threading.Event()
-        self._faces = frozenset(interfaces)
+        self._interfaces = frozenset(interfaces)
         self._reader = threading.Thread(target=self._read_log, daemon=True)
         self._reader.start()
         try:
@@ -80,7 +80,7 @@ class Server:
         except BaseException:  # interrupted: the caller never receives this server and cannot stop it
             self.kill()
             raise
-        if not self._faces <= self.addresses.keys():
+        if not self._interfaces <= self.addresses.keys():
             self.kill()
             reason = self.output_tail[-1] if self.output_tail else "no output"
             raise BenchError(f"{self.name} did not start: {reason}")
@@ -148,7 +148,7 @@ class Server:
                     self._news.notify_all()
             if found := LISTENING.search(line):
                 self.addresses[found[1]] = (found[2], int(found[3]))
-                if self._faces <= self.addresses.keys():
+                if self._interfaces <= self.addresses.keys():
                     self._listening.set()
         self._listening.set()
         with self._news:
@@ -206,7 +206,7 @@ def brokerd(cores: Cores, below: Path | None, *flags: str, twin: bool = False) -
 
 @contextmanager
 def nsqadmin(home: Path | str, *flags: str) -> Iterator[Server]:
-    """Run ``nsqadmin`` (Redis, collector, one web process) with its files in ``home``. Who signs in may only view."""
+    """Run ``nsqadmin`` (Redis, collector, one web process) with its files in ``home``. Its users may only view."""
     command = ["-m", "nsqplatform.console.nsqadmin", "--http-address=127.0.0.1:0", "--script-role=viewer", *flags]
     server = Server(command, ["HTTP"], {"NSQ_HOME": str(home)})
     try:

@@ -28,7 +28,7 @@ import uvloop
 TOPIC_NODES = 2
 BUCKETS = range(640, 760)
 """About 1 ms to 14 ms."""
-FINISHED_PER_POLL = 24
+CHANGED_BUCKETS = 24
 """Number of buckets of a channel's histogram that change between two responses."""
 
 
@@ -92,7 +92,7 @@ class Node:
                 values[:] = self._random.integers(1000, 9999, len(values))
             else:
                 # Different buckets of each channel at each request.
-                some = self._random.choice(len(BUCKETS), FINISHED_PER_POLL, replace=False)
+                some = self._random.choice(len(BUCKETS), CHANGED_BUCKETS, replace=False)
                 which = (np.arange(0, len(values), len(BUCKETS))[:, None] + some).reshape(-1)
                 values[which] += 3
                 self.numbers.write(width, which)
@@ -130,42 +130,42 @@ class Node:
         topic = {
             "topic_name": name,
             "channels": [self._channel(f"channel-{number}", with_clients) for number in range(self._channels)],
-            "depth": number_of(GAUGE),
+            "depth": placeholder(GAUGE),
             "backend_depth": 0,
-            "message_count": number_of(COUNTER),
-            "message_bytes": number_of(STAMP),
+            "message_count": placeholder(COUNTER),
+            "message_bytes": placeholder(STAMP),
             "paused": False,
             "e2e_processing_latency": {"count": 0, "percentiles": None},
         }
-        return topic | ({"oldest_unfinished_age_ns": number_of(COUNTER)} if self.ours else {})
+        return topic | ({"oldest_unfinished_age_ns": placeholder(COUNTER)} if self.ours else {})
 
     def _channel(self, name: str, with_clients: bool) -> dict[str, Any]:
         channel: dict[str, Any] = {
             "channel_name": name,
-            "depth": number_of(GAUGE),
+            "depth": placeholder(GAUGE),
             "backend_depth": 0,
-            "in_flight_count": number_of(GAUGE),
+            "in_flight_count": placeholder(GAUGE),
             "deferred_count": 0,
-            "message_count": number_of(COUNTER),
-            "requeue_count": number_of(COUNTER),
+            "message_count": placeholder(COUNTER),
+            "requeue_count": placeholder(COUNTER),
             "timeout_count": 17,
             "client_count": self._clients,
             "clients": [self._client(number) for number in range(self._clients)] if with_clients else [],
             "paused": False,
         }
         if self.ours:
-            channel["oldest_unfinished_age_ns"] = number_of(COUNTER)
+            channel["oldest_unfinished_age_ns"] = placeholder(COUNTER)
             histogram = {
                 "scale": 5,
                 "zero_count": 0,
                 "offset": BUCKETS[0],
-                "counts": [number_of(BUCKET)] * len(BUCKETS),
+                "counts": [placeholder(BUCKET)] * len(BUCKETS),
             }
             channel["latency_histogram"] = histogram
         else:
             percentiles = [
-                {"quantile": 0.99, "value": number_of(COUNTER)},
-                {"quantile": 0.5, "value": number_of(COUNTER)},
+                {"quantile": 0.99, "value": placeholder(COUNTER)},
+                {"quantile": 0.5, "value": placeholder(COUNTER)},
             ]
             channel["e2e_processing_latency"] = {"count": 100, "percentiles": percentiles}
         return channel
@@ -191,7 +191,7 @@ class Node:
         }
 
 
-def number_of(width: int) -> int:
+def placeholder(width: int) -> int:
     """Return the placeholder for a number of this width: a run of nines."""
     return 10**width - 1
 

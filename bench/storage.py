@@ -83,7 +83,7 @@ def first_message(address: Address) -> None:
 
 def backlog(options: Options, processes: LoadProcesses) -> Iterator[Row]:
     """Fill a channel with many messages, restart the broker after SIGTERM and after a kill, then drain the channel."""
-    commands = max(1, options.backlog // options.batch)
+    commands = max(1, options.messages // options.batch)
     messages = commands * options.batch
     what = f"{messages:,} messages of {options.size} B"
     with data_directory(options) as data_path:
@@ -132,6 +132,7 @@ def topics(options: Options, processes: LoadProcesses) -> Iterator[Row]:
         begun = time.perf_counter()
         with started(options, data_path) as (again, to_ping):
             also["/ping after restart, s"] = to_ping
+            ask(again.http, "GET", "/stats?format=json")
             also["/stats after restart, s"] = time.perf_counter() - begun
             again.stop()
     what = f"/stats JSON of {options.topics:,} topics × {CHANNELS_PER_TOPIC} idle channels"

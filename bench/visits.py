@@ -39,9 +39,9 @@ window.bench = {tasks: [], rows: null};
   // A busy page may not have received the last ones yet.
   window.recorded = () => (add(observer.takeRecords()), bench);
 }
-new MutationObserver((_, mutations) => {
+new MutationObserver((_, observer) => {
   if (!document.querySelector(SELECTOR)) return;
-  mutations.disconnect();
+  observer.disconnect();
   // After the frame that shows the rows. A loop of frames would take processor time that the page needs.
   requestAnimationFrame(() => setTimeout(() => { bench.rows = performance.now(); }));
 }).observe(document, {childList: true, subtree: true});
@@ -78,33 +78,33 @@ class Watched(TypedDict):
 
 @dataclass
 class Phase:
-    """A part of a visit, on the page's main thread. Times in ms."""
+    """A part of a visit, on the page's main thread."""
 
-    long_tasks: list[float]
+    long_tasks_ms: list[float]
     """Durations of the tasks above 50 ms. On a busy machine they include waiting for a processor."""
-    longest_task: float
+    longest_task_processor_ms: float
     """Processor time of the task that took the most."""
-    processor: float
+    processor_ms: float
     """Processor time of all tasks."""
     seconds: float
 
 
 @dataclass
 class Visit:
-    """Times in ms."""
+    """What a browser measured while it opened a page and, if asked to, idled and scrolled."""
 
-    first_rows: float
+    first_rows_ms: float
     """From the start of the navigation to the frame that shows the first rows."""
     loading: Phase
-    """Until some seconds after the first rows."""
+    """Until ``settle_seconds`` after the first rows."""
     snapshot_bytes: int
     """Bytes of the first message of the websocket as sent; 0 without a websocket."""
     idling: Phase | None = None
     scrolling: Phase | None = None
-    frames: list[float] = field(default_factory=list)
+    frames_ms: list[float] = field(default_factory=list)
     """Durations of the frames while scrolling."""
-    idle_tasks: list[float] = field(default_factory=list)
-    """The long tasks of :func:`idle_tasks`."""
+    idle_tasks_ms: list[float] = field(default_factory=list)
+    """Durations of the long tasks of :func:`idle_tasks`."""
 
 
 @contextmanager
@@ -165,14 +165,16 @@ def measured(context: BrowserContext, url: str, settle_seconds: float, idle_seco
     session.detach()  # otherwise Chromium reports each message to this process, which takes processor time
     if idle_seconds:
         done.idling = observed(page, lambda: page.wait_for_timeout(idle_seconds * 1000))
-        done.scrolling = observed(page, lambda: done.frames.extend(page.evaluate(SCROLL, [SCROLL_FRAMES, SCROLL_STEP])))
+        done.scrolling = observed(
+            page, lambda: done.frames_ms.extend(page.evaluate(SCROLL, [SCROLL_FRAMES, SCROLL_STEP]))
+        )
     return done
 
 
 def idle_tasks(
     running: Browser, url: str, cookie: tuple[str, str], selector: str, settle_seconds: float, idle_seconds: float
 ) -> list[float]:
-    """The durations of the long tasks, in ms, of a page that idles as for an operator: in a browser without a debugger.
+    """Return the durations in ms of the long tasks of an idle page in a browser without a debugger, as an operator has.
 
     Playwright's connection receives each message of a websocket, which takes processor time in two processes. It is
     closed while the page idles. ``running``: any browser of the same Playwright. Other parameters: see :func:`visit`.
@@ -237,7 +239,7 @@ def _chromium(folder: Path) -> Iterator[str]:
 
 
 def observed(page: Page, run: Callable[[], object]) -> Phase:
-    """Trace the main thread of ``page`` meanwhile."""
+    """Trace the main thread of ``page`` while ``run`` runs."""
     running = page.context.browser
     assert running is not None
     known = len(recorded(page)["tasks"]) if page.url != "about:blank" else 0
@@ -248,8 +250,8 @@ def observed(page: Page, run: Callable[[], object]) -> Phase:
     finally:
         trace = running.stop_tracing()
     tasks = task_times(trace)
-    long_tasks = [duration for _, duration in recorded(page)["tasks"][known:]]
-    return Phase(long_tasks, max(tasks, default=0.0), sum(tasks), time.monotonic() - began)
+    long_tasks_ms = [duration for _, duration in recorded(page)["tasks"][known:]]
+    return Phase(long_tasks_ms, max(tasks, default=0.0), sum(tasks), time.monotonic() - began)
 
 
 def task_times(trace: bytes) -> list[float]:
@@ -268,7 +270,7 @@ def task_times(trace: bytes) -> list[float]:
 
 
 def wait_for_rows(page: Page) -> None:
-    """Raises BenchError if there are none in time. The page's security policy forbids to wait within the page."""
+    """Wait for the first rows, from outside: the page's security policy forbids a wait within it. Raises BenchError."""
     deadline = time.monotonic() + ROWS_SECONDS
     while recorded(page)["rows"] is None:
         if time.monotonic() > deadline:

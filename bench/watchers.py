@@ -61,7 +61,6 @@ class Watcher(asyncio.Protocol):
         """Set when the whole snapshot of its view has arrived."""
         self.version = 0
         self._received = bytearray()
-        self._frame: list[bytes] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -108,10 +107,10 @@ class Watcher(asyncio.Protocol):
         else:
             self.seen.deltas += 1
             self.seen.missed += max(0, version - self.version - 1)
-            if self.records_times and (drawn := TAKEN_AT.search(text, 0, HEAD_BYTES)):
-                self.seen.taken_at_ms.append(int(drawn[1]))
+            if self.records_times and (taken := TAKEN_AT.search(text, 0, HEAD_BYTES)):
+                self.seen.taken_at_ms.append(int(taken[1]))
             if self.reads and (stamp := first_bytes(text)) is not None:
-                self.seen.ages_ms.append(now_ms - stamp / TOPIC_NODES)
+                self.seen.ages_ms.append(now_ms - stamp / TOPIC_NODES)  # a topic's figure is the sum of its nodes'
         self.version = version
 
     def send(self, message: dict) -> None:

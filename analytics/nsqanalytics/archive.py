@@ -27,7 +27,7 @@ from nsqwire.units import Seconds
 
 WRITING = "_writing"
 LEFTOVER_AGE_S = 15 * 60
-"""Seconds. No write takes this long, so an older file in ``_writing`` was left by a killed writer."""
+"""No write takes this long, so an older file in ``_writing`` was left by a killed writer."""
 _LAYOUT: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
 
 

@@ -31,8 +31,8 @@ ROWS_WORTH_A_TASK = 100_000
 ROWS_OF_CONTEXT, ROWS_OF_SERIES = 1_000_000, 250_000
 """With more readings in an hour and the hours before it, or in a computation without contexts, several tasks divide the
 series. Without contexts, windows may be short, and most histograms may be needed."""
-MOST_PARTS = 20
-"""With more, reading all files for each part of the series would take too long."""
+MOST_PARTS, MOST_PARTS_OF_CONTEXT = 20, 3
+"""With more, reading all files for each part of the series would take too long. The second is for contexts."""
 
 
 def activity_of_files(
@@ -53,11 +53,11 @@ def activity_of_files(
 
 def fits_tasks(contexts: Contexts | None, row_counts: Mapping[datetime, int]) -> bool:
     """Whether tasks that read the files themselves have the memory for these readings, and the time to read them."""
-    return _parts(contexts, row_counts) <= (MOST_PARTS if contexts is None else 3)
+    return _parts(contexts, row_counts) <= (MOST_PARTS if contexts is None else MOST_PARTS_OF_CONTEXT)
 
 
 def _parts(contexts: Contexts | None, row_counts: Mapping[datetime, int]) -> int:
-    """Return into how many parts the series are divided."""
+    """Return the number of parts into which the series are divided."""
     if contexts is None:
         return max(1, ceil(sum(row_counts.values()) / ROWS_OF_SERIES))
     most = max((sum(row_counts[start] for start in hours) for _, hours in contexts), default=0)

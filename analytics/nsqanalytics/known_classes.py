@@ -21,7 +21,7 @@ _KNOWN = (
 
 
 def know_classes(jvm: Any) -> None:
-    """Let a gateway's view of Java answer these names itself, with their packages and without."""
+    """Make a gateway's view of Java return these classes without asking Java, by their full and their short names."""
     for name in _KNOWN:
         known = _KnownClass(name, jvm._gateway_client)
         setattr(jvm, name, known)

@@ -91,9 +91,9 @@ def _read(rollups: Rollups, file: File) -> pa.Table:
     rows = rollups.columns_of(file, _COLUMNS)
     if rows is None:
         return pa.table({"topic": pa.array([], pa.string()), "channel": pa.array([], pa.string())})
-    looked = pc.if_else(pc.equal(rows["observed_s"], 0.0), None, rows["observed_s"])
+    divisor_s = pc.if_else(pc.equal(rows["observed_s"], 0.0), None, rows["observed_s"])
     for name in _AREAS:
-        rows = rows.set_column(rows.schema.get_field_index(name), name, pc.divide(rows[name], looked))
+        rows = rows.set_column(rows.schema.get_field_index(name), name, pc.divide(rows[name], divisor_s))
     sums = [(name, "sum") for name in (*_SUMS, *_AREAS)]
     merged = rows.group_by(["topic", "channel"]).aggregate([*sums, ("observed_s", "max")])
     observed = merged["observed_s_max"]

@@ -90,6 +90,14 @@ def test_every_other_row_reports_its_figures(tmp_path: Path) -> None:
     assert 0 < rows["start"]["also"]["/ping s, median"] <= rows["start"]["also"]["/ping s, max"]
 
 
+def test_deferred_messages_may_be_smaller_than_the_delay_in_their_body(tmp_path: Path) -> None:
+    """They are measured as the smallest messages that a delay fits into."""
+    done = bench("deferred", "--size=4", "--seconds=0.1", "--messages=500", "--json", f"--data-path={tmp_path}")
+    assert done.returncode == 0, done.stderr
+    [row] = json.loads(done.stdout)["rows"]
+    assert row["messages"] == 500
+
+
 def test_figures_over_time_are_measured_for_each_window(tmp_path: Path) -> None:
     """The first request, the usual and the slowest one, and what the files take on disk."""
     done = bench("history", "--topics=20", "--json", f"--data-path={tmp_path}")

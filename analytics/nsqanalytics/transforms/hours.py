@@ -31,8 +31,8 @@ def hourly(rows: DataFrame, span: Span) -> DataFrame:
     is_whole = (F.col("window_start") >= F.lit(span.since)) & (F.col("window_start") <= F.lit(span.until - HOUR))
     figures = {
         "depth": F.col("depth_mean"),
-        "requeue_rate": F.col("requeue_count") / F.col("looked_s"),
-        "timeout_rate": F.col("timeout_count") / F.col("looked_s"),
+        "requeue_rate": F.col("requeue_count") / F.col("divisor_s"),
+        "timeout_rate": F.col("timeout_count") / F.col("divisor_s"),
         "consumers": consumers(),
         "served": served(),
     }
@@ -51,7 +51,7 @@ def hourly(rows: DataFrame, span: Span) -> DataFrame:
 
 def consumers() -> Column:
     """Return the mean number of consumers, of rows ``with_rates``."""
-    return F.col("client_area") / F.col("looked_s")
+    return F.col("client_area") / F.col("divisor_s")
 
 
 def served() -> Column:

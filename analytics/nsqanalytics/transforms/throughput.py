@@ -29,7 +29,7 @@ def throughput(rows: DataFrame, window: timedelta) -> DataFrame:
             "out_count",
             "in_rate",
             "out_rate",
-            F.when(F.col("channel") == "", F.col("in_bytes") / F.col("looked_s")).alias("byte_rate"),
+            F.when(F.col("channel") == "", F.col("in_bytes") / F.col("divisor_s")).alias("byte_rate"),
             "depth_mean",
             "depth_max",
             "depth_last",
@@ -48,14 +48,14 @@ def throughput(rows: DataFrame, window: timedelta) -> DataFrame:
 
 
 def with_rates(rows: DataFrame) -> DataFrame:
-    """ACTIVITY merged over nodes -> the same with ``looked_s`` (``observed_s``, null for 0), ``in_rate``, ``out_rate``,
-    ``depth_mean``, ``requeue_percent`` and ``timeout_percent``; null if the divisor is 0."""
+    """ACTIVITY merged over nodes -> the same with ``divisor_s`` (``observed_s``, null for 0), and ``in_rate``,
+    ``out_rate``, ``depth_mean``, ``requeue_percent`` and ``timeout_percent``, which are null if the divisor is 0."""
     ended = F.col("out_count") + F.col("requeue_count") + F.col("timeout_count")
-    return rows.withColumn("looked_s", F.nullif("observed_s", F.lit(0.0))).withColumns(
+    return rows.withColumn("divisor_s", F.nullif("observed_s", F.lit(0.0))).withColumns(
         {
-            "in_rate": F.col("in_count") / F.col("looked_s"),
-            "out_rate": F.col("out_count") / F.col("looked_s"),
-            "depth_mean": F.col("depth_area") / F.col("looked_s"),
+            "in_rate": F.col("in_count") / F.col("divisor_s"),
+            "out_rate": F.col("out_count") / F.col("divisor_s"),
+            "depth_mean": F.col("depth_area") / F.col("divisor_s"),
             "requeue_percent": 100 * F.col("requeue_count") / F.nullif(ended, F.lit(0)),
             "timeout_percent": 100 * F.col("timeout_count") / F.nullif(ended, F.lit(0)),
         }
