@@ -206,11 +206,12 @@ frontend/dist/index.html: $(FRONTEND_SOURCES) frontend/src/api/schema.d.ts front
 chromium: ## Debian's chromium, which the browser tests drive
 	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; }
 
-docs: $(VENV)/installed ## the tables of settings and figures in docs/
+docs: $(VENV)/installed ## the tables of settings, flags, options and figures in docs/
 	cd platform && ../$(BIN)/python -m nsqplatform.cluster.snapshots.figure_files
 	cd platform && ../$(BIN)/python -m nsqplatform.console.environment_page
 	$(BIN)/python -m nsqdaemon.settings brokerd.settings:BrokerSettings docs/settings-nsqd.md
 	$(BIN)/python -m nsqdaemon.settings nsqlookup.settings:LookupSettings docs/settings-nsqlookupd.md
+	$(BIN)/python docs/client_options.py
 	$(BIN)/python -m nsqdaemon.settings aionsq.tools.to_file:ToFileFlags docs/tools.md "## nsq_to_file"
 	$(BIN)/python -m nsqdaemon.settings aionsq.tools.tail:TailFlags docs/tools.md "## nsq_tail"
 	$(BIN)/python -m nsqdaemon.settings aionsq.tools.stat:StatFlags docs/tools.md "## nsq_stat"
