@@ -159,11 +159,14 @@ async def serve(settings: BrokerSettings) -> None:
             _leave_pair(data_path)
         else:
             mirror = _mirror(settings, data_path, listeners)
+            stop.set_at(signal.SIGUSR1)  # a follower has nothing to drain
             record = await mirror.until_leading(listeners, stop)
+            signal.signal(signal.SIGUSR1, signal.SIG_IGN)
             settings = replace(settings, node_id=record.node_id if record is not None else settings.node_id)
         if mirror is None or not stop.is_set():
             await _run(settings, data_path, policies, listeners, tls, auth, stop, mirror)
         if mirror is not None and mirror.handing_over.is_set():
+            stop.set_at(signal.SIGUSR1)
             await mirror.follow_again()
     finally:
         if mirror is not None:

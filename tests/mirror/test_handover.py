@@ -80,6 +80,23 @@ def test_a_primary_that_is_to_end_while_it_hands_over_ends(start_pair: StartPair
     assert primary.end(signal.SIGTERM) == 0
 
 
+def test_the_stop_signal_of_the_image_ends_a_follower_and_drains_a_primary(start_pair: StartPair) -> None:
+    """SIGUSR1: a follower has nothing to drain. A primary takes no publishes, and ends when it is empty."""
+    pair = start_pair(lease=LONG_LEASE)
+    primary = pair.wait_for_primary()
+    pair.wait_until_in_sync()
+    follower = pair.other(primary)
+    assert follower.end(signal.SIGUSR1) == 0
+    follower.start()
+    wait_until(lambda: not primary.mirror_figures()["under_replicated"], "the follower is in sync again")
+    primary.post("/pub", b"x", topic="t")
+    primary.signal(signal.SIGUSR1)
+    wait_until(lambda: primary.get("/drain")["drain"] is not None, "it drains")
+    primary.post("/topic/empty", topic="t")
+    assert primary.wait_for_exit() == 0
+    assert pair.wait_for_primary() is follower
+
+
 def test_a_pair_is_handed_over_by_the_command(start_pair: StartPair) -> None:
     """It asks before, prints who leads afterwards, and fails with the reason if no follower is in sync."""
     pair = start_pair(lease=LONG_LEASE)
