@@ -153,6 +153,8 @@ class Recorder:
         self._dirty: dict[Segment, None] = {}
         self._names: dict[str, None] = {}
         """Topics that were created or deleted, and not recorded yet."""
+        self._has_changed_channels = False
+        """Channels were created or deleted since the last group. Only the journal shows it."""
         self._renamed: list[str] = []
         """Directories of deleted topics, which are deleted at the end of the group."""
         journal = self._journal
@@ -183,6 +185,11 @@ class Recorder:
         return bool(self._dirty or self._names)
 
     @property
+    def has_changed_channels(self) -> bool:
+        """True if the journal has creations or deletions of channels that are not recorded yet."""
+        return self._has_changed_channels and self._journal.end != self._journal_end
+
+    @property
     def has_changes(self) -> bool:
         """True if anything is not recorded yet, except for segments that were removed."""
         journal = self._journal
@@ -196,6 +203,8 @@ class Recorder:
     def _observe(self, change: RegistrationChange) -> None:
         if change.channel is None:
             self._names[change.topic] = None
+        else:
+            self._has_changed_channels = True
 
     def take_group(self, *, sweep: bool = False) -> list[Entry]:
         """The actions for all changes since the last call. With ``sweep``, also for segments that were removed."""
@@ -203,6 +212,7 @@ class Recorder:
         deleted = list[str]()
         visited = [each for each in self._directories.values() if each.has_other_segments] if sweep else []
         dirty, self._dirty = self._dirty, {}
+        self._has_changed_channels = False
         for segment in dirty:
             assert segment.path is not None
             directory = self._directories.get(_directory_of(segment.path))

@@ -1,4 +1,5 @@
-"""Acknowledges a primary's messages: once they are synced, if ``--sync-every`` is 1, and the follower has them."""
+"""Acknowledges a primary's messages and changes: once they are synced, if ``--sync-every`` is 1, and the follower has
+them."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ class Replication:
     calls ``settle``. ``failed`` is called with an error after which the follower may lack something.
     """
 
-    acknowledges = True
+    acknowledges = keeps_changes = True
 
     def __init__(
         self,
@@ -75,8 +76,15 @@ class Replication:
             self._loop.call_soon(self.flush)
 
     @property
+    def _is_dirty(self) -> bool:
+        """True if something is not recorded yet that an answer acknowledges. A subscription to a new channel is
+        answered without the follower if publishes are refused: consumers go on."""
+        recorder = self._recorder
+        return recorder.is_dirty or (self._accepts_publishes and recorder.has_changed_channels)
+
+    @property
     def delays_responses(self) -> bool:
-        if self._waiting or self._recorder.is_dirty or self._leader.acknowledged < self._leader.group:
+        if self._waiting or self._is_dirty or self._leader.acknowledged < self._leader.group:
             return True
         return self._syncer.acknowledges and self._syncer.delays_responses
 
@@ -90,6 +98,16 @@ class Replication:
     def when_synced_at_last(self, done: Done) -> None:
         waiting = self._wait(done, is_synced=False)
         self._syncer.when_synced_at_last(lambda error: self._synced(waiting, error))
+
+    def when_kept(self, done: Done) -> None:
+        """Call ``done`` once the follower has all changes so far. If too few members are in sync, that is no error: the
+        changes were made nevertheless."""
+        self.flush()
+
+        def kept(error: OSError | None) -> None:
+            done(None if isinstance(error, TooFewInSync) else error)
+
+        self.when_synced(kept)
 
     async def synced(self) -> None:
         future: asyncio.Future[None] = self._loop.create_future()
@@ -105,7 +123,7 @@ class Replication:
         self._syncer.check(interval_s)
 
     def _wait(self, done: Done, *, is_synced: bool) -> _Waiting:
-        group = self._leader.group + 1 if self._recorder.is_dirty else self._leader.group
+        group = self._leader.group + 1 if self._is_dirty else self._leader.group
         waiting = _Waiting(group, done, is_synced=is_synced)
         self._waiting.append(waiting)
         if not self._is_flush_due:

@@ -88,6 +88,15 @@ class Acknowledger(Protocol):
         """Return once all that was written so far may be acknowledged. Raises OSError."""
         ...
 
+    @property
+    def keeps_changes(self) -> bool:
+        """True if the responses to changes of topics, channels, messages and policies wait too, for ``when_kept``."""
+        ...
+
+    def when_kept(self, done: Done) -> None:
+        """Call ``done`` once all changes so far are kept, also those that only the journal has, or with the error."""
+        ...
+
     def check(self, interval_s: Seconds) -> None:
         """Find out whether the disk is stalled; to be called every ``interval_s``."""
         ...
@@ -230,6 +239,12 @@ class Syncer:
 
         self.when_synced_at_last(done)
         await future
+
+    keeps_changes = False
+
+    def when_kept(self, done: Done) -> None:
+        """As ``when_synced``: each sync is also one of the journal."""
+        self.when_synced(done)
 
     async def close(self) -> None:
         """Sync the rest and end the thread. Raises OSError."""

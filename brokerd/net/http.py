@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from brokerd.last_stats import previous_stats
 from brokerd.latency import RecentLatencies
 from brokerd.memory import CollectorPauses, memory_stats
+from brokerd.net.http_changes import changes_kept_by
 from brokerd.net.http_config import Config
 from brokerd.net.http_drain import DrainVerbs
 from brokerd.net.http_lives import LifeEndpoint
@@ -221,6 +222,7 @@ def broker_router(
     drain = DrainVerbs(broker)
     mirror = MirrorVerbs(broker)
     config = Config(broker.settings, peers, http_port=http_port)
+    kept = changes_kept_by(broker.storage.syncer)
 
     max_msg_size, max_body_size = broker.settings.max_msg_size, broker.settings.max_body_size
     router = Router()
@@ -234,28 +236,28 @@ def broker_router(
     for path in ("/mpub", "/mput"):
         router.add("POST", path, publishing.mpub, too_big="BODY_TOO_BIG", quiet=True, max_body_size=max_body_size)
     for path, handler in topics.routes().items():
-        router.add("POST", f"/topic/{path}", handler)
+        router.add("POST", f"/topic/{path}", kept(handler))
     router.add("GET", "/topic/scan", topics.scan)
     for path, handler in channels.routes().items():
-        router.add("POST", f"/channel/{path}", handler)
+        router.add("POST", f"/channel/{path}", kept(handler))
     for path, handler in ManyTopics(broker).routes().items():
-        router.add("POST", f"/topics/{path}", handler)
+        router.add("POST", f"/topics/{path}", kept(handler))
     for path, handler in ManyChannels(broker).routes().items():
-        router.add("POST", f"/channels/{path}", handler)
-    router.add("POST", "/channel/rewind", channels.rewind)
+        router.add("POST", f"/channels/{path}", kept(handler))
+    router.add("POST", "/channel/rewind", kept(channels.rewind))
     router.add("GET", "/channel/rewind", channels.rewind_preview)
-    router.add("POST", "/channel/finish", channels.finish)
-    router.add("POST", "/channel/requeue", channels.requeue)
-    router.add("POST", "/channel/bury", channels.bury)
+    router.add("POST", "/channel/finish", kept(channels.finish))
+    router.add("POST", "/channel/requeue", kept(channels.requeue))
+    router.add("POST", "/channel/bury", kept(channels.bury))
     router.add("GET", "/channel/peek", channels.peek)
     router.add("GET", "/channel/scan", channels.scan)
     router.add("GET", "/channel/message", channels.message)
     router.add("GET", "/channel/message/body", channels.body)
     for path, handler in messages.routes().items():
-        router.add("POST", f"/message/{path}", handler)
+        router.add("POST", f"/message/{path}", kept(handler))
     router.add("GET", "/policies", policies.list)
-    router.add("POST", "/policy", policies.set)
-    router.add("POST", "/policy/delete", policies.delete)
+    router.add("POST", "/policy", kept(policies.set))
+    router.add("POST", "/policy/delete", kept(policies.delete))
     router.add("GET", "/lives", LifeEndpoint(broker).lives)
     router.add("GET", "/drain", drain.get)
     router.add("POST", "/drain", drain.begin)
