@@ -73,6 +73,6 @@ def previous_stats(data_path: Path) -> bytes:
         if kept.startswith(JSON_MEMBER):
             kept = b"{" + kept[len(_OPENING) :]
         json.loads(kept)
-    except (OSError, ValueError):  # a crash of the machine may have left half a file
+    except (OSError, ValueError, RecursionError):  # a crash of the machine may have left half a file
         return b"null"
     return kept

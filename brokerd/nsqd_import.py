@@ -20,6 +20,7 @@ from brokerd.journal.state import ChannelState, NodeState, TopicState, known_end
 from brokerd.kernel.frames import SEQ_MASK
 from brokerd.log.log import Log
 from nsqwire.counted import counted
+from nsqwire.foreign_json import UNREADABLE_JSON
 from nsqwire.frame import MESSAGE, MESSAGE_HEAD, MESSAGE_HEAD_BYTES, Message
 from nsqwire.names import is_ephemeral, is_valid_name
 
@@ -138,7 +139,7 @@ def _read_metadata(path: Path) -> list[_TopicMetadata]:
         data = json.loads(path.read_bytes() or b"{}")
         topics = data.get("topics") or []
         return [topic for topic in topics if isinstance(topic["name"], str)]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except UNREADABLE_JSON as error:
         raise ImportFailed(f"failed to parse metadata in {path} - {error}") from error
 
 

@@ -32,6 +32,7 @@ from brokerd.mirror.actions import (
     is_replaced,
 )
 from brokerd.mirror.manifest import BLOCK_BYTES, DIGEST_BYTES, File, block_sums
+from nsqwire.foreign_json import UNREADABLE_JSON
 
 if TYPE_CHECKING:
     from brokerd.mirror.hello import Welcome
@@ -73,7 +74,7 @@ class MirrorState:
             )
         except FileNotFoundError:
             return cls(member=os.urandom(4).hex())
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except UNREADABLE_JSON as error:
             raise ValueError(f"{data_path / STATE} cannot be read: {error!r}") from None
 
     def write(self, data_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 
 from brokerd.mirror.errors import InvalidStream
+from nsqwire.foreign_json import UNREADABLE_JSON
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,7 @@ class Hello:
                 boot=str(fields["boot"]),
                 has_data=bool(fields["has_data"]),
             )
-        except (ValueError, KeyError, TypeError) as error:
+        except UNREADABLE_JSON as error:
             raise InvalidStream(f"a greeting cannot be read: {error!r}") from None
 
 
@@ -66,5 +67,5 @@ class Welcome:
                 http_port=int(fields["http_port"]),
                 lease_s=int(fields.get("lease_s", 0)),
             )
-        except (ValueError, KeyError, TypeError) as error:
+        except UNREADABLE_JSON as error:
             raise InvalidStream(f"a greeting cannot be read: {error!r}") from None

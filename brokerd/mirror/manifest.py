@@ -13,6 +13,7 @@ from xxhash import xxh3_64_digest
 
 from brokerd.mirror.actions import is_mirrored
 from brokerd.mirror.errors import InvalidStream
+from nsqwire.foreign_json import UNREADABLE_JSON
 
 BLOCK_BYTES: Final = 1024 * 1024
 """Files are compared in blocks of this size: a file is copied from the first block on that differs."""
@@ -51,7 +52,7 @@ def decode_files(payload: bytes) -> list[File]:
     """Decode one part of a manifest. Raises InvalidStream."""
     try:
         files = [File(str(path), int(size), int(end)) for path, size, end in json.loads(payload)]
-    except (ValueError, TypeError) as error:
+    except UNREADABLE_JSON as error:
         raise InvalidStream(f"a manifest cannot be read: {error}") from None
     for file in files:
         if not is_mirrored(file.path):

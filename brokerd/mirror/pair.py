@@ -10,6 +10,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from nsqwire.foreign_json import UNREADABLE_JSON
+
 DURABLE_BOOT = "durable"
 """The boot id of a member that acknowledges only what is on its disk: a restart of its machine loses nothing."""
 
@@ -66,5 +68,5 @@ class PairRecord:
                 leader=str(fields["leader"]),
                 in_sync={str(member): str(boot) for member, boot in fields["in_sync"].items()},
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except UNREADABLE_JSON as error:
             raise InvalidRecord(f"the arbiter's record of the pair cannot be read: {error!r}") from None

@@ -13,6 +13,7 @@ import httpx
 
 from brokerd.auth import BadGrant, Grant, read_grant
 from nsqwire.errors import AuthFailed
+from nsqwire.foreign_json import UNREADABLE_JSON
 
 if TYPE_CHECKING:
     import ssl
@@ -108,7 +109,7 @@ def _https_url(url: str, body: bytes) -> str | None:
         if type(port) is not int or not 0 < port < 65536:
             return None
         parts = urlsplit(url)
-    except (ValueError, TypeError, KeyError):
+    except UNREADABLE_JSON:
         return None
     host = parts.hostname or ""
     return parts._replace(scheme="https", netloc=f"[{host}]:{port}" if ":" in host else f"{host}:{port}").geturl()

@@ -21,6 +21,7 @@ from brokerd.mirror.pair import PairRecord
 from brokerd.net.arbiter import ArbiterFailed, Leadership
 from brokerd.net.arbiter_access import ArbiterAccess
 from brokerd.net.http_client import NotConnected, Server, ask
+from nsqwire.foreign_json import UNREADABLE_JSON
 from nsqwire.units import Seconds
 
 
@@ -52,7 +53,7 @@ class Etcd:
                 int(record[0]["mod_revision"]) if record else 0,
                 _decoded(leader[0]["value"]).decode() if leader else None,
             )
-        except (KeyError, ValueError, TypeError) as error:
+        except UNREADABLE_JSON as error:
             raise ArbiterFailed(f"its answer cannot be read: {error!r}") from None
 
     async def read_settled(self) -> ArbiterAnswer:
@@ -83,7 +84,7 @@ class Etcd:
         answer = await self._post("/v3/lease/keepalive", {"ID": lease})
         try:
             return int(answer["result"].get("TTL", 0)) > 0
-        except (KeyError, ValueError, TypeError, AttributeError) as error:
+        except UNREADABLE_JSON as error:
             raise ArbiterFailed(f"its answer cannot be read: {error!r}") from None
 
     async def write(self, lease: str, record: PairRecord, revision: int) -> int | None:
@@ -112,7 +113,7 @@ class Etcd:
         answer = await self._post("/v3/kv/txn", {"compare": compare, "success": success, "failure": []})
         try:
             return int(answer["header"]["revision"]) if answer.get("succeeded") else None
-        except (KeyError, ValueError, TypeError) as error:
+        except UNREADABLE_JSON as error:
             raise ArbiterFailed(f"its answer cannot be read: {error!r}") from None
 
     async def _post(self, target: str, body: object) -> Any:
@@ -130,7 +131,7 @@ class Etcd:
                     return await self._post_to_first(target, body)
         except TimeoutError:
             raise ArbiterFailed(f"no answer within {self._timeout_s:g} s") from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise ArbiterFailed(str(error)) from error
 
     async def _authenticate(self) -> None:

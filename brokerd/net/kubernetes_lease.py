@@ -28,6 +28,7 @@ from brokerd.mirror.pair import PairRecord
 from brokerd.net.arbiter import ArbiterFailed, Leadership
 from brokerd.net.arbiter_access import ArbiterAccess, InvalidAccess
 from brokerd.net.http_client import Answer, Server, ask
+from nsqwire.foreign_json import UNREADABLE_JSON
 from nsqwire.units import Seconds
 
 RECORD: Final = "nsq.io/pair"
@@ -183,7 +184,7 @@ class KubernetesLease:
             raise ArbiterFailed(_refusal(answer))
         try:
             return _Lease(json.loads(answer.body))
-        except (KeyError, ValueError, TypeError, AttributeError) as error:
+        except UNREADABLE_JSON as error:
             raise ArbiterFailed(f"its Lease {self._address.name} cannot be read: {error!r}") from None
 
     async def _put(self, lease: _Lease) -> bool:
@@ -301,6 +302,6 @@ def _api_server(ca_file: str) -> Server:
 def _refusal(answer: Answer) -> str:
     """The status, and the message of Kubernetes' Status object."""
     text = answer.body[:200].decode("utf-8", "replace").strip()
-    with suppress(ValueError, KeyError, TypeError):
+    with suppress(*UNREADABLE_JSON):
         text = str(json.loads(answer.body)["message"])
     return f"status {answer.status} {text}".strip()
