@@ -244,13 +244,16 @@ class Leader:
         self._believed = set(record.in_sync)
         """The members that the arbiter may believe to be in sync."""
         self._writing: PairRecord | None = None
+        self._is_write_failing = False
+        """True if the arbiter did not take the last record."""
 
     # -- state ----------------------------------------------------------------------------------------------------
 
     @property
     def is_under_replicated(self) -> bool:
-        """True if no other member is in sync."""
-        return len(self.record.in_sync) < 2
+        """True if no other member is in sync, or if none follows and the arbiter fails to record it."""
+        following = {link.member for link in self._links.values() if link.state is LinkState.TAILING}
+        return len(self.record.in_sync) < 2 or (self._is_write_failing and following.isdisjoint(self.record.in_sync))
 
     @property
     def lag_bytes(self) -> int:
@@ -353,7 +356,7 @@ class Leader:
 
     def record_written(self, record: PairRecord) -> None:
         """The arbiter has the record."""
-        self.record, self._writing = record, None
+        self.record, self._writing, self._is_write_failing = record, None, False
         self.accepts_publishes = len(record.in_sync) >= self._min_in_sync
         self._believed = set(record.in_sync)
         for link in self._links.values():
@@ -364,7 +367,7 @@ class Leader:
 
     def record_not_written(self) -> None:
         """The arbiter did not take the record, or did not answer. It is written again with the next tick."""
-        self._writing = None
+        self._writing, self._is_write_failing = None, True
 
     def tick(self, now: Seconds) -> None:
         """Close links that are silent or stuck, ping the others, and review who is in sync."""

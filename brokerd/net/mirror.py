@@ -142,6 +142,8 @@ class Mirror:
         self._is_over = False
         self._last_wait: str | None = None
         self._regain_error = ""
+        self._record_error = ""
+        """Why the arbiter has not recorded who is in sync; empty if it has."""
 
     # -- the process's side ---------------------------------------------------------------------------------------
 
@@ -479,9 +481,9 @@ class Mirror:
         try:
             revision = await self._arbiter.write(self._lease, record, self._revision)
         except ArbiterFailed as error:
-            logger.warning("MIRROR: the arbiter did not take who is in sync: %s", error)
+            self._not_recorded(error)
         if revision is not None:
-            self._revision = revision
+            self._revision, self._record_error = revision, ""
             logger.info("MIRROR: in sync: %s", ", ".join(sorted(record.in_sync)))
             leader.record_written(record)
         else:
@@ -489,11 +491,20 @@ class Mirror:
             leader.record_not_written()
         self._links.act()
 
+    def _not_recorded(self, error: Exception) -> None:
+        """Log why it is not recorded who is in sync, once: it is tried again with each tick. Publishers wait."""
+        if str(error) != self._record_error:
+            logger.error("MIRROR: publishes wait, as the arbiter has not recorded who is in sync: %s", error)
+        self._record_error = str(error)
+
     async def _find_revision(self, leader: Leader) -> None:
         """Find out what became of a write that was refused, or not answered."""
         try:
             found: ArbiterAnswer = await self._arbiter.read()
-        except (ArbiterFailed, InvalidRecord):
+        except ArbiterFailed:
+            return
+        except InvalidRecord as error:
+            self._not_recorded(error)
             return
         if found.record is None or found.record.epoch != leader.record.epoch or found.leader != self._member:
             self.election.end_term("another term has begun, or the lease has ended")
