@@ -517,16 +517,20 @@ class BrokerMachine(Machine):
                     del model.messages[body]
                 else:
                     model.messages[body].revive(now + at / rate if rate else 0.0)
-            if verb == "finish":
-                done = sum(message_actions.finish_dead(channel, chosen))
-            else:
-                try:
+            done = len(bodies)
+            try:
+                if verb == "finish":
+                    done = sum(message_actions.finish_dead(channel, chosen))
+                else:
                     done = sum(message_actions.requeue_dead(channel, chosen, rate=rate, now=now))
-                except WouldBeDropped:  # of a later portion; the earlier ones are requeued
-                    assert model.policy.limits_waiting, "refused without a reason"
-                    left = {b64decode(message["body"]) for message in self.dead_of(channel)}
-                    model.messages |= {body: message for body, message in before.items() if body in left}
-                    done = len(bodies)
+            except WouldBeDropped:
+                assert model.policy.limits_waiting, "refused without a reason"
+            except OSError as error:
+                if not DISK.is_full and "no checkpoint was written" not in str(error):
+                    raise
+            # A later portion may have been refused; the earlier ones are done.
+            left = {b64decode(message["body"]) for message in self.dead_of(channel)}
+            model.messages |= {body: message for body, message in before.items() if body in left}
             assert done == len(bodies)
 
     @precondition(lambda self: self.model.channels and DISK.has_descriptors)
