@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from brokerd.broker import Broker
 from brokerd.data_path import SET_ASIDE, TOPICS, DataPath, DataPathLocked, NotADataPath
@@ -19,6 +19,7 @@ from brokerd.journal.journal import NotCheckpointed
 from brokerd.journal.recovery import CorruptState, StateOfOtherVersion, recover
 from brokerd.journal.state import NodeState
 from brokerd.log.inspection import LogReport, inspect_log
+from brokerd.replica import take_for_new_member
 from brokerd.settings import BrokerSettings
 from brokerd.topic_directories import EntryKind, TopicDirectories
 from brokerd.topic_log import id_head
@@ -188,6 +189,11 @@ def rebuild(path: Path) -> list[str]:
     return losses
 
 
+_OF_A_PAIR: Final = """\
+This is the data path of a member of a pair. What was damaged is missing here, so it counts as a new member, which gets
+the other one's files. If the other one is lost, let this one lead: nsq promote --accept-loss."""
+
+
 class _Never:
     """A timer that does not fire."""
 
@@ -241,8 +247,15 @@ def repair(path: Path, *, rebuilds: bool, sets_aside: bool) -> int:
     report = _report(path, sets_aside=sets_aside)
     skipped_damage = rebuild(path) if rebuilds else []
     if rebuilds or sets_aside:
+        was_damaged = report.is_damaged
         print("\nNow:")
         report = _report(path, skipped_damage=skipped_damage)
+        try:
+            if was_damaged and take_for_new_member(path):
+                print(_OF_A_PAIR)
+        except ValueError as error:
+            print(f"nsq repair: {error}", file=sys.stderr)
+            return NOT_DONE
     return DAMAGED if report.is_damaged else SOUND
 
 

@@ -73,7 +73,7 @@ class MirrorState:
                 node_id=None if (node_id := fields.get("node_id")) is None else int(node_id),
             )
         except FileNotFoundError:
-            return cls(member=os.urandom(4).hex())
+            return cls(member=_new_member())
         except UNREADABLE_JSON as error:
             raise ValueError(f"{data_path / STATE} cannot be read: {error!r}") from None
 
@@ -97,6 +97,22 @@ def leave_pair(data_path: Path) -> None:
     if path.exists():
         logger.warning("%s is removed: without --mirror-address this broker is in no pair any more", path)
         path.unlink()
+
+
+def take_for_new_member(data_path: Path) -> bool:
+    """Give the member of a data path a new id, so that the arbiter's record does not have it in sync: it can lead only
+    after it has joined, or after a promotion.
+
+    Returns False if it is in no pair. Raises OSError, and ValueError for a bad file.
+    """
+    if not (data_path / STATE).exists():
+        return False
+    replace(MirrorState.read(data_path), member=_new_member()).write(data_path)
+    return True
+
+
+def _new_member() -> str:
+    return os.urandom(4).hex()
 
 
 class Replica:

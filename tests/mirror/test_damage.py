@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.harness.command import nsq
 from tests.harness.etcd import EtcdServer
 from tests.harness.pair import LONG_LEASE, MAY_NOT_LEAD, Member, Pair
 from tests.harness.waiting import wait_until
@@ -92,3 +93,34 @@ def test_a_damaged_member_lets_the_other_lead_and_gets_its_files(
     wait_until(lambda: pair.primary is damaged, "the member that was damaged leads")
     assert pair.wait_for_primary() is damaged
     assert damaged.topics()["t"]["depth"] == COUNT
+
+
+def test_a_member_that_was_repaired_gets_the_files_of_the_other_one(
+    start_pair: StartPair, etcd_server: EtcdServer
+) -> None:
+    """The repair leaves out what was damaged, and nothing shows it any more. The member starts first, and waits."""
+    pair = start_pair(lease=LONG_LEASE)
+    primary = pair.wait_for_primary()
+    for number in range(COUNT):
+        primary.post("/pub", BODY % number, topic="t")
+    pair.wait_until_in_sync()
+    repaired, other = primary, pair.other(primary)
+    repaired.end(signal.SIGKILL)
+    other.end(signal.SIGKILL)
+    end_lease(pair, etcd_server)
+    change_a_body(repaired)
+    repair = nsq("repair", "--rebuild", str(repaired.data_path))
+    assert "damage:" in repair.stdout
+    assert "it counts as a new member" in repair.stdout
+    repaired.start()
+    wait_until(lambda: any(MAY_NOT_LEAD in line for line in repaired.log), "the member waits for the other one")
+    other.start()
+    wait_until(lambda: pair.primary is other, "the other member leads")
+    assert pair.wait_for_primary() is other
+    assert other.topics()["t"]["depth"] == COUNT
+    pair.wait_until_in_sync()
+    other.end(signal.SIGKILL)
+    end_lease(pair, etcd_server)
+    wait_until(lambda: pair.primary is repaired, "the repaired member leads")
+    assert pair.wait_for_primary() is repaired
+    assert repaired.topics()["t"]["depth"] == COUNT
