@@ -1,4 +1,4 @@
-"""Ranges of time in requests to the API."""
+"""Ranges of time and of numbers in requests to the API."""
 
 from __future__ import annotations
 
@@ -58,3 +58,43 @@ def test_a_range_that_ends_before_it_begins_is_refused(page, path):
     assert {each["field"] for each in refusal["field_errors"]} == {first, last}
     assert first in refusal["message"]
     assert last in refusal["message"]
+
+
+def test_every_number_of_a_query_has_bounds():
+    """Without them, a number that the database cannot store is an internal error."""
+    from nsqplatform.console.api import api
+
+    unbounded = []
+    for path, methods in api.get_openapi_schema()["paths"].items():
+        for method, operation in methods.items():
+            for parameter in operation.get("parameters", ()):
+                kinds = parameter["schema"].get("anyOf", [parameter["schema"]])
+                numbers = [kind for kind in kinds if kind.get("type") in ("integer", "number")]
+                if parameter["in"] == "query" and not all(
+                    kind.keys() & {"maximum", "exclusiveMaximum"} and kind.keys() & {"minimum", "exclusiveMinimum"}
+                    for kind in numbers
+                ):
+                    unbounded.append(f"{method} {path}: {parameter['name']}")
+    assert not unbounded, "\n".join(unbounded)
+
+
+@pytest.mark.parametrize("name", ["before", "schedule"])
+def test_a_number_that_no_database_can_store_is_refused(page, name):
+    """422, with its name."""
+    answer = page.request("GET", f"reports/runs?{name}={10**30}")
+    assert answer.status_code == 422, answer.content
+    assert name in answer.json()["message"]
+
+
+def test_an_id_that_no_database_can_store_is_not_found(page):
+    """404, at every address with one number."""
+    from nsqplatform.console.api import api
+
+    paths = [
+        path.removeprefix("/api/v1/")
+        for path, methods in api.get_openapi_schema()["paths"].items()
+        if "get" in methods and len(re.findall(r"\{", path)) == 1 and re.search(r"\{(int:)?\w+_id\}", path)
+    ]
+    assert len(paths) > 5
+    answers = {path: page.request("GET", re.sub(r"\{[^}]*\}", str(10**30), path)).status_code for path in paths}
+    assert {path for path, status in answers.items() if status >= 500} == set()

@@ -122,12 +122,12 @@ def _schedule_out(report: Report, request: HttpRequest) -> ScheduleOut:
 def runs(
     request: HttpRequest,
     limit: int = Query(50, ge=1, le=500),
-    before: int | None = None,
+    before: int | None = Query(None, ge=0, lt=2**63, description="id of the last one already seen"),
     job: str | None = Query(None, max_length=100),
     state: RunState | None = None,
-    schedule: int | None = None,
+    schedule: int | None = Query(None, ge=1, lt=2**63),
 ) -> RunsOut:
-    """Runs, newest first; ``before`` is the id of the last one already seen."""
+    """Runs, newest first."""
     found = selectors.runs(limit=limit, before=before, job=job, state=state, schedule_id=schedule)
     return RunsOut(runs=[run_detail(run) for run in found])
 

@@ -63,7 +63,7 @@ def result(
     run_id: int,
     rows: Query[RowsIn],
     limit: int = Query(1000, ge=1, le=10_000),
-    offset: int = Query(0, ge=0),
+    offset: int = Query(0, ge=0, lt=2**63),
     sort: str = Query("", max_length=100, description="a column, with a leading - for descending"),
     columns: str = Query("", max_length=1000, description="names, separated by commas; empty: all"),
 ) -> Page:

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from nsqplatform.accounts.schemas import Body, Line
 from nsqplatform.reports.models import Report, ReportRun
 from nsqplatform.reports.schedule import next_runs
-from nsqplatform.unix_time import unix_ms
+from nsqplatform.unix_time import LATEST_MS, unix_ms
 from nsqwire.units import Milliseconds
 
 LONGEST_VALUE = 500
@@ -205,8 +205,12 @@ class RowsIn(Schema):
     topic: str | None = Field(None, max_length=100)
     channel: str | None = Field(None, max_length=100, description="empty: rows of topics, without a channel")
     figure: str | None = Field(None, max_length=100, description="of results with a row per figure")
-    since: Milliseconds | None = Field(None, description="earliest start of a row's window, Unix milliseconds")
-    until: Milliseconds | None = Field(None, description="latest start of a row's window, exclusive, Unix milliseconds")
+    since: Milliseconds | None = Field(
+        None, ge=0, le=LATEST_MS, description="earliest start of a row's window, Unix milliseconds"
+    )
+    until: Milliseconds | None = Field(
+        None, ge=0, le=LATEST_MS, description="latest start of a row's window, exclusive, Unix milliseconds"
+    )
     words: str = Field("", max_length=200, description="each must occur in one of the row's texts; case-insensitive")
 
 
