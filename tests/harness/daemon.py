@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import signal
@@ -100,7 +101,8 @@ class Daemon(Process):
         connection = http.client.HTTPConnection(*self.http, timeout=DEADLINE_S)
         try:
             sent = iter([body]) if chunked else body
-            connection.request(method, target, sent, dict(headers), encode_chunked=chunked)
+            with contextlib.suppress(BrokenPipeError):  # a body that is too large is refused before all of it was sent
+                connection.request(method, target, sent, dict(headers), encode_chunked=chunked)
             answer = connection.getresponse()
             return Answer(answer.status, answer.headers, answer.read().decode())
         finally:
