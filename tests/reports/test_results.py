@@ -94,7 +94,7 @@ def test_a_chart_is_of_all_rows_in_as_many_points_as_it_asks_for(caller, run_id:
         ("result?sort=p98_ms", 422, "sort: there is no column 'p98_ms'; there are window_start, topic"),
         ("result?columns=p98_ms", 422, "columns: there is no column 'p98_ms'; "),
         ("result?since=1e30", 422, "since"),
-        (f"result?since={10**30}", 422, "since: 1000000"),
+        (f"result?since={10**30}", 422, "since: Input should be less than"),
         ("result/series?figures=channel", 422, "figures: 'channel' has no sum, mean or maximum"),
         ("result/series?figures=p99_ms&points=0", 422, "points"),
         ("result/calendar?objective=latency", 422, "calendar: there is no column 'span'"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import datetime
 from typing import TypedDict
 
 from django.core.exceptions import ValidationError
@@ -40,7 +39,6 @@ from nsqplatform.reports.schemas import (
 )
 from nsqplatform.reports.selectors import NoResult
 from nsqplatform.unix_time import from_unix_ms
-from nsqwire.units import Milliseconds
 
 router = Router(tags=["reports"])
 
@@ -141,17 +139,10 @@ def _selection(rows: RowsIn) -> Selection:
         topic=rows.topic,
         channel=rows.channel,
         figure=rows.figure,
-        since=_moment("since", rows.since),
-        until=_moment("until", rows.until),
+        since=None if rows.since is None else from_unix_ms(rows.since),
+        until=None if rows.until is None else from_unix_ms(rows.until),
         words=rows.words,
     )
-
-
-def _moment(name: str, at: Milliseconds | None) -> datetime | None:
-    try:
-        return None if at is None else from_unix_ms(at)
-    except (ValueError, OverflowError, OSError):
-        raise BadParameter(f"{at} is not a time in Unix milliseconds", name) from None
 
 
 @contextmanager
