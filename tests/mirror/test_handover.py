@@ -87,8 +87,9 @@ def test_the_stop_signal_of_the_image_ends_a_follower_and_drains_a_primary(start
     pair.wait_until_in_sync()
     follower = pair.other(primary)
     assert follower.end(signal.SIGUSR1) == 0
+    wait_until(lambda: primary.mirror_figures()["under_replicated"], "the primary is alone")
     follower.start()
-    wait_until(lambda: not primary.mirror_figures()["under_replicated"], "the follower is in sync again")
+    pair.wait_until_in_sync()
     primary.post("/pub", b"x", topic="t")
     primary.signal(signal.SIGUSR1)
     wait_until(lambda: primary.get("/drain")["drain"] is not None, "it drains")
