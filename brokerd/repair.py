@@ -33,6 +33,9 @@ _REMEDIES = {
     errno.EIO: "the disk is failing: copy the readable files to another disk, and repair the copy",
     errno.ENOSPC: "make room on the disk and try again",
 }
+_OF_A_PAIR: Final = """\
+This is the data path of a member of a pair. What was damaged is missing here, so it counts as a new member, which gets
+the other one's files. If the other one is lost, let this one lead: nsq promote --accept-loss."""
 
 EXAMPLES = (
     ("nsq repair /var/lib/nsq", "report contents and damage; changes nothing"),
@@ -187,11 +190,6 @@ def rebuild(path: Path) -> list[str]:
     )
     broker.close()
     return losses
-
-
-_OF_A_PAIR: Final = """\
-This is the data path of a member of a pair. What was damaged is missing here, so it counts as a new member, which gets
-the other one's files. If the other one is lost, let this one lead: nsq promote --accept-loss."""
 
 
 class _Never:
