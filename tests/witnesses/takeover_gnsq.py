@@ -1,6 +1,7 @@
 """Publish and consume with gnsq while the members of a pair take over from each other.
 
-Arguments: the topic, both addresses. See takeover_report.py.
+Arguments: the topic, both addresses. See takeover_report.py. The member that follows refuses connections, and gnsq
+doubles its wait after each refusal, up to ``max_backoff_duration``: 128 s unless it is set.
 """
 
 import sys
@@ -12,9 +13,10 @@ from gevent.threadpool import ThreadPool
 from tests.witnesses.takeover_report import acknowledged, bodies, failed, received, when_ended
 
 topic, *addresses = sys.argv[1:]
+MAX_WAIT_S = 2
 # While it publishes, gnsq mistakes a heartbeat for the response.
-producer = gnsq.Producer(addresses, heartbeat_interval=55)
-consumer = gnsq.Consumer(topic, "c", nsqd_tcp_addresses=addresses, max_in_flight=100)
+producer = gnsq.Producer(addresses, max_backoff_duration=MAX_WAIT_S, heartbeat_interval=55)
+consumer = gnsq.Consumer(topic, "c", nsqd_tcp_addresses=addresses, max_in_flight=100, max_backoff_duration=MAX_WAIT_S)
 
 
 @consumer.on_message.connect
