@@ -112,6 +112,8 @@ class Broker:
         nsqd_files = nsqd_import.stage(path, state)
         for warning in found.warnings:
             logger.warning("%s", warning)
+        self.lost_changes = found.losses
+        """A line for each problem that the recovery has found in the journal, and that lost changes."""
         for directory in self._directories.reconcile(state, import_interrupted=import_interrupted):
             self._removal.add(directory)
         if nsqd_files is not None:

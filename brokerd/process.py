@@ -208,8 +208,11 @@ async def _run(
         if isinstance(error, CorruptState):
             raise
         raise DataPathFailed(f"cannot use data-path: {error}") from error
-    if mirror is not None and (loss := broker.recovery_loss()) is not None:
-        await mirror.give_back(f"its data path is damaged: {loss}")
+    if mirror is not None:
+        if (loss := broker.recovery_loss()) is not None:
+            await mirror.give_back(f"its data path is damaged: {loss}")
+        elif broker.lost_changes:
+            await mirror.stand_back(f"its data path is damaged: {broker.lost_changes[0]}")
     timeout_s, takes_publishes = settings.drain_timeout.total_seconds(), settings.drain_publishes
     begin_drain = partial(broker.drain.begin, timeout_s=timeout_s, takes_publishes=takes_publishes)
     loop.add_signal_handler(signal.SIGUSR1, begin_drain)

@@ -17,6 +17,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final
 
 from brokerd.file_header import HEADER_BYTES
+from brokerd.journal.recovery import scan
 from brokerd.log.commits import CommitRecords
 from brokerd.log.files import remove_log
 from brokerd.log.log import sync_directory
@@ -31,6 +32,7 @@ from brokerd.mirror.actions import (
     is_mirrored,
     is_replaced,
 )
+from brokerd.mirror.leader import FRAME_BYTES
 from brokerd.mirror.manifest import BLOCK_BYTES, DIGEST_BYTES, File, block_sums
 from nsqwire.foreign_json import UNREADABLE_JSON
 
@@ -42,6 +44,7 @@ STATE_WRITING: Final = "mirror.json.writing"
 MAX_OPEN_FILES: Final = 64
 _LOG: Final = ".log"
 _INDEX: Final = ".idx"
+_JOURNAL: Final = "journal."
 
 logger = logging.getLogger("brokerd")
 
@@ -51,7 +54,8 @@ class MirrorState:
     """The contents of ``mirror.json``. ``epoch`` is 0 if the member has only tried to found the pair.
 
     ``boot`` is the boot id with which the member that runs, or ran last, is in sync. ``node_id`` is that of the pair,
-    None if the file is of a version that did not write it.
+    None if the file is of a version that did not write it. ``has_stood_back`` is true from the time that the member
+    has let the other one lead because changes are missing here, until it joins it, or leads nevertheless.
     """
 
     member: str
@@ -59,6 +63,7 @@ class MirrorState:
     epoch: int = 0
     boot: str = ""
     node_id: int | None = None
+    has_stood_back: bool = False
 
     @classmethod
     def read(cls, data_path: Path) -> MirrorState:
@@ -71,6 +76,7 @@ class MirrorState:
                 epoch=int(fields["epoch"]),
                 boot=str(fields["boot"]),
                 node_id=None if (node_id := fields.get("node_id")) is None else int(node_id),
+                has_stood_back=bool(fields.get("has_stood_back", False)),
             )
         except FileNotFoundError:
             return cls(member=_new_member())
@@ -123,6 +129,8 @@ class Replica:
         self._unsynced: dict[str, None] = {}
         self._uncommitted: dict[str, int] = {}
         """The logs that were written to since their indexes were, each with the end of the last write."""
+        self._journal, self._journal_whole, self._journal_end = "", 0, 0
+        """The journal that was written last, up to where it is known to end with a whole record, and its end."""
         self._root = data_path
         self._open: OrderedDict[str, int] = OrderedDict()
 
@@ -130,7 +138,7 @@ class Replica:
 
     def begin(self, epoch: int, welcome: Welcome) -> None:
         """Record the term and the pair, before any file is changed. Raises OSError."""
-        self.state = replace(self.state, pair=welcome.pair, epoch=epoch, node_id=welcome.node_id)
+        self.state = replace(self.state, pair=welcome.pair, epoch=epoch, node_id=welcome.node_id, has_stood_back=False)
         self.state.write(self._root)
 
     def apply(self, action: Action) -> None:
@@ -143,6 +151,8 @@ class Replica:
                 self._uncommitted[action.path] = action.offset + len(action.data)
             elif self._uncommitted and action.path.endswith(_INDEX):
                 self._uncommitted.pop(action.path.removesuffix(_INDEX) + _LOG, None)
+            elif action.path.startswith(_JOURNAL):
+                self._wrote_journal(action.path, action.offset, action.offset + len(action.data))
         elif isinstance(action, Create):
             self._create(action)
         elif isinstance(action, Resize):
@@ -160,12 +170,22 @@ class Replica:
         """The bytes ``[start, end)`` of a file, or fewer if it ends before. Raises OSError."""
         return os.pread(self._fd(path), end - start, start)
 
-    def cut_uncommitted(self) -> None:
-        """Overwrite with zeros what the logs have after their commit records. Raises OSError.
+    def _wrote_journal(self, path: str, start: int, end: int) -> None:
+        """Note where a journal ends with a whole record: only a part of an append that is too large for a frame, which
+        has exactly ``FRAME_BYTES``, may end within one."""
+        if end - start != FRAME_BYTES or (path, start) != (self._journal, self._journal_end):
+            self._journal_whole = end
+        self._journal, self._journal_end = path, end
+
+    def cut_incomplete(self) -> None:
+        """Overwrite with zeros what the logs have after their commit records, and the part of a record at the end of
+        the journal. Raises OSError.
 
         The primary sends large batches in parts, and their commit records last. If the primary is lost in between, the
-        last message may be incomplete, and a recovery would rebuild the commit records. None of it was acknowledged.
+        last message may be incomplete, and a recovery would rebuild the commit records. A part of a record would count
+        as damage. None of it was acknowledged.
         """
+        self._cut_journal()
         for path, end in self._uncommitted.items():
             try:
                 commits = CommitRecords(memoryview((self._root / path).with_suffix(_INDEX).read_bytes()))
@@ -179,6 +199,20 @@ class Replica:
             finally:
                 os.close(fd)
         self._uncommitted.clear()
+
+    def _cut_journal(self) -> None:
+        if self._journal_whole == self._journal_end:
+            return
+        with suppress(FileNotFoundError), open(self._root / self._journal, "r+b") as journal:
+            journal.seek(self._journal_whole)
+            appended = journal.read(self._journal_end - self._journal_whole)
+            kept, is_cut = 0, False
+            for after, record in scan(appended):
+                kept, is_cut = (kept, True) if record is None else (after, False)
+            if is_cut:
+                journal.seek(self._journal_whole + kept)
+                journal.write(bytes(len(appended) - kept))
+        self._journal_whole = self._journal_end
 
     def _create(self, action: Create) -> None:
         self._close(action.path)

@@ -21,6 +21,8 @@ MARGIN: Final = 0.1
 """The part of a lease by which a member stops leading before the arbiter ends the lease."""
 LEASES_BEFORE_FOUNDING: Final = 2
 """Number of leases that an empty member waits before it founds a pair, so that one with messages founds it."""
+LEASES_AFTER_STANDING_BACK: Final = 2
+"""Number of leases that a member that lacks changes leaves to the other one, before it leads nevertheless."""
 
 
 class ArbiterAnswer(NamedTuple):
@@ -91,7 +93,8 @@ class Role(Enum):
 class Election:
     """``lease`` is in seconds; ``boot`` is the boot id of the machine. ``new_record`` founds a pair.
 
-    ``epoch`` is the number of the last term that the member has seen.
+    ``epoch`` is the number of the last term that the member has seen. ``has_stood_back``: the member lacks changes, and
+    has given up the lead that it had won, for the other one.
     """
 
     def __init__(
@@ -105,6 +108,7 @@ class Election:
         has_data: bool,
         epoch: int,
         now: Seconds,
+        has_stood_back: bool = False,
     ) -> None:
         self.member = member
         self.boot = boot
@@ -125,6 +129,7 @@ class Election:
         self._new_record = new_record
         self._has_data = has_data
         self._may_found_at = now if has_data else now + LEASES_BEFORE_FOUNDING * lease
+        self._may_lead_at = now + LEASES_AFTER_STANDING_BACK * lease if has_stood_back else now
         self.is_recovering = False
         """True from the lead that was won until the member serves: it may then regain a lease that has ended."""
         self._led: Lead | None = None
@@ -197,11 +202,13 @@ class Election:
             return self._new_record.led_by(self.member, self.boot)
         if self.pair != found.record.pair or not found.record.may_lead(self.member, self.boot):
             return None
+        if now < self._may_lead_at:
+            return None
         return found.record.led_by(self.member, self.boot)
 
     def joined(self, pair: str, epoch: int) -> None:
-        """The member has joined the primary of a term."""
-        self.pair, self.epoch = pair, epoch
+        """The member has joined the primary of a term, and lacks nothing once it is in sync."""
+        self.pair, self.epoch, self._may_lead_at = pair, epoch, 0.0
 
     def won(self, record: PairRecord, revision: int, sent_at: Seconds) -> None:
         """The arbiter granted the lead; the request for the lease was sent at ``sent_at``, or later."""

@@ -58,7 +58,7 @@ class Arbiter(Protocol):
 
 
 async def give_back_lead(arbiter: Arbiter, lease: str, record: PairRecord, revision: int) -> bool:
-    """Write a record without the member that leads, and give up the lead. Returns False if the arbiter refuses it.
+    """Write a record of those that may lead from now on, and give up the lead. Returns False if the arbiter refuses it.
 
     After True the member must not lead on. An arbiter that does not answer is asked again, because without the record
     only this member could lead. It may have the record nevertheless, and then lets others lead, who would lack what the

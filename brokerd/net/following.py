@@ -108,10 +108,13 @@ class Following:
         if connection is not None:
             connection.transport.abort()
 
-    def cut_uncommitted(self) -> None:
-        """Remove messages that came without their commit records, before this member leads. Raises OSError."""
+    def cut_incomplete(self) -> None:
+        """Remove messages that came without their commit records, and the part of a change, before this member leads.
+
+        Raises OSError.
+        """
         if self._replica is not None:
-            self._replica.cut_uncommitted()
+            self._replica.cut_incomplete()
 
     def close(self) -> None:
         """Close the connection, and open no further one."""

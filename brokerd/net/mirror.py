@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from brokerd.clock import boot_id, boot_time
 from brokerd.mirror.election import (
+    LEASES_AFTER_STANDING_BACK,
     MAX_READ_INTERVAL_S,
     READS_IN_A_LEASE,
     RENEWALS_IN_A_LEASE,
@@ -107,6 +108,7 @@ class Mirror:
             has_data=holds_messages(data_path),
             epoch=state.epoch,
             now=boot_time(),
+            has_stood_back=state.has_stood_back,
         )
         self.term_began: Seconds = 0.0
         self._led_since: Seconds = 0.0
@@ -213,6 +215,26 @@ class Mirror:
         if await give_back_lead(self._arbiter, self._lease, record, self._revision):
             self._end_process(f"{reason}; {', '.join(sorted(others))} may lead")
 
+    async def stand_back(self, reason: str) -> None:
+        """The data path has all messages, but changes are missing: let the others lead that were in sync before the
+        term, if one does so within some leases. Otherwise this member leads with what it has.
+
+        So a last change that arrived in part does not leave the pair without a primary. Returns if there are no others,
+        if the arbiter refuses it, or if the member has stood back already.
+        """
+        others = sorted(set(self._in_sync_before) - {self._member})
+        if not others or self._following.state.has_stood_back:
+            return
+        try:
+            self._following.write_state(has_stood_back=True)
+        except OSError as error:
+            logger.error("MIRROR: cannot let %s lead: %s", ", ".join(others), error)
+            return
+        record = self._lead.result().with_in_sync(self._in_sync_before)
+        if await give_back_lead(self._arbiter, self._lease, record, self._revision):
+            wait_s = LEASES_AFTER_STANDING_BACK * self._lease_s
+            self._end_process(f"{reason}; {', '.join(others)} may lead, and this member again in {wait_s:g} s")
+
     async def recovered(self) -> None:
         """Return once the member may serve what it has recovered; before, nobody may be served.
 
@@ -236,6 +258,9 @@ class Mirror:
             ports=self._ports,
             lease_s=round(self._lease_s),
         )
+        if self._following.state.has_stood_back:
+            with suppress(OSError):  # then it stands back once more after its next start
+                self._following.write_state(has_stood_back=False)
         broker.mirror_figures = self._figures
         broker.begin_hand_over = self._begin_hand_over
         replication = Replication(
@@ -385,7 +410,7 @@ class Mirror:
         sent_at = boot_time()
         won: Leadership | None = None
         try:
-            self._following.cut_uncommitted()
+            self._following.cut_incomplete()
             if self._following.state.pair != decision.record.pair:
                 self._following.write_state(pair=decision.record.pair)
             won = await self._arbiter.campaign(self._member, decision.record, decision.revision, round(self._lease_s))

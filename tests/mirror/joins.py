@@ -251,7 +251,7 @@ class Member:
     def campaign(self) -> None:
         """Stop following, in order to lead."""
         assert self._replica is not None
-        self._replica.cut_uncommitted()
+        self._replica.cut_incomplete()
 
     def end(self) -> None:
         """Kill the process, at once or at one of its next system calls."""

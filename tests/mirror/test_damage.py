@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from brokerd.replica import MirrorState
 from tests.harness.command import nsq
 from tests.harness.etcd import EtcdServer
 from tests.harness.pair import LONG_LEASE, MAY_NOT_LEAD, Member, Pair
@@ -19,6 +20,7 @@ from tests.harness.waiting import wait_until
 if TYPE_CHECKING:
     from tests.mirror.conftest import StartPair
 
+CHANNEL = b"the_channel"
 COUNT = 20
 BODY = b"message body %d"
 
@@ -93,6 +95,62 @@ def test_a_damaged_member_lets_the_other_lead_and_gets_its_files(
     wait_until(lambda: pair.primary is damaged, "the member that was damaged leads")
     assert pair.wait_for_primary() is damaged
     assert damaged.topics()["t"]["depth"] == COUNT
+
+
+def damage_journal(member: Member) -> None:
+    """Overwrite a part of a change that the journal has."""
+    [path] = member.data_path.glob("journal.*")
+    content = path.read_bytes()
+    assert content.count(CHANNEL) == 1
+    path.write_bytes(content.replace(CHANNEL, b"\0" * len(CHANNEL)))
+
+
+def lose_both(pair: Pair, etcd: EtcdServer) -> tuple[Member, Member]:
+    """Kill a pair in sync with a channel, and damage the journal of the primary. Returns it and the other member."""
+    primary = pair.wait_for_primary()
+    primary.post("/topic/create", topic="t")
+    primary.post("/channel/create", topic="t", channel=CHANNEL.decode())
+    primary.post("/topic/create", topic="later")  # what is damaged is not the last change
+    damaged, other = primary, pair.other(primary)
+    damaged.end(signal.SIGKILL)
+    other.end(signal.SIGKILL)
+    end_lease(pair, etcd)
+    damage_journal(damaged)
+    return damaged, other
+
+
+def wait_until_it_stands_back(damaged: Member) -> None:
+    said = "its data path is damaged"
+    wait_until(lambda: any(said in line for line in damaged.log), "the member gives back the lead")
+
+
+def test_a_member_whose_journal_is_damaged_lets_the_other_lead(start_pair: StartPair, etcd_server: EtcdServer) -> None:
+    """A change is missing, no message. The damaged member starts first."""
+    pair = start_pair(lease=LONG_LEASE)
+    damaged, other = lose_both(pair, etcd_server)
+    damaged.start()
+    wait_until_it_stands_back(damaged)
+    other.start()
+    wait_until(lambda: pair.primary is other, "the other member leads")
+    assert pair.wait_for_primary() is other
+    pair.wait_until_in_sync()
+    wait_until(lambda: other.request("POST", "/mirror/handover").status == 200, "it is in sync and is to lead")
+    wait_until(lambda: pair.primary is damaged, "the member that was damaged leads")
+    assert pair.wait_for_primary() is damaged
+    assert [channel["channel_name"] for channel in damaged.topics()["t"]["channels"]] == [CHANNEL.decode()]
+
+
+def test_a_member_whose_journal_is_damaged_leads_if_no_other_does(
+    start_pair: StartPair, etcd_server: EtcdServer
+) -> None:
+    """Once it has led, it waits for nobody when it starts again."""
+    pair = start_pair(lease="3s")
+    damaged, _ = lose_both(pair, etcd_server)
+    damaged.start()
+    wait_until_it_stands_back(damaged)
+    assert pair.wait_for_primary() is damaged
+    assert set(damaged.topics()) == {"t", "later"}
+    assert not MirrorState.read(damaged.data_path).has_stood_back
 
 
 def test_a_member_that_was_repaired_gets_the_files_of_the_other_one(

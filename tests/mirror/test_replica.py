@@ -9,8 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from xxhash import xxh3_64_intdigest
 
+from brokerd.file_header import HEADER_BYTES
+from brokerd.journal.records import KINDS
+from brokerd.journal.recovery import RECORD_HEAD, scan
 from brokerd.mirror.actions import Create, Delete, MakeDirectory, Rename, Write
+from brokerd.mirror.leader import FRAME_BYTES
 from brokerd.mirror.manifest import BLOCK_BYTES, DIGEST_BYTES, Copy, File, missing
 from brokerd.replica import MirrorState, Replica, sums_of
 
@@ -103,6 +108,34 @@ def test_every_file_that_a_join_prepares_is_synced_although_a_sync_runs_meanwhil
         prepared.result()
     taken.update(replica.take_unsynced())
     assert taken == {tmp_path, *(tmp_path / file.path for file in manifest)}
+
+
+@pytest.mark.parametrize("sent", range(1, 6))
+def test_a_change_of_which_only_a_part_arrived_is_no_damage(sent: int, tmp_path: Path) -> None:
+    """A large group of changes is sent in parts, and the primary may be lost after any of them."""
+    size = 2 * FRAME_BYTES // 3  # so that parts end within records
+    whole = [journal_record(number, size) for number in range(6)]
+    (tmp_path / "journal.1").write_bytes(bytes(HEADER_BYTES))
+    replica, at = Replica(tmp_path, MirrorState(member="b")), HEADER_BYTES
+    replica.apply(Write("journal.1", at, whole[0]))
+    at += len(whole[0])
+    group = b"".join(whole[1:])
+    parts = [group[start : start + FRAME_BYTES] for start in range(0, len(group), FRAME_BYTES)]
+    for part in parts[:sent]:
+        replica.apply(Write("journal.1", at, part))
+        at += len(part)
+    replica.cut_incomplete()
+    replica.close()
+    data = (tmp_path / "journal.1").read_bytes()
+    found = [record for _, record in scan(data, HEADER_BYTES)]
+    arrived = 1 + min(sent * FRAME_BYTES, len(group)) // len(whole[0])
+    assert found == [each[RECORD_HEAD.size :] for each in whole[:arrived]]
+
+
+def journal_record(number: int, size: int) -> bytes:
+    """A record of a journal, of a kind that is known."""
+    record = bytes([KINDS[0], number]) + bytes([number + 1]) * size
+    return RECORD_HEAD.pack(len(record), xxh3_64_intdigest(record) & 0xFFFFFFFF) + record
 
 
 def test_a_deleted_topic_takes_no_space(tmp_path: Path) -> None:

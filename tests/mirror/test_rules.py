@@ -591,10 +591,18 @@ LEASE = 10.0
 
 
 def election(
-    member: str = "b", boot: str = "boot-b", *, pair: str = "p", has_data: bool = True, epoch: int = 3
+    member: str = "b",
+    boot: str = "boot-b",
+    *,
+    pair: str = "p",
+    has_data: bool = True,
+    epoch: int = 3,
+    has_stood_back: bool = False,
 ) -> Election:
     new = PairRecord(pair="new", node_id=7, epoch=0, leader="")
-    return Election(member, boot, LEASE, new, pair=pair, has_data=has_data, epoch=epoch, now=0.0)
+    return Election(
+        member, boot, LEASE, new, pair=pair, has_data=has_data, epoch=epoch, now=0.0, has_stood_back=has_stood_back
+    )
 
 
 def decisions(subject: Election) -> list[object]:
@@ -654,6 +662,19 @@ def test_a_restart_of_the_machine_does_not_matter_if_every_message_was_synced() 
     subject = election(boot=DURABLE_BOOT)
     subject.read_answered(ArbiterAnswer(RECORD.with_in_sync({"b": DURABLE_BOOT}), 5, None), 0.0)
     assert [type(each) for each in decisions(subject)] == [Campaign]
+
+
+def test_a_member_that_lacks_changes_leads_if_no_other_one_has_led_for_two_leases() -> None:
+    """Unless it has joined another one meanwhile, and lacks nothing any more."""
+    subject = election(has_stood_back=True)
+    subject.read_answered(ArbiterAnswer(BOTH, 5, None), 1.9 * LEASE)
+    assert decisions(subject) == []
+    subject.read_answered(ArbiterAnswer(BOTH, 5, None), 2 * LEASE)
+    assert [type(each) for each in decisions(subject)] == [Campaign]
+    joined = election(has_stood_back=True)
+    joined.joined("p", 4)
+    joined.read_answered(ArbiterAnswer(BOTH, 5, None), 0.1 * LEASE)
+    assert [type(each) for each in decisions(joined)] == [Campaign]
 
 
 def test_an_empty_member_lets_one_with_messages_found_the_pair() -> None:
