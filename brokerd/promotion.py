@@ -21,6 +21,7 @@ from brokerd.net.arbiter_access import ArbiterAccess, InvalidAccess
 from brokerd.net.arbiters import arbiter_at
 from brokerd.replica import STATE, MirrorState
 from brokerd.settings import SERVICE_ACCOUNT, default_node_id
+from brokerd.stamp_file import read_stamps
 from nsqdaemon.command_line import CommandParser
 
 DONE, REFUSED = 0, 1
@@ -114,11 +115,11 @@ async def promote(data_path: Path, arbiter: Arbiter, *, accepts_loss: bool) -> s
     record = found.record if found.record is not None else _lost_record(state)
     if record.pair != state.pair:
         raise NotPromoted("the arbiter has another pair of that name")
-    if record.may_lead(state.member, state.boot):
+    if record.may_lead(state.member, state.boot, read_stamps(data_path)):
         raise NotPromoted(f"member {state.member} is in sync and leads by itself once it runs")
     if not accepts_loss:
         raise NotPromoted(_possible_loss(state.member, record))
-    record = record.with_in_sync({state.member: state.boot})
+    record = record.with_in_sync({state.member: state.boot}).with_stamp("")
     if await arbiter.write_without_lead(record, found.revision) is None:
         raise NotPromoted("somebody has changed the record of the pair; try again")
     return f"member {state.member} may lead"
@@ -140,7 +141,12 @@ def _possible_loss(member: str, record: PairRecord) -> str:
             "the arbiter has no record of the pair; the other member may have messages that "
             f"member {member} lacks. If --arbiter is right, accept the loss with --accept-loss"
         )
+    if others := sorted(set(record.in_sync) - {member}):
+        return (
+            f"member {member} may lack messages that were acknowledged; {', '.join(others)} was in sync. "
+            "Start that one if you can, or accept the loss with --accept-loss"
+        )
     return (
-        f"member {member} may lack messages that were acknowledged; {', '.join(sorted(record.in_sync))} was in sync. "
-        "Start that one if you can, or accept the loss with --accept-loss"
+        f"member {member} may lack messages that were acknowledged: since it was in sync, its machine was restarted, "
+        "or its data path replaced by an older copy. Accept the loss with --accept-loss"
     )

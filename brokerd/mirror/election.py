@@ -8,6 +8,7 @@ that was paused, loses the lead although its network works.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -93,7 +94,8 @@ class Role(Enum):
 class Election:
     """``lease`` is in seconds; ``boot`` is the boot id of the machine. ``new_record`` founds a pair.
 
-    ``epoch`` is the number of the last term that the member has seen. ``has_stood_back``: the member lacks changes, and
+    ``epoch`` is the number of the last term that the member has seen. ``stamps`` are those of the data path.
+    ``has_stood_back``: the member lacks changes, and
     has given up the lead that it had won, for the other one.
     """
 
@@ -108,10 +110,12 @@ class Election:
         has_data: bool,
         epoch: int,
         now: Seconds,
+        stamps: Collection[str] = (),
         has_stood_back: bool = False,
     ) -> None:
         self.member = member
         self.boot = boot
+        self.stamps = stamps
         self.role = Role.FOLLOWER
         self.expires: Seconds = 0.0
         """When this member stops leading, unless the lease is renewed."""
@@ -153,8 +157,10 @@ class Election:
             return "the arbiter has no record of its pair" if self.epoch else None
         if self.pair and self.pair != found.record.pair:
             return "the arbiter's record is that of another pair"
-        if found.record.may_lead(self.member, self.boot):
+        if found.record.may_lead(self.member, self.boot, self.stamps):
             return None
+        if found.record.may_lead(self.member, self.boot, {found.record.stamp}):
+            return "its data path is a copy, made before it was last in sync"
         if self.member in found.record.in_sync:
             return "its machine was restarted since it was in sync"
         return f"it is not in sync; {', '.join(sorted(found.record.in_sync))} may lead"
@@ -200,7 +206,7 @@ class Election:
                 return None
             self.pair = self._new_record.pair
             return self._new_record.led_by(self.member, self.boot)
-        if self.pair != found.record.pair or not found.record.may_lead(self.member, self.boot):
+        if self.pair != found.record.pair or not found.record.may_lead(self.member, self.boot, self.stamps):
             return None
         if now < self._may_lead_at:
             return None

@@ -15,6 +15,7 @@ from brokerd.mirror.errors import Fenced, InvalidStream, JoinRefused
 from brokerd.mirror.frames import Frame, FrameReader, Kind, encode_frame
 from brokerd.mirror.hello import Hello, Welcome
 from brokerd.mirror.manifest import File, decode_files, encode_sums
+from brokerd.mirror.stamps import Stamps
 
 BUFFER_BYTES: Final = 1024 * 1024
 """Size of the buffer for what the primary sends: several frames of actions."""
@@ -52,6 +53,8 @@ class Follower:
         """True once the manifest is complete, until ``compared`` is called."""
         self.is_copied = False
         """True once the copy is applied."""
+        self.stamps: Stamps | None = None
+        """The stamps that are to be stored. The caller takes them, and calls ``stamps_stored``."""
         self.applied = 0
         """The number of the last frame of actions that was applied."""
         self._files = files
@@ -97,6 +100,11 @@ class Follower:
             self._send(Kind.SUMS, encode_sums(path, each))
         self._send(Kind.SUMS_END)
 
+    def stamps_stored(self, stamps: Stamps) -> None:
+        """These stamps will survive a restart of the process, and, if files are synced before they are acknowledged,
+        of the machine."""
+        self._send(Kind.STAMPED, stamps.to_bytes())
+
     def _handle(self, frame: Frame) -> bool:
         """Handle a frame. False if it has to be acknowledged."""
         kind = frame.kind
@@ -124,6 +132,8 @@ class Follower:
             return False
         elif kind is Kind.PING:
             return False
+        elif kind is Kind.STAMPS:
+            self.stamps = Stamps.from_bytes(bytes(frame.payload))
         else:
             raise InvalidStream(f"a frame {kind.name} does not belong here")
         return True

@@ -27,7 +27,7 @@ _CHECKED: Final = struct.Struct(">BQQ")
 
 
 class Kind(IntEnum):
-    """The kinds of frames. The follower sends HELLO, SUMS, SUMS_END and ACK; the primary sends the others."""
+    """The kinds of frames. The follower sends HELLO, SUMS, SUMS_END, ACK and STAMPED; the primary sends the others."""
 
     HELLO = 1
     """Who connects: JSON of :class:`brokerd.mirror.hello.Hello`."""
@@ -48,6 +48,10 @@ class Kind(IntEnum):
     """Sent by the primary when it has nothing else to send; answered with ACK."""
     REFUSED = 10
     """The follower may not join: the reason, for its log."""
+    STAMPS = 12
+    """The stamps to store: JSON of :class:`brokerd.mirror.stamps.Stamps`. Only to a follower that stores them."""
+    STAMPED = 13
+    """They are stored: the payload of STAMPS."""
 
 
 _KINDS: Final = {int(kind): kind for kind in Kind}  # Kind(number) takes as long as the rest of a small frame

@@ -11,12 +11,16 @@ from nsqwire.foreign_json import UNREADABLE_JSON
 
 @dataclass(frozen=True, kw_only=True)
 class Hello:
-    """A member's greeting. ``pair`` is empty if its data path was never that of a pair."""
+    """A member's greeting. ``pair`` is empty if its data path was never that of a pair.
+
+    ``stores_stamps`` is false if the member's version does not know them.
+    """
 
     member: str
     pair: str
     boot: str
     has_data: bool
+    stores_stamps: bool = False
 
     def to_bytes(self) -> bytes:
         """The greeting as JSON."""
@@ -32,6 +36,7 @@ class Hello:
                 pair=str(fields["pair"]),
                 boot=str(fields["boot"]),
                 has_data=bool(fields["has_data"]),
+                stores_stamps=bool(fields.get("stores_stamps", False)),
             )
         except UNREADABLE_JSON as error:
             raise InvalidStream(f"a greeting cannot be read: {error!r}") from None

@@ -31,6 +31,7 @@ from brokerd.mirror.frames import Frame, FrameReader, Kind, encode_frame
 from brokerd.mirror.hello import Hello, Welcome
 from brokerd.mirror.manifest import Copy, File, decode_sums, encode_files
 from brokerd.mirror.pair import PairRecord
+from brokerd.mirror.stamps import Stamps
 from nsqwire.units import Seconds
 
 FRAME_BYTES: Final = 256 * 1024
@@ -91,13 +92,21 @@ class WriteRecord(NamedTuple):
     record: PairRecord
 
 
+class StoreStamp(NamedTuple):
+    """Store a new stamp beside the record's, so that it survives a restart, and call ``stamps_stored``, or
+    ``stamps_not_stored``."""
+
+    last: str
+    """The record's stamp."""
+
+
 class StepDown(NamedTuple):
     """Another member leads a later term."""
 
     reason: str
 
 
-Effect = Send | Close | TakeCut | CompareFiles | WriteRecord | StepDown
+Effect = Send | Close | TakeCut | CompareFiles | WriteRecord | StoreStamp | StepDown
 
 
 class LinkState(IntEnum):
@@ -160,6 +169,8 @@ class _Link:
         """The last group that it has applied."""
         self.is_awaited = False
         """True once it has caught up: nothing is acknowledged without it from then on."""
+        self.stamps: Stamps | None = None
+        """The stamps that it has stored."""
         self.heard_at = self.progress_at = self.pinged_at = now
 
     @property
@@ -211,7 +222,8 @@ class Leader:
     """The primary of one term.
 
     ``patience`` is how long a follower may be silent or make no progress. ``ports`` are those of TCP and HTTP clients.
-    ``lease_s`` is ``--mirror-lease``, which the follower compares with its own; 0: it does not.
+    ``lease_s`` is ``--mirror-lease``, which the follower compares with its own; 0: it does not. ``stamp_interval`` is
+    the time between two stamps; None: the record keeps its stamp.
     """
 
     def __init__(
@@ -224,6 +236,7 @@ class Leader:
         min_in_sync: int = 1,
         ports: tuple[int, int] = (0, 0),
         lease_s: int = 0,
+        stamp_interval: Seconds | None = None,
     ) -> None:
         self.member = member
         self.record = record
@@ -246,6 +259,12 @@ class Leader:
         self._writing: PairRecord | None = None
         self._is_write_failing = False
         """True if the arbiter did not take the last record."""
+        self._stamp_interval = stamp_interval
+        self._stamp_at: Seconds = 0.0
+        """When the next stamp is due."""
+        self._stamps: Stamps | None = None
+        """The stamps that this member has stored in its term."""
+        self._is_storing = False
 
     # -- state ----------------------------------------------------------------------------------------------------
 
@@ -347,6 +366,7 @@ class Leader:
         found.outbox.extendleft(reversed([*missing, *found.replaced, _Cut(), _Mark(found.cut_group)]))
         found.replaced = []
         found.state = LinkState.TAILING
+        self._send_stamps(found)
         self._pump(found)
 
     def not_readable(self, link: int, error: OSError) -> None:
@@ -381,6 +401,7 @@ class Leader:
             elif link.hello is not None and now - link.pinged_at > self._patience / PINGS_IN_PATIENCE:
                 link.pinged_at = now
                 self._send(link, Kind.PING)
+        self._stamp(now)
         self._review()
 
     # -- the stream -----------------------------------------------------------------------------------------------
@@ -397,6 +418,9 @@ class Leader:
             link.sums[path] = sums
         elif frame.kind is Kind.SUMS_END and link.state is LinkState.CUT:
             self.effects.append(CompareFiles(link.number, link.files, link.sums))
+        elif frame.kind is Kind.STAMPED and link.state is LinkState.TAILING:
+            link.stamps = Stamps.from_bytes(bytes(frame.payload))
+            self._review()
         else:
             raise InvalidStream(f"a frame {frame.kind.name} does not belong here")
 
@@ -514,6 +538,45 @@ class Leader:
             self.effects.append(Close(link.number, reason))
             self._review()
 
+    # -- stamps ---------------------------------------------------------------------------------------------------
+
+    def stamps_stored(self, stamps: Stamps) -> None:
+        """This member has stored stamps."""
+        self._stamps, self._is_storing = stamps, False
+        for link in self._links.values():
+            if link.state is LinkState.TAILING:
+                self._send_stamps(link)
+        self._review()
+
+    def stamps_not_stored(self) -> None:
+        """They could not be stored. It is tried again when the next ones are due."""
+        self._is_storing = False
+
+    def _stamp(self, now: Seconds) -> None:
+        """Have the next stamp stored, if it is due and the record is known to have the one before it."""
+        is_recorded = self._stamps is None or self.record.stamp == self._stamps.next
+        if self._stamp_interval is not None and now >= self._stamp_at and is_recorded and not self._is_storing:
+            self._stamp_at, self._is_storing = now + self._stamp_interval, True
+            self.effects.append(StoreStamp(self.record.stamp))
+
+    def _send_stamps(self, link: _Link) -> None:
+        if self._stamps is not None and link.hello is not None and link.hello.stores_stamps:
+            self._send(link, Kind.STAMPS, self._stamps.to_bytes())
+
+    def _has_stamps(self, link: _Link) -> bool:
+        """Return whether a follower has the record's stamp and the next one, or needs none."""
+        if self._stamp_interval is None or link.hello is None or not link.hello.stores_stamps:
+            return True
+        return self._stamps is not None and link.stamps == self._stamps
+
+    def _stamp_of(self, followers: Iterable[_Link]) -> str:
+        """The stamp that the record may have while these followers are in sync."""
+        if self._stamps is None:
+            return self.record.stamp
+        if not all(link.hello is None or link.hello.stores_stamps for link in followers):
+            return ""
+        return self._stamps.next if all(link.stamps == self._stamps for link in followers) else self.record.stamp
+
     # -- the members in sync --------------------------------------------------------------------------------------
 
     def _review(self) -> None:
@@ -522,13 +585,15 @@ class Leader:
         for link in tailing:
             link.is_awaited = link.is_awaited or link.is_caught_up
         if self._writing is None:
-            in_sync = {self.member: self.record.in_sync[self.member]}
+            in_sync, followers = {self.member: self.record.in_sync[self.member]}, list[_Link]()
             for link in tailing:
-                has_all = link.is_awaited and link.group >= self.acknowledged
+                has_all = link.is_awaited and link.group >= self.acknowledged and self._has_stamps(link)
                 if link.hello is not None and (has_all or link.member in self.record.in_sync):
                     in_sync[link.member] = link.hello.boot
-            if in_sync != self.record.in_sync or self._believed != set(in_sync):
-                self._writing = self.record.with_in_sync(in_sync)
+                    followers.append(link)
+            record = self.record.with_in_sync(in_sync).with_stamp(self._stamp_of(followers))
+            if record != self.record or self._believed != set(in_sync):
+                self._writing = record
                 self._believed |= set(in_sync)
                 self.effects.append(WriteRecord(self._writing))
         self._settle()

@@ -2,12 +2,15 @@
 
 A member is *in sync* if it has everything that was acknowledged. Only the member that leads writes the record, and
 only while it holds the election key.
+
+A *stamp* is a random text that changes about once in a lease. The members in sync store the next one beside the last
+one before the record has it. So a data path that was replaced by an older copy shows: it lacks the record's stamp.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from nsqwire.foreign_json import UNREADABLE_JSON
@@ -32,10 +35,13 @@ class PairRecord:
     """The member that leads the term."""
     in_sync: Mapping[str, str] = field(default_factory=dict)
     """The members in sync, each with the boot id of its machine."""
+    stamp: str = ""
+    """A stamp that all members in sync have stored; empty: they need none, as one is of a version without stamps."""
 
-    def may_lead(self, member: str, boot: str) -> bool:
-        """Return whether a member has everything that was acknowledged: its machine was not restarted since."""
-        return self.in_sync.get(member) == boot
+    def may_lead(self, member: str, boot: str, stamps: Collection[str]) -> bool:
+        """Return whether a member has everything that was acknowledged: its machine was not restarted since, and its
+        data path, with these ``stamps``, is no older copy."""
+        return self.in_sync.get(member) == boot and (not self.stamp or self.stamp in stamps)
 
     def led_by(self, member: str, boot: str) -> PairRecord:
         """The record of the next term, which ``member`` leads, alone at first."""
@@ -45,6 +51,10 @@ class PairRecord:
         """The record of the same term with other members in sync."""
         return replace(self, in_sync=dict(in_sync))
 
+    def with_stamp(self, stamp: str) -> PairRecord:
+        """The record of the same term with another stamp."""
+        return replace(self, stamp=stamp)
+
     def to_bytes(self) -> bytes:
         """The record as JSON."""
         fields = {
@@ -53,6 +63,7 @@ class PairRecord:
             "epoch": self.epoch,
             "leader": self.leader,
             "in_sync": dict(self.in_sync),
+            "stamp": self.stamp,
         }
         return json.dumps(fields, separators=(",", ":")).encode()
 
@@ -67,6 +78,7 @@ class PairRecord:
                 epoch=int(fields["epoch"]),
                 leader=str(fields["leader"]),
                 in_sync={str(member): str(boot) for member, boot in fields["in_sync"].items()},
+                stamp=str(fields.get("stamp", "")),
             )
         except UNREADABLE_JSON as error:
             raise InvalidRecord(f"the arbiter's record of the pair cannot be read: {error!r}") from None

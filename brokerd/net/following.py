@@ -15,11 +15,13 @@ from brokerd.mirror.election import Election, Role
 from brokerd.mirror.errors import Fenced, InvalidStream, JoinRefused, MirrorDamaged
 from brokerd.mirror.follower import Follower
 from brokerd.mirror.hello import Hello
+from brokerd.mirror.stamps import Stamps
 from brokerd.net.background import Background
 from brokerd.net.mirror_links import send_at_once
 from brokerd.net.mirror_tls import MirrorTLS
 from brokerd.nsqd_import import METADATA
 from brokerd.replica import MirrorState, Replica, has_data
+from brokerd.stamp_file import write_stamps
 from brokerd.syncer import sync
 from nsqwire.units import Seconds
 
@@ -151,7 +153,9 @@ class Following:
         seen = 0 if record is None else record.epoch
         has_messages = holds_messages(self._data_path)
         pair = election.pair if has_messages or record is None else election.pair or record.pair
-        hello = Hello(member=self.state.member, pair=pair, boot=self.state.boot, has_data=has_messages)
+        hello = Hello(
+            member=self.state.member, pair=pair, boot=self.state.boot, has_data=has_messages, stores_stamps=True
+        )
         connection.replica = Replica(self._data_path, self.state)
         connection.follower = Follower(hello, max(self.state.epoch, seen), connection.replica)
         connection.send()
@@ -183,6 +187,9 @@ class Following:
         if follower.awaits_sums:
             follower.awaits_sums = False
             self._tasks.start(self._prepare(connection, follower, replica))
+        if follower.stamps is not None:
+            stamps, follower.stamps = follower.stamps, None
+            self._tasks.start(self._store(connection, follower, replica, stamps))
         self._sync_and_send(connection, replica)
 
     def _compare_leases(self, primary_s: int) -> None:
@@ -226,6 +233,17 @@ class Following:
                 self._cannot_follow(str(error))
             return
         follower.compared(sums)
+        self._sync_and_send(connection, replica)
+
+    async def _store(self, connection: _Connection, follower: Follower, replica: Replica, stamps: Stamps) -> None:
+        try:
+            await self._loop.run_in_executor(self._files, write_stamps, self._data_path, stamps)
+        except OSError as error:
+            if connection is self._connection:
+                self._cannot_follow(str(error))
+            return
+        self._election.stamps = stamps
+        follower.stamps_stored(stamps)
         self._sync_and_send(connection, replica)
 
     def _sync_and_send(self, connection: _Connection, replica: Replica) -> None:

@@ -36,6 +36,7 @@ from brokerd.mirror.errors import NoFollowerInSync
 from brokerd.mirror.figures import MirrorFigures
 from brokerd.mirror.leader import Leader
 from brokerd.mirror.pair import DURABLE_BOOT, InvalidRecord, PairRecord
+from brokerd.mirror.stamps import Stamps
 from brokerd.net.arbiter import ArbiterFailed, Leadership, give_back_lead
 from brokerd.net.arbiter_access import ArbiterAccess
 from brokerd.net.arbiters import arbiter_at
@@ -49,6 +50,7 @@ from brokerd.net.splice import NO_PRIMARY, Splicer
 from brokerd.recorder import Recorder
 from brokerd.replica import MirrorState
 from brokerd.replication import Replication
+from brokerd.stamp_file import read_stamps, write_stamps
 from nsqdaemon.listener import Listener, listen_tcp
 from nsqwire.addresses import parse_host_port
 from nsqwire.units import Seconds
@@ -108,6 +110,7 @@ class Mirror:
             has_data=holds_messages(data_path),
             epoch=state.epoch,
             now=boot_time(),
+            stamps=read_stamps(data_path),
             has_stood_back=state.has_stood_back,
         )
         self.term_began: Seconds = 0.0
@@ -130,7 +133,12 @@ class Mirror:
             sync_timeout_s=settings.sync_timeout.total_seconds(),
         )
         self._links = MirrorLinks(
-            data_path, self.tls, self._files, write_record=self._begin_write, step_down=self._step_down
+            data_path,
+            self.tls,
+            self._files,
+            write_record=self._begin_write,
+            store_stamp=self._begin_store,
+            step_down=self._step_down,
         )
         self._lease = ""
         self._revision = 0
@@ -144,7 +152,7 @@ class Mirror:
         self._is_over = False
         self._last_wait: str | None = None
         self._regain_error = ""
-        self._record_error = ""
+        self._stamp_error = self._record_error = ""
         """Why the arbiter has not recorded who is in sync; empty if it has."""
 
     # -- the process's side ---------------------------------------------------------------------------------------
@@ -257,6 +265,7 @@ class Mirror:
             min_in_sync=self._settings.min_in_sync,
             ports=self._ports,
             lease_s=round(self._lease_s),
+            stamp_interval=self._lease_s,
         )
         if self._following.state.has_stood_back:
             with suppress(OSError):  # then it stands back once more after its next start
@@ -497,39 +506,65 @@ class Mirror:
         assert self._links.leader is not None
         self._tasks.start(self._write_record(self._links.leader, record))
 
+    def _begin_store(self, last: str) -> None:
+        assert self._links.leader is not None
+        self._tasks.start(self._store_stamp(self._links.leader, last))
+
+    async def _store_stamp(self, leader: Leader, last: str) -> None:
+        stamps = Stamps(last, os.urandom(8).hex())
+        try:
+            await self._loop.run_in_executor(self._files, write_stamps, self._data_path, stamps)
+        except OSError as error:
+            if str(error) != self._stamp_error:
+                logger.error("MIRROR: a stamp cannot be stored: %s", error)
+            self._stamp_error = str(error)
+            leader.stamps_not_stored()
+        else:
+            self._stamp_error = ""
+            leader.stamps_stored(stamps)
+        self._links.act()
+
     def _step_down(self, reason: str) -> None:
         self.election.end_term(reason)
         self._decide()
 
     async def _write_record(self, leader: Leader, record: PairRecord) -> None:
         revision: int | None = None
+        has_others = record.in_sync != leader.record.in_sync
         try:
             revision = await self._arbiter.write(self._lease, record, self._revision)
         except ArbiterFailed as error:
-            self._not_recorded(error)
+            self._not_recorded(error, publishes_wait=has_others)
         if revision is not None:
             self._revision, self._record_error = revision, ""
-            logger.info("MIRROR: in sync: %s", ", ".join(sorted(record.in_sync)))
+            if has_others:
+                logger.info("MIRROR: in sync: %s", ", ".join(sorted(record.in_sync)))
             leader.record_written(record)
         else:
-            await self._find_revision(leader)
+            await self._find_revision(leader, publishes_wait=has_others)
             leader.record_not_written()
         self._links.act()
 
-    def _not_recorded(self, error: Exception) -> None:
-        """Log why it is not recorded who is in sync, once: it is tried again with each tick. Publishers wait."""
-        if str(error) != self._record_error:
-            logger.error("MIRROR: publishes wait, as the arbiter has not recorded who is in sync: %s", error)
-        self._record_error = str(error)
+    def _not_recorded(self, error: Exception, *, publishes_wait: bool) -> None:
+        """Log why the arbiter has not taken the record, once: it is tried again with each tick. Publishes wait if
+        another set of members is in sync."""
+        problem = (
+            "publishes wait, as the arbiter has not recorded who is in sync"
+            if publishes_wait
+            else "the arbiter has not taken the record of the pair"
+        )
+        if (found := f"{problem}: {error}") != self._record_error:
+            logger.error("MIRROR: %s", found)
+        self._record_error = found
 
-    async def _find_revision(self, leader: Leader) -> None:
+    async def _find_revision(self, leader: Leader, *, publishes_wait: bool) -> None:
         """Find out what became of a write that was refused, or not answered."""
         try:
             found: ArbiterAnswer = await self._arbiter.read()
         except ArbiterFailed:
             return
         except InvalidRecord as error:
-            self._not_recorded(error)
+            self._not_recorded(error, publishes_wait=publishes_wait)
             return
         if found.record is None or found.record.epoch != leader.record.epoch or found.leader != self._member:
             self.election.end_term("another term has begun, or the lease has ended")

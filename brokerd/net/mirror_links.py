@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from brokerd.clock import boot_time
-from brokerd.mirror.leader import Close, CompareFiles, Leader, Send, StepDown, TakeCut, WriteRecord
+from brokerd.mirror.leader import Close, CompareFiles, Leader, Send, StepDown, StoreStamp, TakeCut, WriteRecord
 from brokerd.mirror.manifest import BLOCK_BYTES, missing
 from brokerd.mirror.pair import PairRecord
 from brokerd.net.background import Background
@@ -35,8 +35,9 @@ class MirrorLinks:
     """The connections that the other member has opened. They are closed at once while this member does not lead.
 
     ``files`` reads the files that are compared. ``write_record`` has the arbiter's record replaced, and calls
-    ``record_written`` or ``record_not_written`` of the leader, then ``act``. ``step_down`` is called with the reason
-    if another member leads a later term.
+    ``record_written`` or ``record_not_written`` of the leader, then ``act``. ``store_stamp`` stores a new stamp beside
+    the one given, and calls ``stamps_stored`` or ``stamps_not_stored``, then ``act``. ``step_down`` is called with the
+    reason if another member leads a later term.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class MirrorLinks:
         files: Executor,
         *,
         write_record: Callable[[PairRecord], None],
+        store_stamp: Callable[[str], None],
         step_down: Callable[[str], None],
     ) -> None:
         self.leader: Leader | None = None
@@ -53,7 +55,7 @@ class MirrorLinks:
         self._data_path = data_path
         self._tls = tls
         self._files = files
-        self._write_record, self._step_down = write_record, step_down
+        self._write_record, self._store_stamp, self._step_down = write_record, store_stamp, step_down
         self._loop = asyncio.get_running_loop()
         self._links: dict[int, _Link] = {}
         self._link_count = 0
@@ -164,7 +166,7 @@ class MirrorLinks:
         if self._replication is not None:
             self._replication.settle()
 
-    def _do(self, leader: Leader, effect: Close | TakeCut | CompareFiles | WriteRecord | StepDown) -> None:
+    def _do(self, leader: Leader, effect: Close | TakeCut | CompareFiles | WriteRecord | StoreStamp | StepDown) -> None:
         if isinstance(effect, Close):
             if (link := self._links.pop(effect.link, None)) is not None:
                 closing = link.remote.rpartition(":")[0], effect.reason
@@ -178,8 +180,11 @@ class MirrorLinks:
         elif isinstance(effect, CompareFiles):
             self._tasks.start(self._compare(leader, effect))
         elif isinstance(effect, WriteRecord):
-            self._last_closing = None
+            if effect.record.in_sync != leader.record.in_sync:
+                self._last_closing = None
             self._write_record(effect.record)
+        elif isinstance(effect, StoreStamp):
+            self._store_stamp(effect.last)
         else:
             assert isinstance(effect, StepDown)
             self._step_down(effect.reason)

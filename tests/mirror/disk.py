@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
 
 from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
 
@@ -22,6 +23,7 @@ from brokerd.mirror.actions import (
 from brokerd.mirror.hello import Welcome
 from brokerd.mirror.leader import Appended, Entry
 from brokerd.mirror.manifest import File, block_sums
+from brokerd.mirror.stamps import Stamps
 
 TOPIC = "topics/t.0"
 SEGMENT_BYTES = 1024
@@ -36,6 +38,7 @@ class Disk:
         self.files: dict[str, bytearray] = {}
         self.pair = ""
         self.epoch = 0
+        self.stamps = Stamps()
         self.boot = 0
         self.spoils_next_write = False
         self._synced: dict[str, bytes] = {}
@@ -48,6 +51,10 @@ class Disk:
         """The machine restarts: what was not synced is gone."""
         self.files = {path: bytearray(data) for path, data in self._synced.items()}
         self.boot += 1
+
+    def copy(self) -> Disk:
+        """A copy of the data path as it is, made on the same machine."""
+        return deepcopy(self)
 
     @property
     def boot_id(self) -> str:

@@ -104,14 +104,39 @@ def a_paused_primary_answers() -> Iterator[None]:
 @contextmanager
 def whoever_wins_leads() -> Iterator[None]:
     """A member leads although it is not in sync."""
-    with patch.object(PairRecord, "may_lead", lambda self, member, boot: True):
+    with patch.object(PairRecord, "may_lead", lambda self, member, boot, stamps: True):
         yield
 
 
 @contextmanager
 def a_machine_that_was_restarted_leads() -> Iterator[None]:
     """A member leads although its machine was restarted since it was in sync."""
-    with patch.object(PairRecord, "may_lead", lambda self, member, boot: member in self.in_sync):
+    with patch.object(PairRecord, "may_lead", lambda self, member, boot, stamps: member in self.in_sync):
+        yield
+
+
+@contextmanager
+def an_older_copy_leads() -> Iterator[None]:
+    """A member leads although its data path was replaced by an older copy since it was in sync."""
+    with patch.object(PairRecord, "may_lead", lambda self, member, boot, stamps: self.in_sync.get(member) == boot):
+        yield
+
+
+def stamp_of_the_primary(leader: Leader, followers: object) -> str:
+    return leader._stamps.next if leader._stamps is not None else leader.record.stamp
+
+
+@contextmanager
+def the_record_has_a_stamp_before_the_follower_stored_it() -> Iterator[None]:
+    """A stamp is recorded once the primary has stored it."""
+    with patch.object(Leader, "_stamp_of", stamp_of_the_primary):
+        yield
+
+
+@contextmanager
+def a_follower_is_in_sync_before_it_has_the_stamps() -> Iterator[None]:
+    """Whether it has stored them is not checked."""
+    with patch.object(Leader, "_has_stamps", lambda self, link: True):
         yield
 
 
@@ -197,6 +222,9 @@ MUTATIONS: Final[dict[Mutation, int]] = {
     a_paused_primary_answers: 85,
     whoever_wins_leads: 11,
     a_machine_that_was_restarted_leads: 11,
+    an_older_copy_leads: 0,
+    the_record_has_a_stamp_before_the_follower_stored_it: 0,
+    a_follower_is_in_sync_before_it_has_the_stamps: 0,
     records_are_written_whatever_the_revision: 363,
     records_are_written_by_whoever_led: 363,
     commits_are_not_checked: 21,

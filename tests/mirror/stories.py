@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from random import Random
 
-from tests.mirror.disk import Store
+from tests.mirror.disk import Disk, Store
 from tests.mirror.story_runner import Violation, run_stories
 from tests.mirror.world import LEASE, LONGEST_FAULT, Process, World, other_member
 
@@ -16,6 +17,10 @@ STORY_S = 16.0
 """Time within a story in which faults begin."""
 HEALING_S = 8 * LEASE
 FAULTS = ("kill", "pause", "partition", "reset", "hang", "arbiter", "reboot", "spoil")
+RESTORES = (0, 0, 0, 1, 2)
+"""How many times a member's data path is replaced by an older copy of it."""
+STAMPS_SINCE = 2
+"""An older copy is recognised if the record has got as many stamps since it was made."""
 
 
 class Story:
@@ -38,6 +43,11 @@ class Story:
         count = random.randrange(1, 12) if faults is None else faults
         for _ in range(count):
             self.world.at(random.uniform(1.5 * LEASE, STORY_S), None, self._fault)
+        self._restores = Random(f"restores {seed}")
+        self._restored: set[str] = set()
+        """The members whose data path was replaced by an older copy."""
+        for _ in range(self._restores.choice(RESTORES) if faults is None else 0):
+            self.world.at(self._restores.uniform(LEASE, STORY_S), None, self._copy)
 
     def tell(self) -> None:
         """Let it happen. Raises Violation."""
@@ -103,6 +113,24 @@ class Story:
         elif kind == "spoil" and process is not None and process.follower is not None and process.follower.is_copied:
             world.disks[member].spoils_next_write = True
 
+    def _copy(self) -> None:
+        member = self._restores.choice("ab")
+        copied, stamps = self.world.disks[member].copy(), self.world.arbiter.stamp_count
+        back_at = self.world.now + self._restores.uniform(0, 4 * LEASE)
+        self.world.at(back_at, None, lambda: self._restore(member, copied, stamps))
+
+    def _restore(self, member: str, copied: Disk, stamps: int) -> None:
+        """Put an older copy in place of a data path while the member is dead. Often the other one dies, too."""
+        world, random = self.world, self._restores
+        if world.arbiter.stamp_count < stamps + STAMPS_SINCE or world.disks[member].boot != copied.boot:
+            return
+        world.counts["restores"] += 1
+        for each in (member, other_member(member)) if random.random() < 0.7 else (member,):
+            world.kill(each)
+            world.at(world.now + random.uniform(0.05, self._longest_s), None, lambda each=each: world.start(each))
+        world.disks[member] = copied
+        self._restored.add(member)
+
     def _arbiter_back(self) -> None:
         arbiter = self.world.arbiter
         arbiter.is_away = False
@@ -119,8 +147,10 @@ class Story:
             raise Violation("no pair was founded")
         boots = {member: disk.boot_id for member, disk in world.disks.items()}
         if not leaders:
-            if any(record.may_lead(member, boot) for member, boot in boots.items()):
-                raise Violation(f"nobody leads, and {record.in_sync} may")
+            for member, boot in boots.items():
+                stamps = {record.stamp} if member not in self._restored else world.disks[member].stamps
+                if record.may_lead(member, boot, stamps):
+                    raise Violation(f"nobody leads, and {record.in_sync} may")
             return
         if len(leaders) > 1:
             raise Violation("two members lead at the end")

@@ -15,6 +15,7 @@ from brokerd.mirror.frames import InvalidStream
 from brokerd.mirror.hello import Hello, Welcome
 from brokerd.mirror.manifest import decode_files
 from brokerd.mirror.pair import InvalidRecord, PairRecord
+from brokerd.mirror.stamps import Stamps
 from brokerd.replica import STATE, MirrorState
 
 READERS: dict[str, tuple[Callable[[bytes], object], type[Exception]]] = {
@@ -22,6 +23,7 @@ READERS: dict[str, tuple[Callable[[bytes], object], type[Exception]]] = {
     "welcome": (Welcome.from_bytes, InvalidStream),
     "manifest": (decode_files, InvalidStream),
     "record": (PairRecord.from_bytes, InvalidRecord),
+    "stamps": (Stamps.from_bytes, InvalidStream),
 }
 NAMES = (
     "member",
@@ -35,6 +37,11 @@ NAMES = (
     "epoch",
     "leader",
     "in_sync",
+    "stamp",
+    "last",
+    "next",
+    "stores_stamps",
+    "has_stood_back",
 )
 DEEP = [b"[" * 200_000, b'{"a":' * 100_000]
 INFINITE = json.dumps(dict.fromkeys(NAMES, 1)).replace(": 1", ": 1e999").encode()

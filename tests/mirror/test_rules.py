@@ -45,11 +45,13 @@ from brokerd.mirror.leader import (
     Leader,
     Send,
     StepDown,
+    StoreStamp,
     TakeCut,
     WriteRecord,
 )
 from brokerd.mirror.manifest import Copy, File, block_sums, missing
 from brokerd.mirror.pair import DURABLE_BOOT, InvalidRecord, PairRecord
+from brokerd.mirror.stamps import Stamps
 
 RECORD = PairRecord(pair="p", node_id=7, epoch=3, leader="a", in_sync={"a": "boot-a"})
 LOG, INDEX, HEADERS = (f"topics/t.0/00000000000000000000.{suffix}" for suffix in ("log", "idx", "hdr"))
@@ -85,8 +87,8 @@ def hello(member: str = "b", **fields: object) -> Hello:
     return Hello(member=member, **known)  # type: ignore[arg-type]
 
 
-def leader(record: PairRecord = RECORD, **more: int) -> Leader:
-    return Leader("a", record, lambda path, start, end: bytes(end - start), patience=PATIENCE, **more)
+def leader(record: PairRecord = RECORD, **more: float) -> Leader:
+    return Leader("a", record, lambda path, start, end: bytes(end - start), patience=PATIENCE, **more)  # type: ignore[arg-type]
 
 
 def frames(subject: Leader, link: int = 1) -> list[Frame]:
@@ -113,9 +115,9 @@ def greet(subject: Leader, link: int = 1, epoch: int = 0, now: float = 0.0, **fi
     subject.received(link, Frame(Kind.HELLO, epoch, 0, hello(**fields).to_bytes()).to_bytes(), now)  # type: ignore[arg-type]
 
 
-def join(subject: Leader, link: int = 1, copies: list[Copy] | None = None) -> None:
+def join(subject: Leader, link: int = 1, copies: list[Copy] | None = None, **fields: object) -> None:
     """Join a follower up to the end of its copy, which is sent and not applied."""
-    greet(subject, link)
+    greet(subject, link, **fields)  # type: ignore[arg-type]
     subject.cut_taken(link, [File(LOG, 1024, 100)])
     subject.received(link, Frame(Kind.SUMS_END, 3, 0).to_bytes(), 0.0)
     subject.compared(link, copies or [])
@@ -495,6 +497,86 @@ def test_a_file_that_was_deleted_before_it_was_sent_is_left_out() -> None:
     assert decode_actions(frame.payload) == [Delete(LOG)]
 
 
+# -- stamps --------------------------------------------------------------------------------------------------------
+
+
+INTERVAL = 0.2 * PATIENCE
+
+
+def stamp(subject: Leader, at: float, stamps: Stamps) -> None:
+    """Let the next stamp become due, and be stored by the primary. ``stamps``: the record's and the next one."""
+    subject.tick(at)
+    assert StoreStamp(stamps.last) in taken(subject)
+    subject.stamps_stored(stamps)
+
+
+def stamped(subject: Leader, stamps: Stamps, link: int = 1) -> None:
+    """Let a follower say that it has stored stamps."""
+    subject.received(link, Frame(Kind.STAMPED, 3, 0, stamps.to_bytes()).to_bytes(), 0.0)
+
+
+def test_a_stamp_is_recorded_once_every_member_in_sync_has_stored_it() -> None:
+    subject = leader(stamp_interval=INTERVAL)
+    stamp(subject, 0.0, Stamps("", "s1"))
+    alone = RECORD.with_stamp("s1")
+    assert taken(subject) == [WriteRecord(alone)]
+    subject.record_written(alone)
+    join(subject, stores_stamps=True)
+    assert [Stamps.from_bytes(bytes(each.payload)) for each in frames(subject) if each.kind is Kind.STAMPS] == [
+        Stamps("", "s1")
+    ]
+    taken(subject)
+    acknowledge(subject, 1)
+    assert taken(subject) == []  # it has everything, but not the stamps
+    stamped(subject, Stamps("", "s1"))
+    both = alone.with_in_sync({"a": "boot-a", "b": "boot-b"})
+    assert taken(subject) == [WriteRecord(both)]
+    subject.record_written(both)
+
+    stamp(subject, INTERVAL, Stamps("s1", "s2"))
+    assert taken(subject) == []
+    subject.tick(2 * INTERVAL)
+    assert StoreStamp("s1") not in taken(subject)  # nobody may lack the record's stamp
+    stamped(subject, Stamps("s1", "s2"))
+    assert taken(subject) == [WriteRecord(both.with_stamp("s2"))]
+
+
+def test_a_stamp_whose_record_was_not_answered_is_written_again_before_there_is_another() -> None:
+    """The arbiter may have it, or not."""
+    subject = leader(stamp_interval=INTERVAL)
+    stamp(subject, 0.0, Stamps("", "s1"))
+    assert taken(subject) == [WriteRecord(RECORD.with_stamp("s1"))]
+    subject.record_not_written()
+    subject.tick(2 * INTERVAL)
+    assert taken(subject) == [WriteRecord(RECORD.with_stamp("s1"))]
+
+
+def test_the_record_has_no_stamp_while_a_member_of_a_version_without_stamps_is_in_sync() -> None:
+    """It could not lead when it is updated."""
+    record = RECORD.with_stamp("s0")
+    subject = leader(record, stamp_interval=INTERVAL)
+    stamp(subject, 0.0, Stamps("s0", "s1"))
+    taken(subject)
+    subject.record_written(record.with_stamp("s1"))
+    join(subject)
+    taken(subject)
+    acknowledge(subject, 1)
+    both = record.with_in_sync({"a": "boot-a", "b": "boot-b"}).with_stamp("")
+    assert taken(subject) == [WriteRecord(both)]
+
+
+def test_a_follower_says_that_it_has_stored_stamps() -> None:
+    subject = Follower(hello(), 0, Files())
+    subject.received(Frame(Kind.WELCOME, 3, 0, Welcome(pair="p", node_id=7).to_bytes()).to_bytes())
+    subject.take_output()
+    subject.received(Frame(Kind.STAMPS, 3, 0, Stamps("s1", "s2").to_bytes()).to_bytes())
+    assert subject.stamps == Stamps("s1", "s2")
+    subject.take_output()
+    subject.stamps_stored(Stamps("s1", "s2"))
+    [frame] = FrameReader().feed(subject.take_output())
+    assert (frame.kind, Stamps.from_bytes(bytes(frame.payload))) == (Kind.STAMPED, Stamps("s1", "s2"))
+
+
 # -- the follower --------------------------------------------------------------------------------------------------
 
 
@@ -649,6 +731,7 @@ def test_a_member_in_sync_asks_for_the_lead_when_nobody_has_it() -> None:
     [
         (RECORD, "boot-b", "it is not in sync; a may lead"),
         (BOTH, "boot-b2", "its machine was restarted since it was in sync"),
+        (BOTH.with_stamp("s9"), "boot-b", "its data path is a copy, made before it was last in sync"),
     ],
 )
 def test_a_member_that_may_lack_something_does_not_ask(record: PairRecord, boot: str, why: str) -> None:

@@ -26,9 +26,10 @@ from brokerd.mirror.election import (
 from brokerd.mirror.errors import Fenced, InvalidStream, JoinRefused, MirrorDamaged
 from brokerd.mirror.follower import Follower
 from brokerd.mirror.hello import Hello
-from brokerd.mirror.leader import Close, CompareFiles, Leader, Send, StepDown, TakeCut, WriteRecord
+from brokerd.mirror.leader import Close, CompareFiles, Leader, Send, StepDown, StoreStamp, TakeCut, WriteRecord
 from brokerd.mirror.manifest import missing
 from brokerd.mirror.pair import PairRecord
+from brokerd.mirror.stamps import Stamps
 from tests.mirror.disk import BLOCK_BYTES, Disk, Store
 from tests.mirror.story_runner import Violation
 
@@ -36,6 +37,7 @@ LEASE = 2.0
 TICK = 0.05
 PATIENCE = 0.6
 LONGEST_FAULT = 3 * LEASE
+STAMP_INTERVAL = LEASE
 ARBITER_PATIENCE = 0.5
 RECOVERIES = (0.0, 0.0, 0.5 * LEASE, 2.5 * LEASE)
 """Times that the longest recovery of a story may take."""
@@ -56,6 +58,8 @@ class Arbiter:
         self.holder: tuple[str, int] | None = None
         self.lease_ends = 0.0
         self.is_away = False
+        self.stamp_count = 0
+        """How often the record got another stamp."""
         self._campaigns = 0
 
     def expire(self, now: float) -> None:
@@ -88,6 +92,7 @@ class Arbiter:
         self.expire(now)
         if self.holder is None or self.holder[1] != lease or revision != self.revision:
             return None
+        self.stamp_count += record.stamp != self.record.stamp if self.record is not None else 0
         self.record, self.revision = record, self.revision + 1
         return self.revision
 
@@ -115,7 +120,7 @@ class Process:
         new_record = PairRecord(pair=f"pair {world.pairs}", node_id=7, epoch=0, leader="")
         self.election = Election(
             member, disk.boot_id, LEASE, new_record,
-            pair=disk.pair, has_data=bool(disk.files), epoch=disk.epoch, now=world.now,
+            pair=disk.pair, has_data=bool(disk.files), epoch=disk.epoch, now=world.now, stamps=disk.stamps,
         )  # fmt: skip
         self.is_alive = True
         self.election.clock = lambda: world.now  # type: ignore[attr-defined]  # one of the mutations needs it
@@ -154,7 +159,8 @@ class Process:
         found = self.election.last_answer
         seen = max(self.disk.epoch, found.record.epoch if found is not None and found.record is not None else 0)
         hello = Hello(
-            member=self.member, pair=self.election.pair, boot=self.disk.boot_id, has_data=bool(self.disk.files)
+            member=self.member, pair=self.election.pair, boot=self.disk.boot_id, has_data=bool(self.disk.files),
+            stores_stamps=True,
         )  # fmt: skip
         self.follower = Follower(hello, seen, self.disk)
         world.send(self.connection, 0, self.follower.take_output())
@@ -280,7 +286,9 @@ class Process:
         """Serve what was recovered."""
         assert self.store is not None
         self.world.checker.took_over(self.record.epoch, self.member, self.store.messages)
-        self.leader = Leader(self.member, self.record, self.read_to_send, patience=PATIENCE)
+        self.leader = Leader(
+            self.member, self.record, self.read_to_send, patience=PATIENCE, stamp_interval=STAMP_INTERVAL
+        )
 
     def read_to_send(self, path: str, start: int, end: int) -> bytes | None:
         world = self.world
@@ -328,6 +336,8 @@ class Process:
                     self.compare(leader, effect)
                 elif isinstance(effect, WriteRecord):
                     self.write_record(leader, effect.record)
+                elif isinstance(effect, StoreStamp):
+                    self.store_stamp(leader, effect.last)
                 else:
                     assert isinstance(effect, StepDown)
                     self.election.end_term(effect.reason)
@@ -342,6 +352,18 @@ class Process:
             self.act()
 
         self.world.at(self.world.now + self.world.random.uniform(0.0, 0.2), self, compared)
+
+    def store_stamp(self, leader: Leader, last: str) -> None:
+        world = self.world
+        world.stamps += 1
+        stamps = Stamps(last, f"stamp {world.stamps}")
+
+        def stored() -> None:
+            self.disk.stamps = stamps
+            leader.stamps_stored(stamps)
+            self.act()
+
+        world.at(max(world.now + world.stamping.uniform(0.001, 0.02), self.disk_hangs_until), self, stored)
 
     def write_record(self, leader: Leader, record: PairRecord) -> None:
         revision = self.revision
@@ -406,7 +428,21 @@ class Process:
             self.world.occurred("prepare")
             self.disk.prepare(follower.manifest)
             follower.compared(self.disk.sums(follower.manifest))
+        if follower.stamps is not None:
+            self.store_followers(connection, follower, follower.stamps)
+            follower.stamps = None
         self.world.send(connection, 0, follower.take_output())
+
+    def store_followers(self, connection: Connection, follower: Follower, stamps: Stamps) -> None:
+        world = self.world
+
+        def stored() -> None:
+            self.disk.stamps = self.election.stamps = stamps
+            if connection is self.connection:
+                follower.stamps_stored(stamps)
+                world.send(connection, 0, follower.take_output())
+
+        world.at(max(world.now + world.stamping.uniform(0.001, 0.02), self.disk_hangs_until), self, stored)
 
     def closed(self, connection: Connection) -> None:
         if connection is self.connection:
@@ -467,6 +503,9 @@ class World:
         self.recovery_s, self.starves_keeper = self.recoveries.choice(RECOVERIES), self.recoveries.random() < 0.5
         """How long the longest recovery takes; whether it leaves the thread that renews the lease no time."""
         self.reads = random.Random(f"reads {seed}")
+        self.stamping = random.Random(f"stamps {seed}")
+        self.stamps = 0
+        """How many stamps there were."""
         self.unreadable = self.reads.choice((0.0, 0.0, 0.002, 0.02))
         """How many of the primary's reads of its files fail."""
         self.occurred: Callable[[str], None] = lambda event: None
@@ -477,7 +516,16 @@ class World:
         self.processes: dict[str, Process | None] = {"a": None, "b": None}
         self.paused_until = {"a": 0.0, "b": 0.0}
         self.cut_until: dict[frozenset[str], float] = {}
-        counted = ("Fenced", "InvalidStream", "JoinRefused", "MirrorDamaged", "faults", "regained", "unreadable")
+        counted = (
+            "Fenced",
+            "InvalidStream",
+            "JoinRefused",
+            "MirrorDamaged",
+            "faults",
+            "regained",
+            "unreadable",
+            "restores",
+        )
         self.counts = dict.fromkeys(counted, 0)
         self._events: list[tuple[float, int, Process | None, Callable[[], object]]] = []
         self._number = self._connections = 0
