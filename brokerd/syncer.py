@@ -240,7 +240,9 @@ class Syncer:
         self.when_synced_at_last(done)
         await future
 
-    keeps_changes = False
+    @property
+    def keeps_changes(self) -> bool:
+        return self.acknowledges
 
     def when_kept(self, done: Done) -> None:
         """As ``when_synced``: each sync is also one of the journal."""

@@ -11,6 +11,7 @@ import mmap
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -94,6 +95,31 @@ def test_an_acknowledgement_that_waits_for_a_hanging_disk_becomes_an_error(
     bodies = left(broker, connect)
     assert set(bodies) - {b"refused"} >= {b"3", b"4", b"5"}
     assert set(bodies) <= {b"2", b"3", b"4", b"5", b"refused"}
+
+
+def test_a_change_is_answered_once_it_is_on_the_disk(disk: FaultyDisk, start: Start, connect: Connect) -> None:
+    """--sync-every=1: as a publish is; if the disk hangs, the answer is an error. Otherwise a power loss could take a
+    change that was answered."""
+    broker = start(broker=disk.broker("--sync-every=1", "--disk-timeout=1s"))
+    for topic in ("t", "deleted"):
+        connect(broker).sub(topic, "c")
+        broker.post("/channel/create", topic=topic, channel="deleted")
+    changes = (
+        "/topic/create?topic=new",
+        "/topic/pause?topic=t",
+        "/topic/empty?topic=t",
+        "/topic/delete?topic=deleted",
+        "/channel/create?topic=t&channel=new",
+        "/channel/pause?topic=t&channel=c",
+        "/channel/empty?topic=t&channel=c",
+        "/channel/delete?topic=t&channel=deleted",
+    )
+    with disk.fault(sync=HANG), ThreadPoolExecutor(len(changes)) as clients:
+        answers = list(clients.map(lambda change: broker.request("POST", change), changes))
+    assert [(answer.status, answer.text) for answer in answers] == [(503, '{"message":"EXITING"}')] * len(changes)
+    wait_until(lambda: health(broker) == (200, "OK"), "the disk answers")
+    assert set(broker.topics()) == {"t", "new"}  # the changes were made
+    assert broker.request("POST", "/topic/create?topic=later").status == 200
 
 
 def test_publishes_that_do_not_wait_for_the_disk_are_refused_once_it_hangs(
