@@ -133,6 +133,8 @@ class Process:
         self.lease = self.revision = 0
         self.disk_hangs_until = 0.0
         self.pending: deque[tuple[int, list[int]]] = deque()
+        self.stores: deque[Callable[[], None]] = deque()
+        """What follows each store of stamps that is not on the disk yet."""
         self.connections: dict[int, Connection] = {}
         self.closed_here: set[int] = set()
 
@@ -363,7 +365,7 @@ class Process:
             leader.stamps_stored(stamps)
             self.act()
 
-        world.at(max(world.now + world.stamping.uniform(0.001, 0.02), self.disk_hangs_until), self, stored)
+        self.store_in_turn(stored)
 
     def write_record(self, leader: Leader, record: PairRecord) -> None:
         revision = self.revision
@@ -434,15 +436,20 @@ class Process:
         self.world.send(connection, 0, follower.take_output())
 
     def store_followers(self, connection: Connection, follower: Follower, stamps: Stamps) -> None:
-        world = self.world
-
         def stored() -> None:
             self.disk.stamps = self.election.stamps = stamps
             if connection is self.connection:
                 follower.stamps_stored(stamps)
-                world.send(connection, 0, follower.take_output())
+                self.world.send(connection, 0, follower.take_output())
 
-        world.at(max(world.now + world.stamping.uniform(0.001, 0.02), self.disk_hangs_until), self, stored)
+        self.store_in_turn(stored)
+
+    def store_in_turn(self, stored: Callable[[], None]) -> None:
+        """Store stamps in one thread: in the order of the calls, also after a pause."""
+        world = self.world
+        self.stores.append(stored)
+        done = max(world.now + world.stamping.uniform(0.001, 0.02), self.disk_hangs_until)
+        world.at(done, self, lambda: self.stores.popleft()())
 
     def closed(self, connection: Connection) -> None:
         if connection is self.connection:
