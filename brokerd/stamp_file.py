@@ -13,8 +13,8 @@ from brokerd.mirror.stamps import Stamps
 
 STAMPS: Final = "mirror.stamps"
 FILE_BYTES: Final = 256
-"""Size of the file. It is within one sector, so a power loss leaves the stamps before or after a write, and a full disk
-does not matter."""
+"""Size of the file. It is within one sector, so a power loss leaves the stamps before or after a write; and once it
+exists, writing it takes no space."""
 
 
 def read_stamps(data_path: Path) -> Stamps:

@@ -95,8 +95,7 @@ class Election:
     """``lease`` is in seconds; ``boot`` is the boot id of the machine. ``new_record`` founds a pair.
 
     ``epoch`` is the number of the last term that the member has seen. ``stamps`` are those of the data path.
-    ``has_stood_back``: the member lacks changes, and
-    has given up the lead that it had won, for the other one.
+    ``has_stood_back``: the member lacks changes, and has given up a lead that it had won, so that the other one leads.
     """
 
     def __init__(
