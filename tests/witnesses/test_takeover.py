@@ -49,10 +49,14 @@ class Witness:
     def wait_for_more(self) -> None:
         """Wait until more messages were acknowledged and received."""
         began = {what: len(self.lines(what)) for what in ("acknowledged", "received")}
-        wait_until(
-            lambda: all(len(self.lines(what)) >= count + MESSAGES for what, count in began.items()),
-            f"{self.library} goes on",
-        )
+        try:
+            wait_until(
+                lambda: all(len(self.lines(what)) >= count + MESSAGES for what, count in began.items()),
+                f"{self.library} goes on",
+            )
+        except AssertionError:
+            print(self.library, began, {what: len(self.lines(what)) for what in began}, self.process.output[-4000:])
+            raise
 
     def end(self) -> None:
         """Let it publish no more, and wait until it has ended."""
