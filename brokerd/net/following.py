@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from brokerd.clock import boot_time
+from brokerd.file_failure import named
 from brokerd.mirror.election import Election, Role
 from brokerd.mirror.errors import Fenced, InvalidStream, JoinRefused, MirrorDamaged
 from brokerd.mirror.follower import Follower
@@ -307,7 +309,10 @@ def holds_messages(data_path: Path) -> bool:
 
 
 def _sync(paths: list[Path]) -> None:
-    sync({}, [path for path in paths if path.is_dir()], [path for path in paths if not path.is_dir()])
+    if not paths:
+        return
+    with named(Path(os.path.commonpath(paths)), "synced"):  # the system does not say which of them
+        sync({}, [path for path in paths if path.is_dir()], [path for path in paths if not path.is_dir()])
 
 
 def _log_failure(done: asyncio.Future[None]) -> None:
