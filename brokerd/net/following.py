@@ -9,7 +9,7 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from brokerd.clock import boot_time
 from brokerd.file_failure import named
@@ -35,6 +35,14 @@ ERRORS_BEFORE_LOG: Final = 5
 DISCARDED_BYTES: Final = 4096
 """Size of the buffer for input of a connection that is being closed."""
 logger = logging.getLogger("brokerd")
+
+
+class _Primary(NamedTuple):
+    """The primary of a term. ``ports`` are those of its clients of TCP and HTTP, 0 if they cannot be passed on."""
+
+    epoch: int
+    host: str
+    ports: tuple[int, int]
 
 
 class Following:
@@ -74,7 +82,8 @@ class Following:
         self._replica: Replica | None = None
         """The files as the primary that was joined last has changed them."""
         self._dial_at: Seconds = 0.0
-        self._primary: tuple[str, tuple[int, int]] | None = None
+        self._primary: _Primary | None = None
+        """The primary that greeted this member last; None if it was silent or refused this member since."""
         self._connect_error, self._connect_errors = "", 0
         self._last_obstacle, self._join_again_s = "", DIAL_AGAIN_S
         self._other_lease_s = 0
@@ -90,6 +99,7 @@ class Following:
         if connection is not None:
             if boot_time() - connection.heard_at > 2 * self._patience_s:
                 logger.warning("MIRROR: nothing was received from the primary for %g s", 2 * self._patience_s)
+                self._primary = None  # clients would wait for it in vain
                 self.drop()
         elif boot_time() >= self._dial_at:
             self._dial_at = boot_time() + DIAL_AGAIN_S + self._patience_s
@@ -101,14 +111,31 @@ class Following:
         self.state.write(self._data_path)
 
     def target(self, port: int) -> tuple[str, int] | None:
-        """The address of the primary for clients of TCP (0) or HTTP (1)."""
-        if self._primary is None or not self._primary[1][port]:
+        """The address of the primary for clients of TCP (0) or HTTP (1).
+
+        Clients are passed on to it also while this member cannot join, for example because its disk is full.
+        """
+        primary = self._primary
+        if primary is None or not primary.ports[port] or not (self._is_joined or self._leads_still(primary)):
             return None
-        return self._primary[0], self._primary[1][port]
+        return primary.host, primary.ports[port]
+
+    @property
+    def _is_joined(self) -> bool:
+        follower = None if self._connection is None else self._connection.follower
+        return follower is not None and follower.is_begun
+
+    def _leads_still(self, primary: _Primary) -> bool:
+        """Return whether the member that greeted this one leads, by the arbiter's last answer. Otherwise another
+        broker may listen at its address by now."""
+        answer = self._election.last_answer
+        if answer is None or answer.record is None or answer.record.epoch != primary.epoch:
+            return False
+        return answer.leader == answer.record.leader != self.state.member
 
     def drop(self) -> None:
         """Close the connection, and acknowledge nothing more."""
-        connection, self._connection, self._primary = self._connection, None, None
+        connection, self._connection = self._connection, None
         if connection is not None:
             connection.transport.abort()
 
@@ -170,7 +197,12 @@ class Following:
         was_begun, was_copied = follower.is_begun, follower.is_copied
         try:
             follower.read(nbytes)
-        except (JoinRefused, OSError) as error:
+        except JoinRefused as error:
+            self._primary = None
+            self._cannot_follow(str(error))
+            return
+        except OSError as error:
+            self._greeted_by(follower, replica)
             self._cannot_follow(str(error))
             return
         except (Fenced, InvalidStream, MirrorDamaged) as error:
@@ -180,7 +212,7 @@ class Following:
         if follower.is_begun and not was_begun and follower.welcome is not None:
             self.state, self._replica, self._connect_errors = replica.state, replica, 0
             self._election.joined(replica.state.pair, replica.state.epoch)
-            self._primary = self._peer[0], (follower.welcome.tcp_port, follower.welcome.http_port)
+            self._greeted_by(follower, replica)
             logger.info("MIRROR: joins the primary of term %d", replica.state.epoch)
             self._compare_leases(follower.welcome.lease_s)
         if follower.is_copied and not was_copied:
@@ -193,6 +225,12 @@ class Following:
             stamps, follower.stamps = follower.stamps, None
             self._tasks.start(self._store(connection, follower, replica, stamps))
         self._sync_and_send(connection, replica)
+
+    def _greeted_by(self, follower: Follower, replica: Replica) -> None:
+        """Keep the address of the primary, if it has sent a greeting."""
+        if (welcome := follower.welcome) is not None:
+            ports = welcome.tcp_port, welcome.http_port
+            self._primary = _Primary(replica.state.epoch, self._peer[0], ports)
 
     def _compare_leases(self, primary_s: int) -> None:
         """Log once that the primary has another lease. It is not refused: leases are changed on one member first."""
@@ -217,7 +255,7 @@ class Following:
     def lost(self, connection: _Connection) -> None:
         """The connection to the primary is closed."""
         if connection is self._connection:
-            self._connection = self._primary = None
+            self._connection = None
             self._dial_at = boot_time() + DIAL_AGAIN_S
             answer, follower = self._election.last_answer, connection.follower
             has_primary = answer is not None and answer.leader not in (None, self.state.member)
