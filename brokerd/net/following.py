@@ -32,6 +32,8 @@ MAX_DIAL_AGAIN_S: Final = 8.0
 """Longest delay between attempts to join. It doubles at each failure for the same reason: most need an operator."""
 ERRORS_BEFORE_LOG: Final = 5
 """Failures in a row to connect, for one reason, before it is logged: members start one by one."""
+LEASES_OF_A_KILLED_PRIMARY: Final = 2
+"""Longest time, in leases, for which a killed primary leads by the arbiter: one, and what ending it may take."""
 DISCARDED_BYTES: Final = 4096
 """Size of the buffer for input of a connection that is being closed."""
 logger = logging.getLogger("brokerd")
@@ -85,6 +87,8 @@ class Following:
         self._primary: _Primary | None = None
         """The primary that greeted this member last; None if it was silent or refused this member since."""
         self._connect_error, self._connect_errors = "", 0
+        self._not_greeted_in: tuple[int, Seconds] | None = None
+        """The term in which the primary closes connections before its greeting, and since when it has."""
         self._last_obstacle, self._join_again_s = "", DIAL_AGAIN_S
         self._other_lease_s = 0
         """The primary's lease, if it was logged that it differs from this member's."""
@@ -210,7 +214,8 @@ class Following:
             self.drop()
             return
         if follower.is_begun and not was_begun and follower.welcome is not None:
-            self.state, self._replica, self._connect_errors = replica.state, replica, 0
+            self.state, self._replica = replica.state, replica
+            self._connect_errors, self._not_greeted_in = 0, None
             self._election.joined(replica.state.pair, replica.state.epoch)
             self._greeted_by(follower, replica)
             logger.info("MIRROR: joins the primary of term %d", replica.state.epoch)
@@ -257,13 +262,25 @@ class Following:
         if connection is self._connection:
             self._connection = None
             self._dial_at = boot_time() + DIAL_AGAIN_S
-            answer, follower = self._election.last_answer, connection.follower
-            has_primary = answer is not None and answer.leader not in (None, self.state.member)
-            if has_primary and follower is not None and not follower.is_begun:
-                hint = "is --mirror-tls set on both members?" if self._tls is None else "its log says why"
-                self._not_connected(f"the primary closes the connection: {hint}")
+            if connection.follower is not None and not connection.follower.is_begun:
+                self._not_greeted()
         if connection.replica is not None:
             connection.replica.close()
+
+    def _not_greeted(self) -> None:
+        """The connection was closed before the primary's greeting. Log what the cause may be, if the primary runs.
+
+        A primary that was killed is the one that leads until its lease ends. Meanwhile a proxy at its address, or its
+        new process, which does not lead, closes connections too.
+        """
+        answer = self._election.last_answer
+        if answer is None or answer.record is None or answer.leader in (None, self.state.member):
+            self._not_greeted_in = None
+        elif self._not_greeted_in is None or self._not_greeted_in[0] != answer.record.epoch:
+            self._not_greeted_in = answer.record.epoch, boot_time()
+        elif boot_time() - self._not_greeted_in[1] > LEASES_OF_A_KILLED_PRIMARY * self._lease_s:
+            hint = "is --mirror-tls set on both members?" if self._tls is None else "its log says why"
+            self._not_connected(f"the primary closes the connection: {hint}")
 
     async def _prepare(self, connection: _Connection, follower: Follower, replica: Replica) -> None:
         try:
