@@ -47,7 +47,7 @@ from brokerd.net.lease_keeper import LeaseKeeper
 from brokerd.net.mirror_links import MirrorLinks
 from brokerd.net.mirror_tls import MirrorTLS
 from brokerd.net.refused_connections import RefusedConnections
-from brokerd.net.splice import NO_PRIMARY, Splicer
+from brokerd.net.splice import NO_PRIMARY, TLS_REFUSAL, Splicer
 from brokerd.recorder import Recorder
 from brokerd.replica import MirrorState
 from brokerd.replication import Replication
@@ -168,7 +168,7 @@ class Mirror:
         splicers = [
             Splicer(partial(self._following.target, 0), refused=refused),
             Splicer(partial(self._following.target, 1), NO_PRIMARY, refused),
-            Splicer(lambda: None, refused=refused),
+            Splicer(lambda: None, TLS_REFUSAL, refused),  # a greeting has no port of HTTPS
         ]
         servers = [
             await _serve_copy(listener, splicer)

@@ -5,18 +5,30 @@ from __future__ import annotations
 import errno
 import json
 import signal
+import socket
+import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+import trustme
+
 from tests.harness.daemon import Broker
+from tests.harness.etcd import EtcdServer
 from tests.harness.pair import HTTP, LONG_LEASE, MAY_NOT_LEAD, TCP, Connection, Member, Pair, mpub
 from tests.harness.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.mirror.conftest import StartPair
 
+HTTPS = 21152
 ATTEMPTS = 3
 """Attempts to join during which the clients are passed on."""
+
+
+@pytest.fixture
+def authority() -> trustme.CA:
+    return trustme.CA()
 
 
 def full_follower(pair: Pair) -> Member:
@@ -63,3 +75,30 @@ def test_clients_are_not_passed_on_to_a_member_that_leads_no_more(start_pair: St
         alone.wait_until_ready()
         answer = follower.request("GET", "/ping")
         assert (answer.status, json.loads(answer.text)) == (503, {"message": "NO_PRIMARY"})
+
+
+def test_clients_of_https_get_an_alert(tmp_path: Path, etcd_server: EtcdServer, authority: trustme.CA) -> None:
+    """A follower does not know the primary's port of HTTPS. Its clients learn that it refuses them, not the network."""
+    pair = Pair(tmp_path, etcd_server, lease=LONG_LEASE)
+    for member in pair.members:
+        certificate = authority.issue_cert(member.host)
+        certificate.private_key_and_cert_chain_pem.write_to_path(tmp_path / f"{member.name}.pem")
+        files = (f"--tls-{kind}={tmp_path / member.name}.pem" for kind in ("cert", "key"))
+        member.command += [f"--https-address={member.host}:{HTTPS}", *files]
+    try:
+        pair.start()
+        primary = pair.wait_for_primary()
+        context = ssl.create_default_context()
+        authority.configure_trust(context)
+        with pytest.raises(ssl.SSLError) as error:
+            tls_to(pair.other(primary), context)
+        assert error.value.reason == "TLSV1_ALERT_INTERNAL_ERROR"
+        tls_to(primary, context)
+    finally:
+        pair.close()
+
+
+def tls_to(member: Member, context: ssl.SSLContext) -> None:
+    """Connect to a member's port of HTTPS."""
+    with socket.create_connection((member.host, HTTPS)) as connected:
+        context.wrap_socket(connected, server_hostname=member.host).close()
