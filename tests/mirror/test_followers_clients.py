@@ -102,3 +102,18 @@ def tls_to(member: Member, context: ssl.SSLContext) -> None:
     """Connect to a member's port of HTTPS."""
     with socket.create_connection((member.host, HTTPS)) as connected:
         context.wrap_socket(connected, server_hostname=member.host).close()
+
+
+def test_clients_do_not_wait_for_a_primary_that_is_silent(start_pair: StartPair) -> None:
+    """It may lead still, by the arbiter, and be out of reach for this member alone."""
+    pair = start_pair(disks_fail=True)
+    follower = full_follower(pair)
+    links = pair.links(members=True)
+    for link in links:
+        link.cut()
+    follower.wait_for_log("MIRROR: nothing was received from the primary")
+    assert follower.request("GET", "/ping").status == 503
+    for link in links:
+        link.heal()
+    follower.fail()
+    pair.wait_until_in_sync()
