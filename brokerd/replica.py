@@ -222,7 +222,8 @@ class Replica:
     def _cut_journal(self) -> None:
         if self._journal_whole == self._journal_end:
             return
-        with suppress(FileNotFoundError), open(self._root / self._journal, "r+b") as journal:
+        path = self._root / self._journal
+        with suppress(FileNotFoundError), open(path, "r+b") as journal, named(path, "written"):
             journal.seek(self._journal_whole)
             appended = journal.read(self._journal_end - self._journal_whole)
             kept, is_cut = 0, False

@@ -14,7 +14,9 @@ import pytest
 
 from brokerd.mirror.actions import Action, Create, Delete, MakeDirectory, Rename, Resize, Write
 from brokerd.mirror.manifest import File
+from brokerd.mirror.stamps import Stamps
 from brokerd.replica import MirrorState, Replica
+from brokerd.stamp_file import write_stamps
 from tests.harness.pair import LONG_LEASE
 
 if TYPE_CHECKING:
@@ -38,10 +40,10 @@ def replica(tmp_path: Path) -> Iterator[Replica]:
 
 
 @contextmanager
-def little_room() -> Iterator[None]:
-    """The system refuses to let files grow over ROOM."""
+def little_room(nbytes: int = ROOM) -> Iterator[None]:
+    """The system refuses to let files grow over this size."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, before[1]))
     try:
         yield
     finally:
@@ -76,6 +78,12 @@ def test_a_join_that_fails_names_the_file(tmp_path: Path, replica: Replica) -> N
     with little_room(), pytest.raises(OSError, match="File too large") as error:
         replica.prepare(manifest)
     assert str(error.value) == f"{tmp_path / LOG} cannot be prepared: [Errno 27] File too large"
+
+
+def test_stamps_that_cannot_be_stored_name_their_file(tmp_path: Path) -> None:
+    with little_room(0), pytest.raises(OSError, match="File too large") as error:
+        write_stamps(tmp_path, Stamps())
+    assert str(error.value) == f"{tmp_path}/mirror.stamps cannot be written: [Errno 27] File too large"
 
 
 def test_a_follower_whose_disk_is_full_names_the_file(start_pair: StartPair) -> None:
