@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final
 
+from brokerd.file_failure import FileFailed, named, with_name
 from brokerd.file_header import HEADER_BYTES
 from brokerd.journal.recovery import scan
 from brokerd.log.commits import CommitRecords
@@ -42,6 +43,15 @@ if TYPE_CHECKING:
 STATE: Final = "mirror.json"
 STATE_WRITING: Final = "mirror.json.writing"
 MAX_OPEN_FILES: Final = 64
+DONE: Final[dict[type[Action], str]] = {
+    Write: "written",
+    Create: "created",
+    Resize: "resized",
+    Rename: "renamed",
+    Delete: "deleted",
+    MakeDirectory: "created",
+}
+"""What each action does with its file, in the text of an error."""
 _LOG: Final = ".log"
 _INDEX: Final = ".idx"
 _JOURNAL: Final = "journal."
@@ -84,14 +94,15 @@ class MirrorState:
             raise ValueError(f"{data_path / STATE} cannot be read: {error!r}") from None
 
     def write(self, data_path: Path) -> None:
-        """Replace the file. Raises OSError."""
+        """Replace the file. Raises FileFailed."""
         new = data_path / STATE_WRITING
-        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
-            file.write(json.dumps(asdict(self)).encode())
-            file.flush()
-            os.fsync(file.fileno())
-        new.rename(data_path / STATE)
-        sync_directory(data_path)
+        with named(new, "written"):
+            with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
+                file.write(json.dumps(asdict(self)).encode())
+                file.flush()
+                os.fsync(file.fileno())
+            new.rename(data_path / STATE)
+            sync_directory(data_path)
 
 
 def leave_pair(data_path: Path) -> None:
@@ -142,10 +153,16 @@ class Replica:
         self.state.write(self._root)
 
     def apply(self, action: Action) -> None:
-        """Apply a file action. Raises OSError."""
+        """Apply a file action. Raises FileFailed."""
+        try:
+            self._apply(action)
+        except OSError as error:
+            raise FileFailed(error, self._root / action.path, DONE[type(action)]) from error
+
+    def _apply(self, action: Action) -> None:
         if isinstance(action, Write):
             if os.pwrite(self._fd(action.path), action.data, action.offset) != len(action.data):
-                raise OSError(f"{action.path} was written in part only")
+                raise OSError("only a part of the data was")
             self._unsynced[action.path] = None
             if action.path.endswith(_LOG):
                 self._uncommitted[action.path] = action.offset + len(action.data)
@@ -167,8 +184,9 @@ class Replica:
             self._unsynced |= _directories_of(action.path)
 
     def read(self, path: str, start: int, end: int) -> bytes:
-        """The bytes ``[start, end)`` of a file, or fewer if it ends before. Raises OSError."""
-        return os.pread(self._fd(path), end - start, start)
+        """The bytes ``[start, end)`` of a file, or fewer if it ends before. Raises FileFailed."""
+        with named(self._root / path, "read"):
+            return os.pread(self._fd(path), end - start, start)
 
     def _wrote_journal(self, path: str, start: int, end: int) -> None:
         """Note where a journal ends with a whole record: only a part of an append that is too large for a frame, which
@@ -195,7 +213,8 @@ class Replica:
             try:
                 start = max((commit.end for _, commit in commits.valid()), default=HEADER_BYTES)
                 if start < end:
-                    os.pwrite(fd, bytes(end - start), start)
+                    with named(self._root / path, "written"):
+                        os.pwrite(fd, bytes(end - start), start)
             finally:
                 os.close(fd)
         self._uncommitted.clear()
@@ -203,7 +222,8 @@ class Replica:
     def _cut_journal(self) -> None:
         if self._journal_whole == self._journal_end:
             return
-        with suppress(FileNotFoundError), open(self._root / self._journal, "r+b") as journal:
+        path = self._root / self._journal
+        with suppress(FileNotFoundError), open(path, "r+b") as journal, named(path, "written"):
             journal.seek(self._journal_whole)
             appended = journal.read(self._journal_end - self._journal_whole)
             kept, is_cut = 0, False
@@ -288,24 +308,29 @@ class Replica:
                 self._delete(mirrored)
         sums = dict[str, bytes]()
         for file in manifest:
-            path = self._root / file.path
-            if file.is_directory:
-                path.mkdir(parents=True, exist_ok=True)
-            if file.is_directory or is_replaced(file.path):
-                continue
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                kept = min(os.fstat(fd).st_size, file.end)
-                os.ftruncate(fd, kept)
-                sums[file.path] = _sums(fd, kept)
-                if file.size:
-                    os.posix_fallocate(fd, 0, file.size)
-            finally:
-                os.close(fd)
+            with named(self._root / file.path, "prepared"):
+                if file.is_directory:
+                    (self._root / file.path).mkdir(parents=True, exist_ok=True)
+                if file.is_directory or is_replaced(file.path):
+                    continue
+                sums[file.path] = self._prepare(file)
             changed[file.path] = None
             changed |= _directories_of(file.path)
         self._unsynced.update(changed)  # in one step: the event loop may take the dictionary at any time
         return sums
+
+    def _prepare(self, file: File) -> bytes:
+        """Cut and allocate a file. Returns the checksums of what is kept of it."""
+        fd = os.open(self._root / file.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            kept = min(os.fstat(fd).st_size, file.end)
+            os.ftruncate(fd, kept)
+            sums = _sums(fd, kept)
+            if file.size:
+                os.posix_fallocate(fd, 0, file.size)
+            return sums
+        finally:
+            os.close(fd)
 
     def _mirrored_paths(self) -> Iterator[str]:
         for directory, names, files in os.walk(self._root):
@@ -326,7 +351,10 @@ def sums_of(data_path: Path, files: list[File], theirs: Mapping[str, bytes]) -> 
         if file.is_directory or not end:
             continue
         with suppress(FileNotFoundError), open(data_path / file.path, "rb") as opened:
-            found[file.path] = _sums(opened.fileno(), end)
+            try:
+                found[file.path] = _sums(opened.fileno(), end)
+            except OSError as error:
+                raise with_name(error, data_path / file.path) from error
     return found
 
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from brokerd.file_failure import named
 from brokerd.log.log import sync_directory
 from brokerd.mirror.errors import InvalidStream
 from brokerd.mirror.stamps import Stamps
@@ -25,14 +26,15 @@ def read_stamps(data_path: Path) -> Stamps:
 
 
 def write_stamps(data_path: Path, stamps: Stamps) -> None:
-    """Overwrite the stamps of a data path, and sync them. Raises OSError."""
+    """Overwrite the stamps of a data path, and sync them. Raises FileFailed."""
     path = data_path / STAMPS
-    is_new = not path.exists()
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        os.pwrite(fd, stamps.to_bytes().ljust(FILE_BYTES), 0)
-        os.fdatasync(fd)
-    finally:
-        os.close(fd)
-    if is_new:
-        sync_directory(data_path)
+    with named(path, "written"):
+        is_new = not path.exists()
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.pwrite(fd, stamps.to_bytes().ljust(FILE_BYTES), 0)
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+        if is_new:
+            sync_directory(data_path)

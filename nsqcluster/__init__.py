@@ -4,8 +4,8 @@
 requests one resource from one server or several. ``perform()``, ``rewind()``, ``tombstone()``, ``drain()`` and
 ``hand_over()`` act and return the result of each server; ``Bulk`` acts on many topics or channels at once. ``policies``
 reads and changes the policies of all nodes. ``messages`` are those of a channel of one node, ``publishing`` adds some
-to a topic, and ``recalls`` cancels or defers published ones. ``Client`` is the HTTP client of all of them; nothing else
-in the project requests a path of nsqd or nsqlookupd.
+to a topic, and ``recalls`` cancels or defers published ones. ``dead`` reads, requeues and removes dead messages on all
+nodes. ``Client`` is the HTTP client of all of them; nothing else in the project requests a path of nsqd or nsqlookupd.
 """
 
 from nsqcluster.actions import Action, Rewound, perform, preview_rewind, rewind, tombstone

@@ -59,6 +59,8 @@ class NodeRow(TypedDict):
     """None if the node does not drain."""
     mirror: MirrorRow | None
     """None if the node is not mirrored."""
+    same_as: str | None
+    """The id of another row if this one has the address of its follower, which leads to it; else None."""
 
 
 class TopicNode(TypedDict):
@@ -129,7 +131,12 @@ def stored_count(row: ChannelRow) -> int:
 
 
 def node_row(
-    name: str, producer: Producer | None, stats: NodeStats | None, error: str | None, tombstones: Iterable[str]
+    name: str,
+    producer: Producer | None,
+    stats: NodeStats | None,
+    error: str | None,
+    tombstones: Iterable[str],
+    same_as: str | None = None,
 ) -> NodeRow:
     """Return a node's row. ``producer`` is None if its description is unknown, ``stats`` if it did not answer."""
     return NodeRow(
@@ -150,6 +157,7 @@ def node_row(
         tombstones=sorted(tombstones),
         drain=_drain_row(stats.drain) if stats and stats.drain else None,
         mirror=_mirror_row(stats.mirror) if stats and stats.mirror else None,
+        same_as=same_as,
     )
 
 

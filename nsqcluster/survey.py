@@ -43,6 +43,8 @@ class SurveyedNode:
     tombstones: set[str] = field(default_factory=set)
     stats: NodeStats | None = None
     error: str | None = None
+    same_as: str | None = None
+    """The id of another node if both are members of one pair, whose primary answered for both; else None."""
 
     @property
     def topics(self) -> list[TopicStats]:
@@ -61,13 +63,15 @@ class Survey:
 
     @property
     def stats(self) -> dict[str, NodeStats]:
-        """Statistics by node id, of the nodes that answered."""
-        return {name: node.stats for name, node in self.nodes.items() if node.stats is not None}
+        """Statistics by node id, of the nodes that answered; a pair counts once."""
+        return {
+            name: node.stats for name, node in self.nodes.items() if node.stats is not None and node.same_as is None
+        }
 
     def node_rows(self) -> list[NodeRow]:
         """Return a row per node, sorted by id."""
         return [
-            node_row(name, node.producer, node.stats, node.error, node.tombstones)
+            node_row(name, node.producer, node.stats, node.error, node.tombstones, node.same_as)
             for name, node in sorted(self.nodes.items())
         ]
 
@@ -99,12 +103,13 @@ async def survey(cluster: Cluster, topic: str = "", *, channels: bool = True) ->
             await asyncio.gather(*(_read_channels(client, found, registry, name) for registry, name in idle))
         live = {name: node.address for name, node in found.nodes.items() if node.error is None}
         stats = await reads.stats(client, live, topic=topic, include_histograms=True)  # with the dead messages
-    for name, error in stats.failures.items():
-        found.nodes[name].error = detail_of(error)
-    for name, answer in stats.found.items():
-        if topic:  # an old nsqd may not support the parameter
-            answer.topics_or_null = [each for each in answer.topics if each.topic_name == topic]
-        found.nodes[name].stats = answer
+        for name, error in stats.failures.items():
+            found.nodes[name].error = detail_of(error)
+        for name, answer in stats.found.items():
+            if topic:  # an old nsqd may not support the parameter
+                answer.topics_or_null = [each for each in answer.topics if each.topic_name == topic]
+            found.nodes[name].stats = answer
+        await _find_same(client, found)
     for node in found.nodes.values():
         if node.error is not None:
             found.failures.append(Failure(node=node.id, target="nsqd", detail=node.error))
@@ -147,6 +152,26 @@ def _topics_without_nodes(
             yield registry, topic
         elif registry in topics.found:
             yield from ((registry, name) for name in topics_without_nodes(answer, topics.found[registry]))
+
+
+async def _find_same(client: Client, found: Survey) -> None:
+    """Note which nodes are another one's follower: it passes requests on to the primary.
+
+    The primary is the one whose id is that by which it describes itself. If there is none, the first one counts.
+    """
+    of_pair: defaultdict[str, list[SurveyedNode]] = defaultdict(list)
+    for node in found.nodes.values():
+        if node.stats is not None and node.stats.mirror is not None:
+            of_pair[node.stats.mirror.pair].append(node)
+    for members in of_pair.values():
+        if len(members) == 1:
+            continue
+        infos = await reads.infos(client, [member.address for member in members])
+        ids = {info.producer(address).http_address for address, info in infos.found.items()}
+        first = next((member for member in members if member.id in ids), members[0])
+        for member in members:
+            if member is not first:
+                member.same_as = first.id
 
 
 async def _read_channels(client: Client, found: Survey, registry: str, topic: str) -> None:

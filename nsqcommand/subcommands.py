@@ -103,6 +103,7 @@ GROUPS: dict[str, dict[str, Subcommand]] = {
             "aionsq.tools.policies:main", "list the policies of topics and channels; set, delete or mend them"
         ),
         "messages": Subcommand("aionsq.tools.messages:main", "cancel or defer published messages, by their ids"),
+        "dead": Subcommand("aionsq.tools.dead:main", "list dead messages; deliver them again or remove them"),
         "nodes": Subcommand(
             "aionsq.tools.nodes:main", "list a cluster's nodes; tombstone a topic on one; drain; hand over"
         ),

@@ -1,5 +1,5 @@
-"""The common parts of ``nsq topics``, ``channels``, ``policies``, ``messages`` and ``nodes``: flags, the confirmation
-before something is deleted, and the report of an action's results."""
+"""The common parts of ``nsq topics``, ``channels``, ``policies``, ``messages``, ``dead`` and ``nodes``: flags, the
+confirmation before something is deleted, and the report of an action's results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from difflib import get_close_matches
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, get_args
 
 from aionsq.tools import process
 from aionsq.tools.flags import ToolFailed, lookupds_of_environment, node_tls
@@ -22,6 +22,7 @@ from aionsq.tools.process import INTERRUPTED
 from aionsq.tools.tables import Cell
 from nsqcluster import Cluster, ClusterUnreachable, NotInCluster, Result, Survey, outcome_of
 from nsqcluster.addresses import base_url
+from nsqcluster.messages import ChosenDead, DeathReason
 from nsqcluster.policies import Patterns, PolicyRefused
 from nsqcluster.survey import Failure
 from nsqdaemon.command_line import USAGE, CommandParser
@@ -36,7 +37,7 @@ from nsqwire.units import Seconds
 T = TypeVar("T")
 
 DESTRUCTIVE: Final = ("empty", "delete", "tombstone")
-CONFIRMED: Final = (*DESTRUCTIVE, "drain", "handover", "mend")
+CONFIRMED: Final = (*DESTRUCTIVE, "drain", "handover", "mend", "remove")
 """Verbs that ask for confirmation."""
 DONE: Final = {
     "pause": "paused",
@@ -49,9 +50,14 @@ DONE: Final = {
     "undrain": "takes messages again",
     "handover": "handed over",
     "rewind": "rewound",
+    "requeue": "requeued",
+    "remove": "removed",
     "set": "set",
     "mend": "mended",
 }
+DEAD_REASONS: Final = get_args(DeathReason)
+ALL_DEAD: Final = ChosenDead()
+SHOWN_DEAD: Final = 20
 NAME_RULE: Final = "a name has 1 to 64 characters of .a-zA-Z0-9_-, and may end in #ephemeral"
 
 
@@ -77,6 +83,12 @@ class Options:
     """For drain: the time after which the process ends; 0: when the node is empty; None: the node's own."""
     takes_publishes: bool | None = None
     """For drain: whether the node takes publishes; None: as it is set up."""
+    chosen_dead: ChosenDead = ALL_DEAD
+    """For requeue and remove: the dead messages."""
+    rate: int = 0
+    """For requeue: messages per second of a channel on a node; 0: at once."""
+    limit: int = SHOWN_DEAD
+    """For show: the number of messages of each node."""
 
 
 def parser_of(
@@ -128,6 +140,25 @@ def parser_of(
             "--channel", metavar="GLOB", help="for set, delete and mend: a pattern of channels (default: *, all)"
         )
         parser.add_argument("--from", dest="source", metavar="NODE", help="for mend: a node, as shown by nsq nodes")
+    if "requeue" in verbs:
+        parser.add_argument(
+            "--reason", choices=DEAD_REASONS, help="for requeue and remove: only those that died for this reason"
+        )
+        parser.add_argument(
+            "--since",
+            metavar="WHEN",
+            help="for requeue and remove: only those that died since a time, as in 2026-11-22T06:30:00Z, or an age, "
+            "as in 90m",
+        )
+        parser.add_argument(
+            "--rate",
+            type=int,
+            metavar="N",
+            help="for requeue: messages per second of each channel on each node (default: all at once)",
+        )
+        parser.add_argument(
+            "--limit", type=int, metavar="N", help=f"for show: messages of each node (default: {SHOWN_DEAD})"
+        )
     for name, declaration in declarations(NodeTLSSettings).items():
         shape: Mapping[str, Any] = {"metavar": "FILE"} if declaration.kind is str else {"action": "store_true"}
         parser.add_argument(
@@ -175,6 +206,9 @@ def parse(argv: Sequence[str], parser: CommandParser) -> Options:
         by=_by(parser, given.verb, given.by) if "defer" in verbs else "",
         timeout_s=_timeout(parser, given.verb, given.timeout) if "drain" in verbs else None,
         takes_publishes=_takes_publishes(parser, given.verb, given.publishes) if "drain" in verbs else None,
+        chosen_dead=_chosen_dead(parser, given) if "requeue" in verbs else ALL_DEAD,
+        rate=_number(parser, given.verb, "requeue", "--rate", given.rate) or 0 if "requeue" in verbs else 0,
+        limit=(_number(parser, given.verb, "show", "--limit", given.limit) if "show" in verbs else None) or SHOWN_DEAD,
     )
 
 
@@ -218,6 +252,28 @@ def _takes_publishes(parser: CommandParser, verb: str, word: str | None) -> bool
     if word is not None and verb != "drain":
         parser.error(f"--publishes is for drain, not for {verb}")
     return None if word is None else word == "take"
+
+
+def _chosen_dead(parser: CommandParser, given: argparse.Namespace) -> ChosenDead:
+    for flag, text in (("--reason", given.reason), ("--since", given.since)):
+        if text is not None and given.verb not in ("requeue", "remove"):
+            parser.error(f"{flag} is for requeue and remove, not for {given.verb}")
+    if given.since is None:
+        return ChosenDead(given.reason)
+    try:
+        return ChosenDead(given.reason, past_ns(given.since, time.time_ns()) // 1_000_000)
+    except ValueError as error:
+        parser.error(f"--since: {error}")
+
+
+def _number(parser: CommandParser, verb: str, of_verb: str, flag: str, number: int | None) -> int | None:
+    if number is None:
+        return None
+    if verb != of_verb:
+        parser.error(f"{flag} is for {of_verb}, not for {verb}")
+    if number < 1:
+        parser.error(f"{flag}: {number} is not positive")
+    return number
 
 
 def _since(parser: CommandParser, verb: str, since: str | None) -> str:

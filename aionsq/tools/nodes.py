@@ -88,20 +88,7 @@ async def show(options: Options) -> int:
         columns = [("node", False), ("hostname", False), ("version", False), ("up for", True), ("topics", True)]
         print_table(
             [*columns, ("channels", True), ("clients", True), ("depth", True), ("state", False)],
-            [
-                (
-                    row["id"],
-                    row["hostname"],
-                    row["version"],
-                    up_for(row),
-                    f"{row['topic_count']:,}",
-                    f"{row['channel_count']:,}",
-                    f"{row['client_count']:,}",
-                    f"{row['depth']:,}",
-                    state(row),
-                )
-                for row in rows
-            ],
+            [(row["id"], *figures(row), state(row)) for row in rows],
             "" if options.names or found.failures else "no nodes",
         )
     status = command.report_failures(options, found.failures)
@@ -109,6 +96,15 @@ async def show(options: Options) -> int:
         process.note(PROG, f"no such node: {', '.join(missing)}")
         return 1
     return status
+
+
+def figures(row: NodeRow) -> Sequence[str]:
+    """The cells between the node and its state; empty ones for the second address of a pair, whose figures are those of
+    the first."""
+    if row["same_as"] is not None:
+        return [""] * 7
+    counts = row["topic_count"], row["channel_count"], row["client_count"], row["depth"]
+    return row["hostname"], row["version"], up_for(row), *(f"{count:,}" for count in counts)
 
 
 def up_for(row: NodeRow) -> str:
@@ -124,6 +120,8 @@ def state(row: NodeRow) -> Cell:
         return Cell(f"down: {row['error']}", "red")
     if row["drain"] is not None:
         return Cell(draining(row["drain"]), "yellow")
+    if row["same_as"] is not None:
+        return Cell(f"the same mirrored node as {row['same_as']}")
     hidden = f"tombstoned for {', '.join(row['tombstones'])}" if row["tombstones"] else ""
     paired = pair_state(row["mirror"]) if row["mirror"] is not None else ""
     if row["health"] != "OK":

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from brokerd.clock import boot_time
+from brokerd.file_failure import named
 from brokerd.mirror.election import Election, Role
 from brokerd.mirror.errors import Fenced, InvalidStream, JoinRefused, MirrorDamaged
 from brokerd.mirror.follower import Follower
@@ -30,9 +32,19 @@ MAX_DIAL_AGAIN_S: Final = 8.0
 """Longest delay between attempts to join. It doubles at each failure for the same reason: most need an operator."""
 ERRORS_BEFORE_LOG: Final = 5
 """Failures in a row to connect, for one reason, before it is logged: members start one by one."""
+LEASES_OF_A_KILLED_PRIMARY: Final = 2
+"""Longest time, in leases, for which a killed primary leads by the arbiter: one, and what ending it may take."""
 DISCARDED_BYTES: Final = 4096
 """Size of the buffer for input of a connection that is being closed."""
 logger = logging.getLogger("brokerd")
+
+
+class _Primary(NamedTuple):
+    """The primary of a term. ``ports`` are those of its clients of TCP and HTTP, 0 if they cannot be passed on."""
+
+    epoch: int
+    host: str
+    ports: tuple[int, int]
 
 
 class Following:
@@ -72,8 +84,11 @@ class Following:
         self._replica: Replica | None = None
         """The files as the primary that was joined last has changed them."""
         self._dial_at: Seconds = 0.0
-        self._primary: tuple[str, tuple[int, int]] | None = None
+        self._primary: _Primary | None = None
+        """The primary that greeted this member last; None if it was silent or refused this member since."""
         self._connect_error, self._connect_errors = "", 0
+        self._not_greeted_in: tuple[int, Seconds] | None = None
+        """The term in which the primary closes connections before its greeting, and since when it has."""
         self._last_obstacle, self._join_again_s = "", DIAL_AGAIN_S
         self._other_lease_s = 0
         """The primary's lease, if it was logged that it differs from this member's."""
@@ -88,6 +103,7 @@ class Following:
         if connection is not None:
             if boot_time() - connection.heard_at > 2 * self._patience_s:
                 logger.warning("MIRROR: nothing was received from the primary for %g s", 2 * self._patience_s)
+                self._primary = None  # clients would wait for it in vain
                 self.drop()
         elif boot_time() >= self._dial_at:
             self._dial_at = boot_time() + DIAL_AGAIN_S + self._patience_s
@@ -99,14 +115,31 @@ class Following:
         self.state.write(self._data_path)
 
     def target(self, port: int) -> tuple[str, int] | None:
-        """The address of the primary for clients of TCP (0) or HTTP (1)."""
-        if self._primary is None or not self._primary[1][port]:
+        """The address of the primary for clients of TCP (0) or HTTP (1).
+
+        Clients are passed on to it also while this member cannot join, for example because its disk is full.
+        """
+        primary = self._primary
+        if primary is None or not primary.ports[port] or not (self._is_joined or self._leads_still(primary)):
             return None
-        return self._primary[0], self._primary[1][port]
+        return primary.host, primary.ports[port]
+
+    @property
+    def _is_joined(self) -> bool:
+        follower = None if self._connection is None else self._connection.follower
+        return follower is not None and follower.is_begun
+
+    def _leads_still(self, primary: _Primary) -> bool:
+        """Return whether the member that greeted this one leads, by the arbiter's last answer. Otherwise another
+        broker may listen at its address by now."""
+        answer = self._election.last_answer
+        if answer is None or answer.record is None or answer.record.epoch != primary.epoch:
+            return False
+        return answer.leader == answer.record.leader != self.state.member
 
     def drop(self) -> None:
         """Close the connection, and acknowledge nothing more."""
-        connection, self._connection, self._primary = self._connection, None, None
+        connection, self._connection = self._connection, None
         if connection is not None:
             connection.transport.abort()
 
@@ -168,7 +201,12 @@ class Following:
         was_begun, was_copied = follower.is_begun, follower.is_copied
         try:
             follower.read(nbytes)
-        except (JoinRefused, OSError) as error:
+        except JoinRefused as error:
+            self._primary = None
+            self._cannot_follow(str(error))
+            return
+        except OSError as error:
+            self._greeted_by(follower, replica)
             self._cannot_follow(str(error))
             return
         except (Fenced, InvalidStream, MirrorDamaged) as error:
@@ -176,9 +214,10 @@ class Following:
             self.drop()
             return
         if follower.is_begun and not was_begun and follower.welcome is not None:
-            self.state, self._replica, self._connect_errors = replica.state, replica, 0
+            self.state, self._replica = replica.state, replica
+            self._connect_errors, self._not_greeted_in = 0, None
             self._election.joined(replica.state.pair, replica.state.epoch)
-            self._primary = self._peer[0], (follower.welcome.tcp_port, follower.welcome.http_port)
+            self._greeted_by(follower, replica)
             logger.info("MIRROR: joins the primary of term %d", replica.state.epoch)
             self._compare_leases(follower.welcome.lease_s)
         if follower.is_copied and not was_copied:
@@ -191,6 +230,12 @@ class Following:
             stamps, follower.stamps = follower.stamps, None
             self._tasks.start(self._store(connection, follower, replica, stamps))
         self._sync_and_send(connection, replica)
+
+    def _greeted_by(self, follower: Follower, replica: Replica) -> None:
+        """Keep the address of the primary, if it has sent a greeting."""
+        if (welcome := follower.welcome) is not None:
+            ports = welcome.tcp_port, welcome.http_port
+            self._primary = _Primary(replica.state.epoch, self._peer[0], ports)
 
     def _compare_leases(self, primary_s: int) -> None:
         """Log once that the primary has another lease. It is not refused: leases are changed on one member first."""
@@ -215,15 +260,27 @@ class Following:
     def lost(self, connection: _Connection) -> None:
         """The connection to the primary is closed."""
         if connection is self._connection:
-            self._connection = self._primary = None
+            self._connection = None
             self._dial_at = boot_time() + DIAL_AGAIN_S
-            answer, follower = self._election.last_answer, connection.follower
-            has_primary = answer is not None and answer.leader not in (None, self.state.member)
-            if has_primary and follower is not None and not follower.is_begun:
-                hint = "is --mirror-tls set on both members?" if self._tls is None else "its log says why"
-                self._not_connected(f"the primary closes the connection: {hint}")
+            if connection.follower is not None and not connection.follower.is_begun:
+                self._not_greeted()
         if connection.replica is not None:
             connection.replica.close()
+
+    def _not_greeted(self) -> None:
+        """The connection was closed before the primary's greeting. Log what the cause may be, if the primary runs.
+
+        A primary that was killed is the one that leads until its lease ends. Meanwhile a proxy at its address, or its
+        new process, which does not lead, closes connections too.
+        """
+        answer = self._election.last_answer
+        if answer is None or answer.record is None or answer.leader in (None, self.state.member):
+            self._not_greeted_in = None
+        elif self._not_greeted_in is None or self._not_greeted_in[0] != answer.record.epoch:
+            self._not_greeted_in = answer.record.epoch, boot_time()
+        elif boot_time() - self._not_greeted_in[1] > LEASES_OF_A_KILLED_PRIMARY * self._lease_s:
+            hint = "is --mirror-tls set on both members?" if self._tls is None else "its log says why"
+            self._not_connected(f"the primary closes the connection: {hint}")
 
     async def _prepare(self, connection: _Connection, follower: Follower, replica: Replica) -> None:
         try:
@@ -307,7 +364,10 @@ def holds_messages(data_path: Path) -> bool:
 
 
 def _sync(paths: list[Path]) -> None:
-    sync({}, [path for path in paths if path.is_dir()], [path for path in paths if not path.is_dir()])
+    if not paths:
+        return
+    with named(Path(os.path.commonpath(paths)), "synced"):  # the system does not say which of them
+        sync({}, [path for path in paths if path.is_dir()], [path for path in paths if not path.is_dir()])
 
 
 def _log_failure(done: asyncio.Future[None]) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from brokerd.clock import boot_id, boot_time
+from brokerd.file_failure import named, with_name
 from brokerd.mirror.election import (
     LEASES_AFTER_STANDING_BACK,
     MAX_READ_INTERVAL_S,
@@ -46,7 +47,7 @@ from brokerd.net.lease_keeper import LeaseKeeper
 from brokerd.net.mirror_links import MirrorLinks
 from brokerd.net.mirror_tls import MirrorTLS
 from brokerd.net.refused_connections import RefusedConnections
-from brokerd.net.splice import NO_PRIMARY, Splicer
+from brokerd.net.splice import NO_PRIMARY, TLS_REFUSAL, Splicer
 from brokerd.recorder import Recorder
 from brokerd.replica import MirrorState
 from brokerd.replication import Replication
@@ -167,7 +168,7 @@ class Mirror:
         splicers = [
             Splicer(partial(self._following.target, 0), refused=refused),
             Splicer(partial(self._following.target, 1), NO_PRIMARY, refused),
-            Splicer(lambda: None, refused=refused),
+            Splicer(lambda: None, TLS_REFUSAL, refused),  # a greeting has no port of HTTPS
         ]
         servers = [
             await _serve_copy(listener, splicer)
@@ -260,7 +261,7 @@ class Mirror:
         leader = Leader(
             self._member,
             self._lead.result(),
-            recorder.read,
+            partial(_read, recorder, self._data_path),
             patience=self._patience_s,
             min_in_sync=self._settings.min_in_sync,
             ports=self._ports,
@@ -594,10 +595,19 @@ def _flush_log() -> None:
             stream.flush()
 
 
-def _write_a_little(path: Path) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def _read(recorder: Recorder, data_path: Path, path: str, start: int, end: int) -> bytes | memoryview | None:
+    """As ``recorder.read``; an error names the file. Raises OSError."""
     try:
-        os.pwrite(fd, os.urandom(8), 0)
-        os.fdatasync(fd)
-    finally:
-        os.close(fd)
+        return recorder.read(path, start, end)
+    except OSError as error:
+        raise with_name(error, data_path / path) from error
+
+
+def _write_a_little(path: Path) -> None:
+    with named(path, "written"):
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.pwrite(fd, os.urandom(8), 0)
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)

@@ -16,6 +16,8 @@ NO_PRIMARY: Final = (
     b'Connection: close\r\nContent-Length: 24\r\n\r\n{"message":"NO_PRIMARY"}'
 )
 """The response to an HTTP request while nobody leads."""
+TLS_REFUSAL: Final = bytes((0x15, 0x03, 0x03, 0, 2, 2, 80))
+"""The fatal alert ``internal_error`` of TLS: without it, a client could not tell a refusal from a broken connection."""
 CONNECT_TIMEOUT_S: Final = 5.0
 
 Target = Callable[[], tuple[str, int] | None]

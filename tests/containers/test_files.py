@@ -21,6 +21,7 @@ from nsqdaemon.settings import load
 from nsqlookup.settings import LookupSettings
 from nsqplatform.console import environment
 from nsqplatform.console.variable import Variable
+from nsqwire.addresses import parse_host_port
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
@@ -161,7 +162,10 @@ def test_a_service_has_an_image_of_the_dockerfile_or_of_another_project(service:
         assert service in ("postgres", "redis")
 
 
-@pytest.mark.parametrize("service", [name for name in SERVICES if SERVICES[name].get("command", [""])[0] == "nsqd"])
+BROKERS = [name for name in SERVICES if SERVICES[name].get("command", [""])[0] == "nsqd"]
+
+
+@pytest.mark.parametrize("service", BROKERS)
 def test_a_broker_accepts_its_flags_and_drains_within_its_grace_period(service: str) -> None:
     declared = SERVICES[service]
     settings = load(
@@ -171,6 +175,20 @@ def test_a_broker_accepts_its_flags_and_drains_within_its_grace_period(service: 
     assert declared["stop_signal"] == instruction("broker", "STOPSIGNAL")
     assert settings.drain_timeout.total_seconds() < int(declared["stop_grace_period"].removesuffix("s"))
     assert f"{service}:{settings.data_path}" in declared["volumes"]
+
+
+@pytest.mark.parametrize("service", BROKERS)
+def test_a_broker_registers_its_published_ports(service: str) -> None:
+    """A name and a port that the registry has lead to the same broker inside and outside the network of Compose."""
+    declared = SERVICES[service]
+    settings = load(
+        BrokerSettings, prog="nsqd", argv=declared["command"][1:], environ=declared["environment"], version_text=""
+    )
+    ports = [parse_host_port(each)[1] for each in (settings.tcp_address, settings.http_address)]
+    registered = [settings.broadcast_tcp_port or ports[0], settings.broadcast_http_port or ports[1]]
+    assert declared["ports"] == [f"{port}:{port}" for port in ports]
+    assert registered == ports
+    assert declared["healthcheck"]["test"][-1] == f"http://127.0.0.1:{ports[1]}/ping"
 
 
 def test_the_registry_accepts_its_flags_and_has_its_own_stop_signal() -> None:

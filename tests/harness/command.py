@@ -13,7 +13,7 @@ from tests.harness.fork_server import can_fork, run
 from tests.harness.process import ROOT
 from tests.harness.waiting import DEADLINE_S
 
-SUBCOMMANDS: Final = ("channels", "messages", "nodes", "policies", "pub", "stat", "tail", "topics")
+SUBCOMMANDS: Final = ("channels", "dead", "messages", "nodes", "policies", "pub", "stat", "tail", "topics")
 IMPORTS: Final = ("nsqcommand.command", *(f"aionsq.tools.{name}" for name in SUBCOMMANDS))
 """The subcommands for clusters and messages, which import most of what the others do."""
 

@@ -16,14 +16,19 @@ from brokerd.net.arbiter import ArbiterFailed
 from brokerd.net.arbiter_access import ArbiterAccess
 from brokerd.net.arbiters import arbiter_at
 from brokerd.net.etcd import Etcd
+from brokerd.net.following import ERRORS_BEFORE_LOG
 from brokerd.net.mirror_tls import MirrorTLS
 from brokerd.promotion import main
 from tests.harness.daemon import Broker
 from tests.harness.etcd import EtcdServer
 from tests.harness.pair import LONG_LEASE, Pair, mirror_tls
-from tests.harness.waiting import DEADLINE_S
+from tests.harness.waiting import DEADLINE_S, wait_until
 
 PASSWORD = "s3cret:word"
+ATTEMPTS = 2 * (ERRORS_BEFORE_LOG + 2)
+"""Attempts of both members to connect, more than enough for either to log why it fails."""
+SHORT_LEASE = "3s"
+"""A member suspects the other one's settings only once the primary has outlived its lease."""
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +116,7 @@ def direct(word: str, server: EtcdServer) -> str:
 def test_a_member_with_a_foreign_certificate_is_refused(
     tmp_path: Path, etcd_server: EtcdServer, authority: trustme.CA, foreign: str
 ) -> None:
-    pair = Pair(tmp_path, etcd_server, lease=LONG_LEASE, authority=authority)
+    pair = Pair(tmp_path, etcd_server, lease=SHORT_LEASE, authority=authority)
     first, second = pair.members
     try:
         (first.data_path / "topics").mkdir()
@@ -147,7 +152,7 @@ def test_tls_on_one_member_only_is_named_once(
     tmp_path: Path, etcd_server: EtcdServer, authority: trustme.CA, of_primary: bool
 ) -> None:
     """By the member that does not expect it, or whose greeting is not understood."""
-    pair = Pair(tmp_path, etcd_server, lease=LONG_LEASE)
+    pair = Pair(tmp_path, etcd_server, lease=SHORT_LEASE)
     first, second = pair.members
     (first if of_primary else second).command += mirror_tls(authority, tmp_path / "one", "127.0.0.1")
     try:
@@ -161,6 +166,26 @@ def test_tls_on_one_member_only_is_named_once(
             first.wait_for_log("it begins with TLS: --mirror-tls is set on one member only")
             second.wait_for_log("MIRROR: cannot connect")
             assert len([line for line in first.log if "it begins with TLS" in line]) == 1
+    finally:
+        pair.close()
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_tls_is_not_suspected_after_a_kill(tmp_path: Path, etcd_server: EtcdServer, is_restarted: bool) -> None:
+    """Until the lease of the killed primary ends, a proxy at its address, or its new process, closes connections."""
+    pair = Pair(tmp_path, etcd_server, lease=LONG_LEASE)
+    try:
+        pair.start()
+        killed = pair.wait_for_primary()
+        follower = pair.other(killed)
+        killed.end(signal.SIGKILL)
+        if is_restarted:
+            killed.start()
+            killed.wait_for_log("MIRROR: member")
+        links = pair.links(members=True)
+        before = sum(link.accepted for link in links)
+        wait_until(lambda: sum(link.accepted for link in links) - before >= ATTEMPTS, "it connects again and again")
+        assert not any("--mirror-tls" in line for line in follower.log)
     finally:
         pair.close()
 

@@ -30,6 +30,7 @@ from nsqcluster import (
     Result,
     actions,
     cancel_drain,
+    dead,
     discovery,
     drain,
     hand_over,
@@ -214,6 +215,16 @@ def has_no_mirror(at: Prepared, results: list[Result]) -> bool:
     return [(each["outcome"], each["detail"]) for each in results] == [("failed", detail)]
 
 
+def has_no_dead_messages(at: Prepared, found: dead.DeadMessages) -> bool:
+    failures = [each["detail"] for each in found.failures]
+    return (found.total, failures) == (0, [dead.NO_DEAD] if at.strict.implementation == "go" else [])
+
+
+def acts_on_no_dead_message(at: Prepared, results: list[Result]) -> bool:
+    detail = dead.NO_DEAD if at.strict.implementation == "go" else "0 messages"
+    return [each["detail"] for each in results if each["target"] == "nsqd"] == [detail]
+
+
 def is_recalled(at: Prepared, done: recalls.Recalled, outcome: str) -> bool:
     if at.strict.implementation == "go":
         return (done.without, done.not_found, done.failures) == ([at.nsqd], [at.message_id], [])
@@ -393,6 +404,12 @@ CASES: dict[Callable[..., Any], Case] = {
         lambda at: (*of_topic(at), messages.ChosenDead()),
         lambda at, count: count == 0 and depth_becomes(at.strict, at.topic, 1),
         lambda at: {"timeout_s": 5.0},
+    ),
+    dead.read: case(lambda at: (at.cluster, at.topic, CHANNEL), has_no_dead_messages, lambda at: {"limit": 1}),
+    dead.requeue: case(lambda at: (at.cluster, at.topic, CHANNEL, messages.ChosenDead()), acts_on_no_dead_message),
+    dead.remove: case(
+        lambda at: (at.cluster, at.topic, CHANNEL, messages.ChosenDead()),
+        lambda at, results: acts_on_no_dead_message(at, results) and depth_becomes(at.strict, at.topic, 1),
     ),
     posts.post_everywhere: case(
         lambda at: (at.client, "nsqd", {"node": at.nsqd}, "/topic/empty", {"topic": at.topic}),

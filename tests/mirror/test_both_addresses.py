@@ -1,0 +1,63 @@
+"""``nsq nodes`` and ``nsq topics`` with the addresses of both members: a pair is one node."""
+
+from __future__ import annotations
+
+import json
+from subprocess import CompletedProcess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.harness.command import nsq
+from tests.harness.pair import LONG_LEASE, Member, Pair
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.harness.etcd import EtcdServer
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["own names", "one name"])
+def pair(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, etcd_server: EtcdServer
+) -> Iterator[Pair]:
+    """A pair with a topic. Its members call themselves by the addresses that are given, or both by another one."""
+    found = Pair(tmp_path_factory.mktemp("pair"), etcd_server, lease=LONG_LEASE)
+    for member in found.members:
+        member.command.append(f"--broadcast-address={member.host if request.param else 'pair.example'}")
+    try:
+        found.start()
+        primary = found.wait_for_primary()
+        for number in range(3):
+            primary.post("/pub", b"%d" % number, topic="orders")
+        yield found
+    finally:
+        found.close()
+
+
+def run(*words: str, members: list[Member]) -> CompletedProcess[str]:
+    done = nsq(*words, *(f"--nsqd-http-address={member.http_address}" for member in members))
+    assert (done.stderr, done.returncode) == ("", 0)
+    return done
+
+
+def test_the_address_of_the_follower_is_shown_as_one(pair: Pair) -> None:
+    """Whatever the order of the addresses. Members with one name cannot be told apart: then the first one counts."""
+    primary = pair.wait_for_primary()
+    for members in (pair.members, [*reversed(pair.members)]):
+        first = members[0] if "pair.example" in primary.command[-1] else primary
+        other = pair.other(first)
+        lines = {line.split()[0]: line for line in run("nodes", members=members).stdout.splitlines()}
+        assert "OK; leads term 1, follower in sync" in lines[first.http_address]
+        told = lines[other.http_address].split(maxsplit=1)[1].rstrip()
+        assert told == f"the same mirrored node as {first.http_address}"
+        rows = json.loads(run("nodes", "--json", members=members).stdout)["nodes"]
+        assert {row["id"]: row["same_as"] for row in rows} == {
+            first.http_address: None,
+            other.http_address: first.http_address,
+        }
+
+
+def test_the_messages_of_a_pair_count_once(pair: Pair) -> None:
+    (row,) = json.loads(run("topics", "--json", members=pair.members).stdout)["topics"]
+    assert (row["depth"], row["message_count"], len(row["nodes"])) == (3, 3, 1)
