@@ -17,7 +17,7 @@ SET_ASIDE = "set-aside"
 LAST_STATS, PREVIOUS_STATS, STATS_WRITING = "last-stats.json", "previous-stats.json", "last-stats.json.writing"
 """Figures of an ended process (brokerd/last_stats.py)."""
 MIRROR_STATE = "mirror.json"
-_MIRROR = (MIRROR_STATE, "mirror.json.writing", "mirror.stamps", "mirror.check")
+_MIRROR = (MIRROR_STATE, "mirror.stamps", "mirror.check")
 """A pair's state (brokerd/replica.py, stamp_file.py), and the file that a member writes to find out whether the disk
 works."""
 _STATS = (LAST_STATS, PREVIOUS_STATS, STATS_WRITING)

@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -119,7 +120,7 @@ async def promote(data_path: Path, arbiter: Arbiter, *, accepts_loss: bool) -> s
         raise NotPromoted(f"member {state.member} is in sync and leads by itself once it runs")
     if not accepts_loss:
         raise NotPromoted(_possible_loss(state.member, record))
-    record = record.with_in_sync({state.member: state.boot}).with_stamp("")
+    record = replace(record, epoch=max(record.epoch, state.epoch), in_sync={state.member: state.boot}, stamp="")
     if await arbiter.write_without_lead(record, found.revision) is None:
         raise NotPromoted("somebody has changed the record of the pair; try again")
     return f"member {state.member} may lead"

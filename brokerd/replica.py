@@ -21,7 +21,6 @@ from brokerd.file_header import HEADER_BYTES
 from brokerd.journal.recovery import scan
 from brokerd.log.commits import CommitRecords
 from brokerd.log.files import remove_log
-from brokerd.log.log import sync_directory
 from brokerd.mirror.actions import (
     Action,
     Create,
@@ -35,13 +34,13 @@ from brokerd.mirror.actions import (
 )
 from brokerd.mirror.leader import FRAME_BYTES
 from brokerd.mirror.manifest import BLOCK_BYTES, DIGEST_BYTES, File, block_sums
+from brokerd.small_file import overwrite
 from nsqwire.foreign_json import UNREADABLE_JSON
 
 if TYPE_CHECKING:
     from brokerd.mirror.hello import Welcome
 
 STATE: Final = "mirror.json"
-STATE_WRITING: Final = "mirror.json.writing"
 MAX_OPEN_FILES: Final = 64
 DONE: Final[dict[type[Action], str]] = {
     Write: "written",
@@ -95,14 +94,7 @@ class MirrorState:
 
     def write(self, data_path: Path) -> None:
         """Replace the file. Raises FileFailed."""
-        new = data_path / STATE_WRITING
-        with named(new, "written"):
-            with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
-                file.write(json.dumps(asdict(self)).encode())
-                file.flush()
-                os.fsync(file.fileno())
-            new.rename(data_path / STATE)
-            sync_directory(data_path)
+        overwrite(data_path / STATE, json.dumps(asdict(self)).encode())
 
 
 def leave_pair(data_path: Path) -> None:

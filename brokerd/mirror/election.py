@@ -159,7 +159,7 @@ class Election:
         if found.record.may_lead(self.member, self.boot, self.stamps):
             return None
         if found.record.may_lead(self.member, self.boot, {found.record.stamp}):
-            return "its data path is a copy, made before it was last in sync"
+            return "its data path, or the arbiter's record, is an older copy"
         if self.member in found.record.in_sync:
             return "its machine was restarted since it was in sync"
         return f"it is not in sync; {', '.join(sorted(found.record.in_sync))} may lead"

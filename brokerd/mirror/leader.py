@@ -40,6 +40,8 @@ WINDOW_BYTES: Final = 4 * 1024 * 1024
 COPY_WINDOW_BYTES: Final = FRAME_BYTES
 """As ``WINDOW_BYTES``, while the copy is sent: publishers wait while these bytes are sent."""
 PINGS_IN_PATIENCE: Final = 4
+STAMP_INTERVALS: Final = 2
+"""How long a follower may take to store stamps, in intervals between them. A busy disk takes seconds."""
 MAX_STRANGERS: Final = 8
 """Connections that have not greeted yet. A member greets at once; others would take the broker's descriptors."""
 
@@ -171,6 +173,8 @@ class _Link:
         """True once it has caught up: nothing is acknowledged without it from then on."""
         self.stamps: Stamps | None = None
         """The stamps that it has stored."""
+        self.stamped_at = now
+        """When it had last stored all stamps that it was sent."""
         self.heard_at = self.progress_at = self.pinged_at = now
 
     @property
@@ -257,8 +261,6 @@ class Leader:
         self._believed = set(record.in_sync)
         """The members that the arbiter may believe to be in sync."""
         self._writing: PairRecord | None = None
-        self._is_write_failing = False
-        """True if the arbiter did not take the last record."""
         self._stamp_interval = stamp_interval
         self._stamp_at: Seconds = 0.0
         """When the next stamp is due."""
@@ -269,10 +271,15 @@ class Leader:
     # -- state ----------------------------------------------------------------------------------------------------
 
     @property
-    def is_under_replicated(self) -> bool:
-        """True if no other member is in sync, or if none follows and the arbiter fails to record it."""
+    def in_sync(self) -> list[str]:
+        """This member, and those that are in sync by the record and follow."""
         following = {link.member for link in self._links.values() if link.state is LinkState.TAILING}
-        return len(self.record.in_sync) < 2 or (self._is_write_failing and following.isdisjoint(self.record.in_sync))
+        return sorted(self.record.in_sync.keys() & (following | {self.member}))
+
+    @property
+    def is_under_replicated(self) -> bool:
+        """True if no other member is in sync."""
+        return len(self.in_sync) < 2
 
     @property
     def lag_bytes(self) -> int:
@@ -376,7 +383,7 @@ class Leader:
 
     def record_written(self, record: PairRecord) -> None:
         """The arbiter has the record."""
-        self.record, self._writing, self._is_write_failing = record, None, False
+        self.record, self._writing = record, None
         self.accepts_publishes = len(record.in_sync) >= self._min_in_sync
         self._believed = set(record.in_sync)
         for link in self._links.values():
@@ -387,7 +394,7 @@ class Leader:
 
     def record_not_written(self) -> None:
         """The arbiter did not take the record, or did not answer. It is written again with the next tick."""
-        self._writing, self._is_write_failing = None, True
+        self._writing = None
 
     def tick(self, now: Seconds) -> None:
         """Close links that are silent or stuck, ping the others, and review who is in sync."""
@@ -398,6 +405,8 @@ class Leader:
                 self._close(link, f"nothing was received for {self._patience:g} s")
             elif now - link.progress_at > self._patience:
                 self._close(link, f"nothing was applied for {self._patience:g} s")
+            elif self._is_stuck(link, now):
+                self._close(link, f"it has stored no stamps for {now - link.stamped_at:g} s")
             elif link.hello is not None and now - link.pinged_at > self._patience / PINGS_IN_PATIENCE:
                 link.pinged_at = now
                 self._send(link, Kind.PING)
@@ -568,6 +577,12 @@ class Leader:
         if self._stamp_interval is None or link.hello is None or not link.hello.stores_stamps:
             return True
         return self._stamps is not None and link.stamps == self._stamps
+
+    def _is_stuck(self, link: _Link, now: Seconds) -> bool:
+        """Return whether a follower does not store stamps: without new ones, an older copy would not be recognised."""
+        if self._stamp_interval is None or link.state is not LinkState.TAILING or self._has_stamps(link):
+            link.stamped_at = now
+        return self._stamp_interval is not None and now - link.stamped_at > STAMP_INTERVALS * self._stamp_interval
 
     def _stamp_of(self, followers: Iterable[_Link]) -> str:
         """The stamp that the record may have while these followers are in sync."""

@@ -44,8 +44,12 @@ class PairRecord:
         return self.in_sync.get(member) == boot and (not self.stamp or self.stamp in stamps)
 
     def led_by(self, member: str, boot: str) -> PairRecord:
-        """The record of the next term, which ``member`` leads, alone at first."""
-        return replace(self, epoch=self.epoch + 1, leader=member, in_sync={member: boot})
+        """The record of the next term, which ``member`` leads.
+
+        Whoever was in sync stays so until the member has recovered its data path: if it is lost meanwhile, or finds
+        damage, the others may lead. Nothing is acknowledged in the term before the record has the smaller set.
+        """
+        return replace(self, epoch=self.epoch + 1, leader=member, in_sync={**self.in_sync, member: boot})
 
     def with_in_sync(self, in_sync: Mapping[str, str]) -> PairRecord:
         """The record of the same term with other members in sync."""

@@ -90,6 +90,8 @@ class Following:
         self._not_greeted_in: tuple[int, Seconds] | None = None
         """The term in which the primary closes connections before its greeting, and since when it has."""
         self._last_obstacle, self._join_again_s = "", DIAL_AGAIN_S
+        self._stamps_failed = False
+        """True if the last stamps could not be stored, after the files were there."""
         self._other_lease_s = 0
         """The primary's lease, if it was logged that it differs from this member's."""
         self._tasks = Background()
@@ -221,7 +223,8 @@ class Following:
             logger.info("MIRROR: joins the primary of term %d", replica.state.epoch)
             self._compare_leases(follower.welcome.lease_s)
         if follower.is_copied and not was_copied:
-            self._last_obstacle, self._join_again_s = "", DIAL_AGAIN_S
+            if not self._stamps_failed:
+                self._last_obstacle, self._join_again_s = "", DIAL_AGAIN_S
             logger.info("MIRROR: has the primary's files, and follows")
         if follower.awaits_sums:
             follower.awaits_sums = False
@@ -296,10 +299,11 @@ class Following:
         try:
             await self._loop.run_in_executor(self._files, write_stamps, self._data_path, stamps)
         except OSError as error:
+            self._stamps_failed = True
             if connection is self._connection:
                 self._cannot_follow(str(error))
             return
-        self._election.stamps = stamps
+        self._stamps_failed, self._election.stamps = False, stamps
         follower.stamps_stored(stamps)
         self._sync_and_send(connection, replica)
 
@@ -317,6 +321,8 @@ class Following:
             synced.add_done_callback(partial(self._synced, connection, output))
 
     def _synced(self, connection: _Connection, output: bytes, done: asyncio.Future[None]) -> None:
+        if done.cancelled():  # the process ends
+            return
         if (error := done.exception()) is not None:
             logger.error("MIRROR: cannot follow: %s", error)
             if connection is self._connection:

@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -51,6 +51,7 @@ from brokerd.net.splice import NO_PRIMARY, TLS_REFUSAL, Splicer
 from brokerd.recorder import Recorder
 from brokerd.replica import MirrorState
 from brokerd.replication import Replication
+from brokerd.small_file import overwrite
 from brokerd.stamp_file import read_stamps, write_stamps
 from nsqdaemon.listener import Listener, listen_tcp
 from nsqwire.addresses import parse_host_port
@@ -71,6 +72,7 @@ ARBITER_TIMEOUTS_IN_A_LEASE: Final = 3
 """A busy arbiter answers late. What it granted late still counts from before it was asked."""
 HAND_OVER_CHECK_S: Final = 0.1
 """Time between two looks at whether the other member leads after a hand-over."""
+MOST_TERMS_LEFT_OUT: Final = 1024
 LEFT_OUT_NUMBERS: Final = 1 << 20
 """Numbers of each topic that are left out at a takeover. Consumers may have received as many messages from the old
 primary that the new one never got; no other message may get their ids. The numbers last for a million takeovers."""
@@ -99,6 +101,8 @@ class Mirror:
         boot = DURABLE_BOOT if syncs_each else boot_id() or os.urandom(8).hex()
         state = replace(MirrorState.read(data_path), boot=boot)
         state.write(data_path)
+        with suppress(OSError):  # so that it takes no space once this member leads
+            overwrite(data_path / CHECK_FILE, b"")
         self._member = state.member
         timeout_s = self._lease_s / ARBITER_TIMEOUTS_IN_A_LEASE
         self._arbiter = arbiter_at(settings.arbiter, timeout_s=timeout_s, access=access)
@@ -143,8 +147,8 @@ class Mirror:
         )
         self._lease = ""
         self._revision = 0
-        self._in_sync_before: Mapping[str, str] = {}
-        """The members in sync when this one asked for the lead, each with its boot id."""
+        self._last_epoch = state.epoch
+        """The number of the last term that the data path has seen before this member's own."""
         self._server: asyncio.Server | None = None
         self._ticking: asyncio.Handle | None = None
         self._stop: Stop | None = None
@@ -153,7 +157,7 @@ class Mirror:
         self._is_over = False
         self._last_wait: str | None = None
         self._regain_error = ""
-        self._stamp_error = self._record_error = ""
+        self._campaign_error = self._stamp_error = self._record_error = ""
         """Why the arbiter has not recorded who is in sync; empty if it has."""
 
     # -- the process's side ---------------------------------------------------------------------------------------
@@ -190,8 +194,10 @@ class Mirror:
 
     @property
     def left_out_numbers(self) -> int:
-        """How many numbers of each topic are left out at the beginning of the term."""
-        return LEFT_OUT_NUMBERS if self._lead.result().epoch > 1 else 0
+        """How many numbers of each topic are left out at the beginning of the term: more for each term in which another
+        member may have used them."""
+        epoch = self._lead.result().epoch
+        return LEFT_OUT_NUMBERS * min(epoch - self._last_epoch, MOST_TERMS_LEFT_OUT) if epoch > 1 else 0
 
     @contextmanager
     def kept_lease(self) -> Iterator[None]:
@@ -217,7 +223,7 @@ class Mirror:
         This member has acknowledged nothing in its term, so they still have everything that was. Returns if there are
         none, or if the arbiter refuses it.
         """
-        others = {member: boot for member, boot in self._in_sync_before.items() if member != self._member}
+        others = {member: boot for member, boot in self._lead.result().in_sync.items() if member != self._member}
         if not others:
             return
         record = self._lead.result().with_in_sync(others)
@@ -231,7 +237,8 @@ class Mirror:
         So a last change that arrived in part does not leave the pair without a primary. Returns if there are no others,
         if the arbiter refuses it, or if the member has stood back already.
         """
-        others = sorted(set(self._in_sync_before) - {self._member})
+        record = self._lead.result()
+        others = sorted(set(record.in_sync) - {self._member})
         if not others or self._following.state.has_stood_back:
             return
         try:
@@ -239,7 +246,6 @@ class Mirror:
         except OSError as error:
             logger.error("MIRROR: cannot let %s lead: %s", ", ".join(others), error)
             return
-        record = self._lead.result().with_in_sync(self._in_sync_before)
         if await give_back_lead(self._arbiter, self._lease, record, self._revision):
             wait_s = LEASES_AFTER_STANDING_BACK * self._lease_s
             self._end_process(f"{reason}; {', '.join(others)} may lead, and this member again in {wait_s:g} s")
@@ -299,7 +305,7 @@ class Mirror:
             "pair": leader.record.pair,
             "member": self._member,
             "epoch": leader.record.epoch,
-            "in_sync": sorted(leader.record.in_sync),
+            "in_sync": leader.in_sync,
             "under_replicated": leader.is_under_replicated,
             "lag_bytes": leader.lag_bytes,
             "lag_seconds": round(leader.lag_seconds(boot_time()), 3),
@@ -314,7 +320,7 @@ class Mirror:
         """
         leader = self._links.leader
         assert leader is not None
-        others = sorted(set(leader.record.in_sync) - {self._member})
+        others = [member for member in leader.in_sync if member != self._member]
         if not others:
             raise NoFollowerInSync
         logger.info("MIRROR: hands over to member %s", others[0])
@@ -413,21 +419,20 @@ class Mirror:
         self._last_wait = reason
 
     async def _campaign(self, decision: Campaign) -> None:
-        found = self.election.last_answer
-        if found is not None and found.record is not None and found.revision == decision.revision:
-            self._in_sync_before = found.record.in_sync
         self._following.drop()
         sent_at = boot_time()
         won: Leadership | None = None
         try:
             self._following.cut_incomplete()
-            if self._following.state.pair != decision.record.pair:
-                self._following.write_state(pair=decision.record.pair)
+            self._following.write_state(pair=decision.record.pair)  # also to know that it can be written after a win
             won = await self._arbiter.campaign(self._member, decision.record, decision.revision, round(self._lease_s))
             if won is not None:
+                self._last_epoch = self._following.state.epoch
                 self._following.write_state(epoch=decision.record.epoch, node_id=decision.record.node_id)
         except (ArbiterFailed, OSError) as error:
-            logger.warning("MIRROR: the campaign failed: %s", error)
+            if str(error) != self._campaign_error:
+                logger.warning("MIRROR: the campaign failed: %s", error)
+            self._campaign_error = str(error)
             if won is not None:
                 self._tasks.start(self._resign(won.lease))
             won = None

@@ -14,13 +14,14 @@ import pytest
 from brokerd.replica import MirrorState
 from tests.harness.command import nsq
 from tests.harness.etcd import EtcdServer
-from tests.harness.pair import LONG_LEASE, MAY_NOT_LEAD, Member, Pair
+from tests.harness.pair import LEADS, LONG_LEASE, MAY_NOT_LEAD, Member, Pair
 from tests.harness.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.mirror.conftest import StartPair
 
 CHANNEL = b"the_channel"
+TOPICS = 100
 COUNT = 20
 BODY = b"message body %d"
 
@@ -95,6 +96,33 @@ def test_a_damaged_member_lets_the_other_lead_and_gets_its_files(
     wait_until(lambda: pair.primary is damaged, "the member that was damaged leads")
     assert pair.wait_for_primary() is damaged
     assert damaged.topics()["t"]["depth"] == COUNT
+
+
+def test_a_damaged_member_that_is_killed_before_it_gives_back_the_lead_does_not_keep_it(
+    start_pair: StartPair, etcd_server: EtcdServer
+) -> None:
+    """It has won, and recovers. Its many topics make the recovery longer."""
+    pair = start_pair(lease=LONG_LEASE)
+    primary = pair.wait_for_primary()
+    for number in range(COUNT):
+        primary.post("/pub", BODY % number, topic="t")
+    for number in range(TOPICS):
+        primary.post("/topic/create", topic=f"t{number}")
+    damaged, other = primary, pair.other(primary)
+    damaged.end(signal.SIGKILL)
+    other.end(signal.SIGKILL)
+    end_lease(pair, etcd_server)
+    change_a_body(damaged)
+    damaged.start()
+    wait_until(lambda: any(LEADS in line for line in damaged.log), "the member wins the lead")
+    damaged.end(signal.SIGKILL)
+    end_lease(pair, etcd_server)
+    damaged.start()
+    wait_until(lambda: any("its data path is damaged" in line for line in damaged.log), "it gives back the lead")
+    other.start()
+    wait_until(lambda: pair.primary is other, "the other member leads")
+    assert pair.wait_for_primary() is other
+    assert other.topics()["t"]["depth"] == COUNT
 
 
 def damage_journal(member: Member) -> None:

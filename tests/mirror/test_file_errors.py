@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import re
 import resource
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,8 @@ from brokerd.mirror.actions import Action, Create, Delete, MakeDirectory, Rename
 from brokerd.mirror.manifest import File
 from brokerd.mirror.stamps import Stamps
 from brokerd.replica import MirrorState, Replica
-from brokerd.stamp_file import write_stamps
+from brokerd.small_file import FILE_BYTES
+from brokerd.stamp_file import read_stamps, write_stamps
 from tests.harness.pair import LONG_LEASE
 
 if TYPE_CHECKING:
@@ -86,6 +88,34 @@ def test_stamps_that_cannot_be_stored_name_their_file(tmp_path: Path) -> None:
     assert str(error.value) == f"{tmp_path}/mirror.stamps cannot be written: [Errno 27] File too large"
 
 
+def test_a_small_file_is_overwritten_without_more_space(tmp_path: Path) -> None:
+    """A longer one, which something else wrote, is cut."""
+    path = tmp_path / "mirror.stamps"
+    path.write_bytes(b"garbage " * 125)
+    with little_room(FILE_BYTES):
+        write_stamps(tmp_path, Stamps("s1", "s2"))
+    assert read_stamps(tmp_path) == Stamps("s1", "s2")
+    assert path.stat().st_size == FILE_BYTES
+
+
+def test_a_follower_that_cannot_write_does_not_take_the_lead_from_the_other_member(start_pair: StartPair) -> None:
+    """The primary is killed while the follower's disk is full, which nobody has noticed yet."""
+    pair = start_pair(lease="5s", disks_fail=True)
+    primary = pair.wait_for_primary()
+    follower = pair.other(primary)
+    primary.post("/pub", b"x", topic="t")
+    pair.wait_until_in_sync()
+    follower.fail(write=errno.ENOSPC)
+    primary.end(signal.SIGKILL)
+    follower.wait_for_log("MIRROR: the campaign failed: .*/mirror.json cannot be written")
+    primary.start()
+    assert pair.wait_for_primary() is primary
+    assert primary.topics()["t"]["depth"] == 1
+    assert sum("the campaign failed" in line for line in follower.log) == 1
+    follower.fail()
+    pair.wait_until_in_sync()
+
+
 def test_a_follower_whose_disk_is_full_names_the_file(start_pair: StartPair) -> None:
     pair = start_pair(lease=LONG_LEASE, disks_fail=True)
     primary = pair.wait_for_primary()
@@ -95,7 +125,7 @@ def test_a_follower_whose_disk_is_full_names_the_file(start_pair: StartPair) -> 
     data = re.escape(str(follower.data_path))
     follower.wait_for_log(f"MIRROR: cannot follow: {data}/.* cannot be (written|created): {FULL}")
     # It tries to join again.
-    follower.wait_for_log(f"MIRROR: cannot follow: {data}/mirror.json.writing cannot be written: {FULL}")
+    follower.wait_for_log(f"MIRROR: cannot follow: {data}/mirror.json cannot be written: {FULL}")
     follower.fail()
     pair.wait_until_in_sync()
 

@@ -37,7 +37,7 @@ def full_follower(pair: Pair) -> Member:
     follower = pair.other(primary)
     follower.fail(write=errno.ENOSPC)
     primary.post("/pub", b"x", topic="t")
-    follower.wait_for_log("MIRROR: cannot follow: .*/mirror.json.writing cannot be written")
+    follower.wait_for_log("MIRROR: cannot follow: .*/mirror.json cannot be written")
     return follower
 
 

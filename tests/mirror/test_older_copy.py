@@ -50,7 +50,7 @@ def test_an_older_copy_of_a_data_path_does_not_lead(whose: str, start_pair: Star
     copy.rename(restored.data_path)
 
     restored.start()
-    restored.wait_for_log("MIRROR: cannot lead: its data path is a copy, made before it was last in sync")
+    restored.wait_for_log("MIRROR: cannot lead: its data path, or the arbiter's record, is an older copy")
     other.start()
     wait_until(lambda: pair.primary is other, "the other member leads")
     assert pair.wait_for_primary() is other

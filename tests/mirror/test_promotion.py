@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import signal
 from base64 import b64encode
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from brokerd.mirror.pair import PairRecord
 from brokerd.net.arbiter_access import ArbiterAccess
 from brokerd.net.arbiters import arbiter_at
 from brokerd.promotion import main
+from brokerd.replica import MirrorState
 from tests.harness.pair import Member, Pair
 from tests.harness.waiting import DEADLINE_S, wait_until
 
@@ -83,9 +86,50 @@ def test_a_pair_whose_record_is_lost_leads_again_once_the_loss_is_accepted(
     assert pair.wait_for_primary() is primary
     pair.wait_until_in_sync()
     assert primary.topics()["t"]["depth"] == 1
+    assert record_of(arbiter).node_id == 77
+
+
+def test_a_pair_whose_arbiter_was_restored_from_a_backup_leads_again_once_the_loss_is_accepted(
+    start_pair: StartPair, etcd_server: EtcdServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The record is of an earlier term than the members have seen, and has an earlier stamp."""
+    pair = start_pair(lease="3s")
+    arbiter = arbiter_of(pair)
+    before = record_of(arbiter)
+    for _ in range(2):
+        hand_over(pair)
+    primary = pair.wait_for_primary()
+    pair.wait_until_in_sync()
+    primary.post("/pub", b"x", topic="t")
+    for member in (primary, pair.other(primary)):
+        member.end(signal.SIGKILL)
+    old = replace(before, in_sync=dict.fromkeys(before.in_sync, MirrorState.read(primary.data_path).boot))
+    key = b64encode(f"/nsq/{arbiter.rpartition('/')[2]}/record".encode()).decode()
+    etcd_server.post("/v3/kv/put", key=key, value=b64encode(old.to_bytes()).decode())
+    primary.start()
+    primary.wait_for_log("MIRROR: cannot lead: its data path, or the arbiter's record, is an older copy")
+    assert promote(primary, arbiter, "--accept-loss") == 0
+    assert pair.wait_for_primary() is primary
+    assert record_of(arbiter).epoch == 4
+    pair.other(primary).start()
+    pair.wait_until_in_sync()
+    assert primary.topics()["t"]["depth"] == 1
+    assert not [line for line in primary.log if "has seen term" in line]
+
+
+def hand_over(pair: Pair) -> None:
+    """Let the other member lead."""
+    primary = pair.wait_for_primary()
+    pair.wait_until_in_sync()
+    wait_until(lambda: primary.request("POST", "/mirror/handover").status == 200, "the follower is to lead")
+    wait_until(lambda: pair.primary is pair.other(primary), "the other member leads")
+
+
+def record_of(arbiter: str) -> PairRecord:
+    """The record that the arbiter has."""
     found = asyncio.run(arbiter_at(arbiter, timeout_s=DEADLINE_S, access=ArbiterAccess()).read())
     assert found.record is not None
-    assert found.record.node_id == 77
+    return found.record
 
 
 def test_a_member_in_sync_needs_no_promotion(start_pair: StartPair, capsys: pytest.CaptureFixture[str]) -> None:

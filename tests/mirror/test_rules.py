@@ -232,6 +232,19 @@ def test_a_follower_in_sync_is_waited_for() -> None:
     assert subject.acknowledged == 0
 
 
+def test_nothing_is_acknowledged_before_the_record_says_that_the_primary_of_a_new_term_is_alone() -> None:
+    """Who was in sync before may lead until then."""
+    subject = leader(BOTH.led_by("a", "boot-a"), min_in_sync=1)
+    subject.group_changed([Appended(LOG, 48, 100)])
+    subject.tick(0.0)
+    alone = BOTH.led_by("a", "boot-a").with_in_sync({"a": "boot-a"})
+    assert taken(subject) == [WriteRecord(alone)]
+    assert (subject.acknowledged, subject.in_sync) == (0, ["a"])
+    assert subject.is_under_replicated
+    subject.record_written(alone)
+    assert subject.acknowledged == 1
+
+
 def test_a_follower_that_has_caught_up_is_waited_for_before_the_arbiter_knows() -> None:
     subject = leader()
     subject.group_changed([Appended(LOG, 48, 100)])
@@ -565,6 +578,21 @@ def test_the_record_has_no_stamp_while_a_member_of_a_version_without_stamps_is_i
     assert taken(subject) == [WriteRecord(both)]
 
 
+def test_a_follower_that_stores_no_stamps_is_left() -> None:
+    """Its disk may hang. Without new stamps, an older copy would not be recognised."""
+    subject = leader(stamp_interval=INTERVAL)
+    stamp(subject, 0.0, Stamps("", "s1"))
+    subject.record_written(RECORD.with_stamp("s1"))
+    join(subject, stores_stamps=True)
+    for at in (0.1, 0.3):
+        subject.tick(at)
+    assert Close not in map(type, taken(subject))
+    subject.tick(0.6)
+    assert [effect.reason for effect in taken(subject) if isinstance(effect, Close)] == [
+        "it has stored no stamps for 0.6 s"
+    ]
+
+
 def test_a_follower_says_that_it_has_stored_stamps() -> None:
     subject = Follower(hello(), 0, Files())
     subject.received(Frame(Kind.WELCOME, 3, 0, Welcome(pair="p", node_id=7).to_bytes()).to_bytes())
@@ -723,7 +751,7 @@ def test_a_member_in_sync_asks_for_the_lead_when_nobody_has_it() -> None:
     [campaign] = decisions(subject)
     assert campaign == Campaign(BOTH.led_by("b", "boot-b"), 5)
     assert campaign.record.epoch == 4
-    assert campaign.record.in_sync == {"b": "boot-b"}
+    assert campaign.record.in_sync == {"a": "boot-a", "b": "boot-b"}  # until it has recovered
 
 
 @pytest.mark.parametrize(
@@ -731,7 +759,7 @@ def test_a_member_in_sync_asks_for_the_lead_when_nobody_has_it() -> None:
     [
         (RECORD, "boot-b", "it is not in sync; a may lead"),
         (BOTH, "boot-b2", "its machine was restarted since it was in sync"),
-        (BOTH.with_stamp("s9"), "boot-b", "its data path is a copy, made before it was last in sync"),
+        (BOTH.with_stamp("s9"), "boot-b", "its data path, or the arbiter's record, is an older copy"),
     ],
 )
 def test_a_member_that_may_lack_something_does_not_ask(record: PairRecord, boot: str, why: str) -> None:
