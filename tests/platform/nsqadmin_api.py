@@ -16,16 +16,15 @@ class NsqadminApi:
     """The application on an event loop of its own. ``peer`` is the address that a request seems to come from."""
 
     def __init__(self) -> None:
-        from django.core.asgi import get_asgi_application
-
         from nsqplatform.accounts.forwarded import Forwarded
         from nsqplatform.clusters.asgi import OfCluster
+        from nsqplatform.console.handler import SynchronousHandler
         from nsqplatform.nsqadmin.asgi import NsqadminEndpoints
 
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self.application = Forwarded(OfCluster(NsqadminEndpoints(get_asgi_application())))
+        self.application = Forwarded(OfCluster(NsqadminEndpoints(SynchronousHandler())))
 
     def request(
         self, method: str, path: str, body: Any = None, *, peer: str = "127.0.0.1", **headers: str

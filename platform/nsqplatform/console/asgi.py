@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import cast
 
+import django
 from channels.routing import ProtocolTypeRouter, URLRouter
-from django.core.asgi import get_asgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "nsqplatform.console.settings")
-http = get_asgi_application()  # loads the models, which the consumers import
+django.setup(set_prefix=False)  # loads the models, which the consumers import
 
 from nsqplatform.accounts.connection import HTTPApplication  # noqa: E402
 from nsqplatform.accounts.forwarded import Forwarded  # noqa: E402
@@ -18,6 +18,7 @@ from nsqplatform.cluster import metrics  # noqa: E402
 from nsqplatform.cluster.live.cluster_socket import websocket_urls  # noqa: E402
 from nsqplatform.cluster.messages.tail_socket import tail_urls  # noqa: E402
 from nsqplatform.clusters.asgi import OfCluster  # noqa: E402
+from nsqplatform.console.handler import SynchronousHandler  # noqa: E402
 from nsqplatform.console.metrics import RequestMetrics  # noqa: E402
 from nsqplatform.nsqadmin.asgi import NsqadminEndpoints, unbased  # noqa: E402
 
@@ -27,7 +28,7 @@ application = Forwarded(
     OfCluster(
         ProtocolTypeRouter(
             {
-                "http": RequestMetrics(NsqadminEndpoints(cast(HTTPApplication, http))),
+                "http": RequestMetrics(NsqadminEndpoints(cast(HTTPApplication, SynchronousHandler()))),
                 "websocket": OwnOrigin(unbased(websockets)),
             }
         )
