@@ -286,6 +286,7 @@ def test_a_page_opens_with_the_last_minute_that_the_platform_holds(visit, live, 
     visitor = visit("/")
 
     def has_grown():
+        visitor.page.wait_for_timeout(250)  # the records are seconds apart, and each request for them takes some ms
         stack.publish("swelling", 5)
         return len([depth for depth in history_of(visitor, "swelling") if depth]) >= 3
 
