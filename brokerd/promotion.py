@@ -120,7 +120,8 @@ async def promote(data_path: Path, arbiter: Arbiter, *, accepts_loss: bool) -> s
         raise NotPromoted(f"member {state.member} is in sync and leads by itself once it runs")
     if not accepts_loss:
         raise NotPromoted(_possible_loss(state.member, record))
-    record = replace(record, epoch=max(record.epoch, state.epoch), in_sync={state.member: state.boot}, stamp="")
+    record = record.with_in_sync({state.member: state.boot}).with_stamp("")
+    record = replace(record, epoch=max(record.epoch, state.epoch))
     if await arbiter.write_without_lead(record, found.revision) is None:
         raise NotPromoted("somebody has changed the record of the pair; try again")
     return f"member {state.member} may lead"

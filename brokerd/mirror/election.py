@@ -22,6 +22,10 @@ MARGIN: Final = 0.1
 """The part of a lease by which a member stops leading before the arbiter ends the lease."""
 LEASES_BEFORE_FOUNDING: Final = 2
 """Number of leases that an empty member waits before it founds a pair, so that one with messages founds it."""
+LEASES_TO_RECOVER: Final = 4
+MOST_DOUBLINGS: Final = 6
+"""For how many leases a member lets another one recover that has won the lead and whose lease has ended. It doubles
+with each term that nobody has served, so that two long recoveries do not take the lead from each other for ever."""
 LEASES_AFTER_STANDING_BACK: Final = 2
 """Number of leases that a member that lacks changes leaves to the other one, before it leads nevertheless."""
 
@@ -120,6 +124,7 @@ class Election:
         """When this member stops leading, unless the lease is renewed."""
         self.last_answer: ArbiterAnswer | None = None
         """The arbiter's last answer to a read; None until there is one."""
+        self._last_answer_at: Seconds = now
         self.decisions: list[Decision] = []
         """What is to be done, in order. The caller takes them after each call."""
         self.pair = pair
@@ -132,6 +137,8 @@ class Election:
         self._new_record = new_record
         self._has_data = has_data
         self._may_found_at = now if has_data else now + LEASES_BEFORE_FOUNDING * lease
+        self._unserved_since: tuple[int, Seconds] | None = None
+        """The last term that ended before its primary served, and when this member saw its end."""
         self._may_lead_at = now + LEASES_AFTER_STANDING_BACK * lease if has_stood_back else now
         self.is_recovering = False
         """True from the lead that was won until the member serves: it may then regain a lease that has ended."""
@@ -157,7 +164,8 @@ class Election:
         if self.pair and self.pair != found.record.pair:
             return "the arbiter's record is that of another pair"
         if found.record.may_lead(self.member, self.boot, self.stamps):
-            return None
+            recovers = self._recovers_still(found.record)
+            return f"member {found.record.leader} has won the lead, and may be recovering" if recovers else None
         if found.record.may_lead(self.member, self.boot, {found.record.stamp}):
             return "its data path, or the arbiter's record, is an older copy"
         if self.member in found.record.in_sync:
@@ -190,6 +198,11 @@ class Election:
     def read_answered(self, found: ArbiterAnswer, now: Seconds) -> None:
         """The arbiter answered a read."""
         self.last_answer = found
+        if found.leader is not None or found.record is None or not found.record.unserved:
+            self._unserved_since = None
+        elif self._unserved_since is None or self._unserved_since[0] != found.record.epoch:
+            self._unserved_since = found.record.epoch, now
+        self._last_answer_at = now
         if not self.epoch and found.record is not None and found.record.pair != self.pair:
             self.pair = ""
         if self.role is not Role.FOLLOWER or found.leader is not None:
@@ -207,9 +220,16 @@ class Election:
             return self._new_record.led_by(self.member, self.boot)
         if self.pair != found.record.pair or not found.record.may_lead(self.member, self.boot, self.stamps):
             return None
-        if now < self._may_lead_at:
+        if now < self._may_lead_at or self._recovers_still(found.record):
             return None
         return found.record.led_by(self.member, self.boot)
+
+    def _recovers_still(self, record: PairRecord) -> bool:
+        """Return whether another member may be recovering, which has won the term."""
+        if self._unserved_since is None or record.leader == self.member:
+            return False
+        leases = LEASES_TO_RECOVER << min(record.unserved - 1, MOST_DOUBLINGS)
+        return self._last_answer_at - self._unserved_since[1] < leases * self._lease
 
     def joined(self, pair: str, epoch: int) -> None:
         """The member has joined the primary of a term, and lacks nothing once it is in sync."""

@@ -37,6 +37,8 @@ class PairRecord:
     """The members in sync, each with the boot id of its machine."""
     stamp: str = ""
     """A stamp that all members in sync have stored; empty: they need none, as one is of a version without stamps."""
+    unserved: int = 0
+    """How many terms in a row, with this one, were won by members that have not served yet."""
 
     def may_lead(self, member: str, boot: str, stamps: Collection[str]) -> bool:
         """Return whether a member has everything that was acknowledged: its machine was not restarted since, and its
@@ -49,11 +51,12 @@ class PairRecord:
         Whoever was in sync stays so until the member has recovered its data path: if it is lost meanwhile, or finds
         damage, the others may lead. Nothing is acknowledged in the term before the record has the smaller set.
         """
-        return replace(self, epoch=self.epoch + 1, leader=member, in_sync={**self.in_sync, member: boot})
+        in_sync = {**self.in_sync, member: boot}
+        return replace(self, epoch=self.epoch + 1, leader=member, in_sync=in_sync, unserved=self.unserved + 1)
 
     def with_in_sync(self, in_sync: Mapping[str, str]) -> PairRecord:
-        """The record of the same term with other members in sync."""
-        return replace(self, in_sync=dict(in_sync))
+        """The record of the same term with other members in sync. The primary serves, or has given the lead back."""
+        return replace(self, in_sync=dict(in_sync), unserved=0)
 
     def with_stamp(self, stamp: str) -> PairRecord:
         """The record of the same term with another stamp."""
@@ -68,6 +71,7 @@ class PairRecord:
             "leader": self.leader,
             "in_sync": dict(self.in_sync),
             "stamp": self.stamp,
+            "unserved": self.unserved,
         }
         return json.dumps(fields, separators=(",", ":")).encode()
 
@@ -83,6 +87,7 @@ class PairRecord:
                 leader=str(fields["leader"]),
                 in_sync={str(member): str(boot) for member, boot in fields["in_sync"].items()},
                 stamp=str(fields.get("stamp", "")),
+                unserved=int(fields.get("unserved", 0)),
             )
         except UNREADABLE_JSON as error:
             raise InvalidRecord(f"the arbiter's record of the pair cannot be read: {error!r}") from None

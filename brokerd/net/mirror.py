@@ -237,8 +237,8 @@ class Mirror:
         So a last change that arrived in part does not leave the pair without a primary. Returns if there are no others,
         if the arbiter refuses it, or if the member has stood back already.
         """
-        record = self._lead.result()
-        others = sorted(set(record.in_sync) - {self._member})
+        won = self._lead.result()
+        record, others = won.with_in_sync(won.in_sync), sorted(set(won.in_sync) - {self._member})
         if not others or self._following.state.has_stood_back:
             return
         try:

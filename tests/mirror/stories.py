@@ -16,6 +16,8 @@ from tests.mirror.world import LEASE, LONGEST_FAULT, Process, World, other_membe
 STORY_S = 16.0
 """Time within a story in which faults begin."""
 HEALING_S = 8 * LEASE
+LONGEST_HEALING_S = 60 * LEASE
+"""Members that recover for long, and lose the lead meanwhile, leave each other more and more leases."""
 FAULTS = ("kill", "pause", "partition", "reset", "hang", "arbiter", "reboot", "spoil")
 RESTORES = (0, 0, 0, 1, 2)
 """How many times a member's data path is replaced by an older copy of it."""
@@ -54,10 +56,21 @@ class Story:
         try:
             self.world.run(STORY_S + LONGEST_FAULT)
             self.world.is_calm = True
-            self.world.run(self.world.now + HEALING_S)
+            self._heal()
             self._check_end()
         except Violation as violation:
             raise Violation(f"seed {self.seed}: {violation}") from None
+
+    def _heal(self) -> None:
+        """Let the time pass until there is a primary, and both members are in sync."""
+        world, end = self.world, self.world.now + LONGEST_HEALING_S
+        world.run(world.now + HEALING_S)
+        while world.now < end:
+            leaders = [each.leader for each in world.processes.values() if each is not None and each.leader is not None]
+            if any(len(leader.record.in_sync) == 2 for leader in leaders):
+                world.run(world.now + LEASE)
+                return
+            world.run(world.now + LEASE)
 
     def _publish(self) -> None:
         world = self.world

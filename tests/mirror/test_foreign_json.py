@@ -38,6 +38,7 @@ NAMES = (
     "leader",
     "in_sync",
     "stamp",
+    "unserved",
     "last",
     "next",
     "stores_stamps",

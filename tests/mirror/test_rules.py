@@ -23,6 +23,7 @@ from brokerd.mirror.actions import (
     encode_actions,
 )
 from brokerd.mirror.election import (
+    LEASES_TO_RECOVER,
     ArbiterAnswer,
     Campaign,
     CheckDisk,
@@ -786,6 +787,33 @@ def test_a_member_that_lacks_changes_leads_if_no_other_one_has_led_for_two_lease
     joined.joined("p", 4)
     joined.read_answered(ArbiterAnswer(BOTH, 5, None), 0.1 * LEASE)
     assert [type(each) for each in decisions(joined)] == [Campaign]
+
+
+def test_a_winner_that_has_not_served_yet_is_left_time_to_recover() -> None:
+    """Its lease may end during a long recovery. The time doubles with each term that nobody has served."""
+    won = BOTH.led_by("a", "boot-a")
+    for record, leases in ((won, LEASES_TO_RECOVER), (won.led_by("a", "boot-a"), 2 * LEASES_TO_RECOVER)):
+        subject = election()
+        for at in (1.0, leases * LEASE):
+            subject.read_answered(ArbiterAnswer(record, 5, None), at)
+            assert decisions(subject) == []
+            assert subject.waits_because == "member a has won the lead, and may be recovering"
+        subject.read_answered(ArbiterAnswer(record, 5, None), leases * LEASE + 1.0)
+        assert decisions(subject) == [Campaign(record.led_by("b", "boot-b"), 5)]
+
+
+def test_a_member_that_was_killed_while_it_recovered_goes_on_at_once() -> None:
+    record = BOTH.led_by("b", "boot-b")
+    subject = election()
+    subject.read_answered(ArbiterAnswer(record, 5, None), 0.0)
+    assert decisions(subject) == [Campaign(record.led_by("b", "boot-b"), 5)]
+
+
+def test_a_lead_that_was_given_back_is_taken_at_once() -> None:
+    record = BOTH.led_by("a", "boot-a").with_in_sync({"b": "boot-b"})
+    subject = election()
+    subject.read_answered(ArbiterAnswer(record, 5, None), 0.0)
+    assert [type(each) for each in decisions(subject)] == [Campaign]
 
 
 def test_an_empty_member_lets_one_with_messages_found_the_pair() -> None:
