@@ -82,7 +82,7 @@ def jobs(options: Options, processes: LoadProcesses) -> Iterator[Row]:
         seconds=took,
         broker_us=seconds["brokerd"] / count * 1e6,
         floor_per_second=options.topics / floor,
-        also={f"{part} ms": seconds[part] / count * 1e3 for part in PARTS if part != "brokerd"},
+        also={f"{part}, processor ms per topic": seconds[part] / count * 1e3 for part in PARTS if part != "brokerd"},
     )
 
 

@@ -109,5 +109,5 @@ def shown(row: Row, lateness_ns: array[int], anonymous_mb: float | None) -> Row:
     """Return ``row`` with the lateness as its p50, p99 and maximum."""
     values = np.frombuffer(lateness_ns, np.int64) / 1e3
     p50, p99 = np.percentile(values, [50, 99])
-    also = {"max ms": float(values.max()) / 1e3, "seen": float(len(values))}
+    also = {"max ms": float(values.max()) / 1e3, "messages measured": float(len(values))}
     return dataclasses.replace(row, p50_us=float(p50), p99_us=float(p99), anonymous_mb=anonymous_mb, also=also)

@@ -113,11 +113,12 @@ def secured(sock: socket.socket) -> Secured:
 
 def received_frame(link: Link) -> tuple[int, bytes]:
     """Read one frame and no byte more, because later bytes may belong to the next layer."""
-    size, kind = struct.unpack(">ii", exactly(link, 8))
-    return kind, exactly(link, size - 4)
+    size, kind = struct.unpack(">ii", received_exactly(link, 8))
+    return kind, received_exactly(link, size - 4)
 
 
-def exactly(link: Link, count: int) -> bytes:
+def received_exactly(link: Link, count: int) -> bytes:
+    """Return the next ``count`` bytes. Raises BenchError if the server closes the connection before."""
     data = b""
     while len(data) < count:
         more = link.recv(count - len(data))

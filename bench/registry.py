@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 
 from bench import load
 from bench.errors import BenchError
-from bench.links import connect
+from bench.links import connect, received_exactly
 from bench.load import Load
 from bench.measure import Measured, Options, Row, ask_all, measure, mebibytes
 from bench.processes import LoadProcesses, pin
@@ -52,8 +52,8 @@ class Fleet:
                 }
             ).encode()
             sock.sendall(MAGIC + b"IDENTIFY\n" + struct.pack(">i", len(body)) + body)
-            (length,) = struct.unpack(">i", exactly(sock, 4))
-            exactly(sock, length)
+            (length,) = struct.unpack(">i", received_exactly(sock, 4))
+            received_exactly(sock, length)
             sock.sendall(commands)
             expect_ok(sock, len(self._topics))
         return clock.load(len(self._sockets) * len(self._topics))
@@ -94,18 +94,8 @@ class Fleet:
             raise BenchError(f"a node's connection failed: {failures[0]}")
 
 
-def exactly(sock: socket.socket, count: int) -> bytes:
-    data = b""
-    while len(data) < count:
-        part = sock.recv(count - len(data))
-        if not part:
-            raise BenchError("the registry closed a node's connection")
-        data += part
-    return data
-
-
 def expect_ok(sock: socket.socket, count: int) -> None:
-    answers = exactly(sock, count * len(OK))
+    answers = received_exactly(sock, count * len(OK))
     if answers != OK * count:
         raise BenchError(f"the registry answered {answers[:80]!r}")
 

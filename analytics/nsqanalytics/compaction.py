@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from nsqanalytics.archive import LEFTOVER_AGE_S, WRITING, samples_path
 from nsqanalytics.content import REPLACES_KEY, compacted_name, current, is_compacted, replaced_by
 from nsqanalytics.damage import Damaged, damaged_path, set_aside
-from nsqanalytics.files import SHORTEST, File, Folder
+from nsqanalytics.files import SHORTEST_FILE_BYTES, File, Folder
 from nsqanalytics.life_events import EVENT_SCHEMA, lives_path
 from nsqanalytics.rollups import rollups_path
 from nsqanalytics.schema import ARROW_SCHEMA
@@ -78,7 +78,7 @@ def _compact(folder: Folder, kind: _Kind, older_than: timedelta, now: datetime) 
     sweep_unfinished(folder, clock)
     for hour, files in folder.partitions().items():
         # An hour's only file is opened only if it is too short for Parquet: runs do not open compacted files again.
-        checked = files if len(files) > 1 else [file for file in files if file.size < SHORTEST]
+        checked = files if len(files) > 1 else [file for file in files if file.size < SHORTEST_FILE_BYTES]
         for damaged in set_aside(folder, [(hour, list(checked))], thorough=False, columns=kind.needed):
             files.remove(damaged.file)
             yield set_aside_row(damaged)

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nsqanalytics.archive import samples_path
-from nsqanalytics.files import SHORTEST, File, Folder
+from nsqanalytics.files import SHORTEST_FILE_BYTES, File, Folder
 from nsqanalytics.life_events import EVENT_SCHEMA, lives_path
 from nsqanalytics.rollups import rollups_path
 from nsqanalytics.schema import ARROW_SCHEMA
@@ -85,7 +85,7 @@ def reason(folder: Folder, file: File, *, thorough: bool, columns: Sequence[str]
     If ``thorough``, all its pages are read. Raises OSError if the file system cannot read the file, which does not
     prove that the file is damaged.
     """
-    if file.size < SHORTEST:
+    if file.size < SHORTEST_FILE_BYTES:
         return "it is empty" if file.size == 0 else f"it has only {counted(file.size, 'byte')}"
     if not thorough:
         try:

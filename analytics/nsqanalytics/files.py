@@ -13,8 +13,8 @@ import pyarrow.fs as pafs
 from nsqanalytics.locations import is_local, local_path
 from nsqanalytics.span import DAY, HOUR
 
-SHORTEST = 12
-"""Length of the shortest Parquet file in bytes: the magic number at both ends, and the footer's length."""
+SHORTEST_FILE_BYTES = 12
+"""Length of the shortest Parquet file: the magic number at both ends, and the footer's length."""
 FEW_BYTES = 2_000_000
 """Content of some 20,000 to 40,000 readings. Spark reads as much in one task."""
 FEW_ROWS = 200_000

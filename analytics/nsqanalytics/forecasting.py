@@ -35,7 +35,7 @@ from nsqwire.counted import counted
 
 Values = NDArray[np.float64]
 
-SHORTEST = 5 * HOURS_OF_DAY
+LEAST_HISTORY_HOURS = 5 * HOURS_OF_DAY
 """Hours with readings that a forecast needs."""
 LEAST_KNOWN = 0.6
 """Share of the hours since the first reading that need to have one."""
@@ -95,8 +95,8 @@ def reason_against(values: Values, late: int) -> str | None:
         return "no readings"
     if late > OLDEST_END:
         return f"the last reading is {counted(late, 'hour')} old; a forecast needs one of the last {OLDEST_END} hours"
-    if known < SHORTEST:
-        return f"{counted(known, 'hour')} of history; a forecast needs {SHORTEST}"
+    if known < LEAST_HISTORY_HOURS:
+        return f"{counted(known, 'hour')} of history; a forecast needs {LEAST_HISTORY_HOURS}"
     if known < LEAST_KNOWN * len(values):
         return f"{known} of {len(values)} hours have readings; a forecast needs {LEAST_KNOWN:.0%}"
     return None
@@ -121,7 +121,7 @@ def _back_test(values: Values, first_hour: int, cycle: int, tested: int) -> Back
     """Forecast the last ``tested`` hours from the ones before. None if too few of these have readings."""
     before, came = values[:-tested], values[-tested:]
     end = int(np.flatnonzero(np.isfinite(before))[-1]) + 1
-    if np.isfinite(before).sum() < SHORTEST / 2 or not np.isfinite(came).any():
+    if np.isfinite(before).sum() < LEAST_HISTORY_HOURS / 2 or not np.isfinite(came).any():
         return None
     gap = len(before) - end
     point, bands = _Fitted(before[:end], first_hour, cycle).ahead(gap + 1, gap + tested)

@@ -31,7 +31,7 @@ from pyarrow.fs import FileSelector
 from nsqanalytics.archive import samples_path
 from nsqanalytics.content import current, digest_of
 from nsqanalytics.counting.ends import Rules
-from nsqanalytics.files import FEW_BYTES, FEW_ROWS, SHORTEST, File, Folder, fingerprint
+from nsqanalytics.files import FEW_BYTES, FEW_ROWS, SHORTEST_FILE_BYTES, File, Folder, fingerprint
 from nsqanalytics.locations import archive_missing, is_local, spark_uri
 from nsqanalytics.schema import SCHEMA_VERSION, spark_schema
 from nsqanalytics.session import is_on_this_machine
@@ -403,7 +403,10 @@ def _divided(rows: DataFrame, size: int) -> DataFrame:
 
 def _with_contents(folder: Folder) -> dict[datetime, list[File]]:
     """Return the files by hour or day, without those that are empty: Spark reads no row from them and no error."""
-    listed = {start: [file for file in files if file.size >= SHORTEST] for start, files in folder.partitions().items()}
+    listed = {
+        start: [file for file in files if file.size >= SHORTEST_FILE_BYTES]
+        for start, files in folder.partitions().items()
+    }
     return {start: files for start, files in listed.items() if files}
 
 

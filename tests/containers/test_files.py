@@ -106,7 +106,7 @@ def test_the_brokers_image_has_no_java_and_stops_with_a_drain() -> None:
     """The drain ends before the ten seconds after which `docker stop` kills."""
     assert "java" not in stage("broker") + stage("broker-installed") + stage("broker-requirements")
     assert instruction("broker", "STOPSIGNAL") == "SIGUSR1"
-    assert instruction("broker", "STOPSIGNAL").removeprefix("SIG") in (ROOT / "docs" / "operators.md").read_text()
+    assert instruction("broker", "STOPSIGNAL").removeprefix("SIG") in (ROOT / "docs" / "nodes.md").read_text()
     (timeout,) = re.findall(r"BROKERD_DRAIN_TIMEOUT=(\d+)s", stage("broker"))
     assert int(timeout) < 10
 

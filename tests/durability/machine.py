@@ -336,8 +336,8 @@ class Machine(RuleBasedStateMachine):
             assert (age is not None) == bool(wanted[0] or wanted[1])
         for consumer in self.consumers:
             client, channel = consumer.client, self.topic.channels[consumer.channel]
-            held = self.model.channels[consumer.channel].held_by(client.number)
-            assert client.in_flight_count == len(held)
+            in_flight = self.model.channels[consumer.channel].in_flight_to(client.number)
+            assert client.in_flight_count == len(in_flight)
             assert client.free <= 0 or not channel.depth or channel.paused, f"a consumer of {channel.name} waits"
 
     def compare_dead_topic(self) -> None:

@@ -82,7 +82,7 @@ class ChannelModel:
     def count(self, status: Status) -> int:
         return sum(message.status is status for message in self.messages.values())
 
-    def held_by(self, client: int) -> list[bytes]:
+    def in_flight_to(self, client: int) -> list[bytes]:
         return [body for body, message in self.messages.items() if message.client == client]
 
     def pass_time(self, now: float) -> None:
@@ -184,7 +184,7 @@ class ChannelModel:
         message.when = min(now + MSG_TIMEOUT_S, message.sent_at + MAX_MSG_TIMEOUT_S)
 
     def leave(self, client: int) -> None:
-        for body in self.held_by(client):
+        for body in self.in_flight_to(client):
             self.fail(self.messages[body], 0.0, delays=False)
 
 
@@ -195,7 +195,7 @@ class TopicModel:
     waiting: dict[bytes, float] = field(default_factory=dict)
     channels: dict[str, ChannelModel] = field(default_factory=dict)
     paused: bool = False
-    held: bool = False
+    awaits_lookup: bool = False
     """nsqlookupd is asked for its channels, and its messages wait."""
 
     def publish(self, bodies: list[bytes], defer_s: float, now: float) -> None:
@@ -211,7 +211,7 @@ class TopicModel:
 
     def route(self, now: float) -> None:
         """Give the waiting messages to the channels, unless they must wait."""
-        if self.paused or self.held or not self.channels:
+        if self.paused or self.awaits_lookup or not self.channels:
             return
         for body, defer_s in self.waiting.items():
             for channel in self.channels.values():
@@ -226,7 +226,7 @@ class TopicModel:
 
     def copy(self) -> TopicModel:
         channels = {name: channel.copy() for name, channel in self.channels.items()}
-        return TopicModel(dict(self.waiting), channels, self.paused, self.held)
+        return TopicModel(dict(self.waiting), channels, self.paused, self.awaits_lookup)
 
     def restarted(self, now: float) -> TopicModel:
         """The state after a restart: messages in flight are ready, and ephemeral ones are gone."""
@@ -236,7 +236,7 @@ class TopicModel:
             for message in channel.messages.values():
                 if message.status is Status.IN_FLIGHT:
                     message.requeue()
-        again.held = False
+        again.awaits_lookup = False
         again.route(now)
         return again
 

@@ -198,12 +198,12 @@ class BrokerMachine(Machine):
             self.publish_deferred(count=just_published, delay_s=100.0)
         ids, due = self.ids(), self.node.now + delay_s
         channels = self.model.channels
-        held = sorted({*self.model.waiting, *(body for each in channels.values() for body in each.messages)})
+        kept = sorted({*self.model.waiting, *(body for each in channels.values() for body in each.messages)})
         if just_published:
-            held = [body for body in held if body not in before]
-        if not held:
+            kept = [body for body in kept if body not in before]
+        if not kept:
             return
-        taken = data.draw(st.permutations(held), label="bodies")[: int(len(held) * share) + 1]
+        taken = data.draw(st.permutations(kept), label="bodies")[: int(len(kept) * share) + 1]
         waiting = set(taken) & self.model.waiting.keys()
         with self.refusable():
             expected = []
@@ -307,23 +307,23 @@ class BrokerMachine(Machine):
 
     def _finish(self, consumer: Consumer, share: float, *, reverse: bool) -> None:
         channel, model = self.topic.channels[consumer.channel], self.model.channels[consumer.channel]
-        held = model.held_by(consumer.client.number)
-        held = sorted(held, key=lambda body: model.messages[body].message_id, reverse=reverse)
-        held = held[: max(1, int(len(held) * share))]
-        lines = b"".join(b"FIN %b\n" % model.messages[body].message_id for body in held)
-        if held:
+        in_flight = model.in_flight_to(consumer.client.number)
+        in_flight = sorted(in_flight, key=lambda body: model.messages[body].message_id, reverse=reverse)
+        in_flight = in_flight[: max(1, int(len(in_flight) * share))]
+        lines = b"".join(b"FIN %b\n" % model.messages[body].message_id for body in in_flight)
+        if in_flight:
             with self.step():
-                for body in held:
+                for body in in_flight:
                     del model.messages[body]
-                assert not channel.finish(consumer.client, memoryview(lines), len(held), self.node.wall_ns())
+                assert not channel.finish(consumer.client, memoryview(lines), len(in_flight), self.node.wall_ns())
 
     @precondition(lambda self: any(each.client.in_flight_count for each in self.consumers))
     @rule(data=st.data(), delay_s=st.sampled_from([0.0, 0.0, *DELAYS_S]))
     def requeue(self, data: st.DataObject, delay_s: float) -> None:
         consumer, channel, model = self.pick(data)
-        held = model.held_by(consumer.client.number)
-        if held:
-            message = model.messages[data.draw(st.sampled_from(held), label="body")]
+        in_flight = model.in_flight_to(consumer.client.number)
+        if in_flight:
+            message = model.messages[data.draw(st.sampled_from(in_flight), label="body")]
             with self.step():
                 model.fail(message, self.node.now, delay_s=delay_s)
                 line = memoryview(b"REQ %b 9\n" % message.message_id)
@@ -333,9 +333,9 @@ class BrokerMachine(Machine):
     @rule(data=st.data())
     def touch(self, data: st.DataObject) -> None:
         consumer, channel, model = self.pick(data)
-        held = model.held_by(consumer.client.number)
-        if held:
-            body = data.draw(st.sampled_from(held), label="body")
+        in_flight = model.in_flight_to(consumer.client.number)
+        if in_flight:
+            body = data.draw(st.sampled_from(in_flight), label="body")
             with self.step():
                 model.touch(body, self.node.now)
                 line = memoryview(b"TOUCH %b\n" % model.messages[body].message_id)
@@ -473,9 +473,9 @@ class BrokerMachine(Machine):
         name = data.draw(st.sampled_from(sorted(self.model.channels)), label="channel")
         channel, model = self.topic.channels[name], self.model.channels[name]
         ids = self.ids()
-        held = sorted(model.messages)
-        assert ids.keys() >= set(held), "each message has an id"
-        taken = data.draw(st.permutations(held), label="bodies")[: int(len(held) * share) + 1]
+        kept = sorted(model.messages)
+        assert ids.keys() >= set(kept), "each message has an id"
+        taken = data.draw(st.permutations(kept), label="bodies")[: int(len(kept) * share) + 1]
         gone = [message_id for body, message_id in ids.items() if body not in model.messages][:3]
         with self.refusable():
             for body in taken:
@@ -704,26 +704,28 @@ class BrokerMachine(Machine):
     # -- lookup ---------------------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.topics_made < 4)
-    @rule(held=st.booleans(), name=st.sampled_from([None, *CHANNELS]), again=st.booleans(), killed=st.booleans())
-    def make_the_topic_again(self, held: bool, name: str | None, again: bool, killed: bool) -> None:
+    @rule(
+        awaits_lookup=st.booleans(), name=st.sampled_from([None, *CHANNELS]), again=st.booleans(), killed=st.booleans()
+    )
+    def make_the_topic_again(self, awaits_lookup: bool, name: str | None, again: bool, killed: bool) -> None:
         """The topic is deleted and created again, and a consumer subscribes, perhaps during the request to lookup;
         perhaps it is deleted again before lookup answers, and a kill follows."""
-        self._delete_the_topic(held)
+        self._delete_the_topic(awaits_lookup)
         if name is not None:
             self.subscribe(name=name, ready_count=3)
         if again:
-            self._delete_the_topic(held)
+            self._delete_the_topic(awaits_lookup)
             if self.awaited:
                 self.lookup_answers()
         if killed:
             self.kill()
 
-    def _delete_the_topic(self, held: bool) -> None:
+    def _delete_the_topic(self, awaits_lookup: bool) -> None:
         self.topics_made += 1
         self.knows_seen = False
         before, consumers = self.model, list(self.consumers)
         with self.step():
-            self.model = TopicModel(held=held)
+            self.model = TopicModel(awaits_lookup=awaits_lookup)
             self.consumers.clear()
             try:
                 self.node.broker.delete_topic("t")
@@ -734,7 +736,7 @@ class BrokerMachine(Machine):
                 return
             DISK.is_full = False
             self.topic = self.node.broker.topic("t")
-            if held:
+            if awaits_lookup:
                 self.topic.suspend_routing()
                 self.awaited.append(self.topic)
 
@@ -745,7 +747,7 @@ class BrokerMachine(Machine):
         topic = self.awaited.pop(0)
         with self.step():
             if topic is self.topic:
-                self.model.held = False
+                self.model.awaits_lookup = False
                 self.model.route(self.node.now)
             topic.resume_routing()
 

@@ -6,7 +6,6 @@ import json
 import random
 import signal
 import socket
-import struct
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,7 +19,8 @@ from tests.harness.daemon import Broker
 from tests.harness.etcd import EtcdServer
 from tests.harness.link import Link
 from tests.harness.loopback import own_address
-from tests.harness.waiting import DEADLINE_S, wait_until
+from tests.harness.v2 import MESSAGE, V2Client, mpub
+from tests.harness.waiting import wait_until
 
 LEADS = "MIRROR: leads term"
 MAY_NOT_LEAD = "MIRROR: cannot lead: it is not in sync"
@@ -233,7 +233,7 @@ class Load:
         """What publishers were answered, and how they lost a connection."""
         self._pair, self._topic, self._timeout_s = pair, topic, timeout_s
         self._lock = threading.Lock()
-        self._open: set[Connection] = set()
+        self._open: set[V2Client] = set()
         self._ends, self._consumers_end = threading.Event(), threading.Event()
         self._threads = [threading.Thread(target=self._publish, args=(number,)) for number in range(publishers)]
         self._consumers = [threading.Thread(target=self._consume, args=(number,)) for number in range(consumers)]
@@ -247,8 +247,9 @@ class Load:
         self._ends.set()
         self._consumers_end.set()
         with self._lock:
-            for connection in self._open:
-                connection.end()
+            for client in self._open:
+                with suppress(OSError):
+                    client.socket.shutdown(socket.SHUT_RDWR)  # wakes up the thread that reads
         for thread in (*self._threads, *self._consumers):
             thread.join()
 
@@ -278,15 +279,14 @@ class Load:
     def _publish(self, number: int) -> None:
         serial, chance = 0, random.Random(number)
 
-        def conversation(connection: Connection) -> None:
+        def conversation(client: V2Client) -> None:
             nonlocal serial
             while not self._ends.is_set():
                 bodies = [b"%d-%d" % (number, serial + each) for each in range(chance.randrange(1, 10))]
                 serial += len(bodies)
                 with self._lock:
                     self.attempted.update(bodies)
-                connection.send(mpub(self._topic, bodies))
-                answer = connection.answer()
+                _, answer = client.command(mpub(self._topic, bodies))
                 if answer != b"OK":
                     with self._lock:
                         self.errors.append(answer.decode(errors="replace"))
@@ -297,80 +297,35 @@ class Load:
         self._converse(number, self._ends, conversation)
 
     def _consume(self, number: int) -> None:
-        def conversation(connection: Connection) -> None:
-            connection.send(b"SUB %s c\nRDY 100\n" % self._topic.encode())
+        def conversation(client: V2Client) -> None:
+            client.send(b"SUB %s c\nRDY 100\n" % self._topic.encode())
             while not self._consumers_end.is_set():
-                kind, data = connection.frame()
-                if kind == 2:
+                kind, data = client.frame()
+                if kind == MESSAGE:
                     with self._lock:
                         self.received.add(data[26:])
-                    connection.send(b"FIN %s\n" % data[10:26])
+                    client.send(b"FIN %s\n" % data[10:26])
 
         self._converse(number, self._consumers_end, conversation)
 
-    def _converse(self, number: int, ends: threading.Event, conversation: Callable[[Connection], None]) -> None:
+    def _converse(self, number: int, ends: threading.Event, conversation: Callable[[V2Client], None]) -> None:
         member = self._pair.members[number % 2]
         while not ends.is_set():
-            connection = None
+            client = None
             try:
-                connection = Connection(member.tcp, self._timeout_s)
+                client = V2Client(member.tcp, timeout_s=self._timeout_s)
+                client.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 with self._lock:
-                    self._open.add(connection)
-                conversation(connection)
-            except OSError as error:
+                    self._open.add(client)
+                conversation(client)
+            except (OSError, EOFError) as error:
                 if ends is self._ends and not ends.is_set():
                     with self._lock:
                         self.errors.append(repr(error))
             finally:
-                if connection is not None:
+                if client is not None:
                     with self._lock:
-                        self._open.discard(connection)
-                    connection.close()
+                        self._open.discard(client)
+                    client.socket.close()
             member = self._pair.other(member)
             ends.wait(0.05)
-
-
-class Connection:
-    """A blocking V2 connection that answers heartbeats."""
-
-    def __init__(self, address: tuple[str, int], timeout_s: float = DEADLINE_S) -> None:
-        self._socket = socket.create_connection(address, timeout=timeout_s)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.send(b"  V2")
-
-    def send(self, data: bytes) -> None:
-        self._socket.sendall(data)
-
-    def frame(self) -> tuple[int, bytes]:
-        while True:
-            size, kind = struct.unpack(">ii", self._read(8))
-            data = self._read(size - 4)
-            if data != b"_heartbeat_":
-                return kind, data
-            self.send(b"NOP\n")
-
-    def answer(self) -> bytes:
-        return self.frame()[1]
-
-    def _read(self, nbytes: int) -> bytes:
-        data = b""
-        while len(data) < nbytes:
-            part = self._socket.recv(nbytes - len(data))
-            if not part:
-                raise ConnectionError("the connection was closed")
-            data += part
-        return data
-
-    def end(self) -> None:
-        """Wake up the thread that reads, from another one."""
-        with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        self._socket.close()
-
-
-def mpub(topic: str, bodies: list[bytes]) -> bytes:
-    """An MPUB command."""
-    messages = b"".join(len(body).to_bytes(4) + body for body in bodies)
-    return b"MPUB %s\n" % topic.encode() + (4 + len(messages)).to_bytes(4) + len(bodies).to_bytes(4) + messages

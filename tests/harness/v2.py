@@ -22,16 +22,23 @@ def sized(data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + data
 
 
+def mpub(topic: str, bodies: list[bytes]) -> bytes:
+    """Return an MPUB command."""
+    return f"MPUB {topic}\n".encode() + sized(struct.pack(">i", len(bodies)) + b"".join(map(sized, bodies)))
+
+
 class V2Client:
     """A blocking V2 connection. It sends a test's bytes unchanged, and answers only heartbeats by itself."""
 
-    def __init__(self, address: tuple[str, int] | str, *, magic: bytes = b"  V2") -> None:
+    def __init__(
+        self, address: tuple[str, int] | str, *, magic: bytes = b"  V2", timeout_s: float = DEADLINE_S
+    ) -> None:
         if isinstance(address, str):
             self.socket = socket.socket(socket.AF_UNIX)
-            self.socket.settimeout(DEADLINE_S)
+            self.socket.settimeout(timeout_s)
             self.socket.connect(address)
         else:
-            self.socket = socket.create_connection(address, DEADLINE_S)
+            self.socket = socket.create_connection(address, timeout_s)
         self.socket.sendall(magic)
 
     def __enter__(self) -> V2Client:
@@ -84,7 +91,7 @@ class V2Client:
         self.ok(f"DPUB {topic} {defer_ms}\n".encode() + sized(body))
 
     def mpub(self, topic: str, bodies: list[bytes]) -> None:
-        self.ok(f"MPUB {topic}\n".encode() + sized(struct.pack(">i", len(bodies)) + b"".join(map(sized, bodies))))
+        self.ok(mpub(topic, bodies))
 
     def sub(self, topic: str, channel: str, ready_count: int = 0) -> None:
         self.ok(f"SUB {topic} {channel}\n".encode())

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.harness.pair import TAKEOVER_TRIES, Connection, Member, Pair
+from tests.harness.pair import TAKEOVER_TRIES, Member, Pair
+from tests.harness.v2 import V2Client
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,9 +30,7 @@ def figure_of(member: Member, name: str, figure: str) -> Any:
 
 def subscribe(primary: Member, name: str) -> None:
     """Create a channel by SUB."""
-    connection = Connection(primary.tcp)
-    connection.send(b"SUB kept %b\n" % name.encode())
-    assert connection.answer() == b"OK"
+    V2Client(primary.tcp).sub("kept", name)
 
 
 class Changes:

@@ -15,7 +15,8 @@ import trustme
 
 from tests.harness.daemon import Broker
 from tests.harness.etcd import EtcdServer
-from tests.harness.pair import HTTP, LONG_LEASE, MAY_NOT_LEAD, TCP, Connection, Member, Pair, mpub
+from tests.harness.pair import HTTP, LONG_LEASE, MAY_NOT_LEAD, TCP, Member, Pair
+from tests.harness.v2 import V2Client
 from tests.harness.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -51,10 +52,8 @@ def test_clients_of_a_follower_with_a_full_disk_are_passed_on(start_pair: StartP
 
     def has_tried_again() -> bool:
         nonlocal passed_on
-        connection = Connection(follower.tcp)
-        connection.send(mpub("t", [b"more"]))
-        assert connection.answer() == b"OK"
-        connection.close()
+        with V2Client(follower.tcp) as client:
+            client.mpub("t", [b"more"])
         assert follower.post("/pub", b"more", topic="t") == "OK"
         passed_on += 2
         return sum(link.accepted for link in links) - before - passed_on >= ATTEMPTS

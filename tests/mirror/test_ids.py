@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from nsqwire.frame import MESSAGE
-from tests.harness.pair import Connection, mpub
+from tests.harness.v2 import MESSAGE, V2Client, mpub
 from tests.harness.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -55,21 +54,21 @@ def test_an_id_that_a_consumer_has_seen_is_not_used_again(start_pair: StartPair)
 
 def published_and_delivered(address: tuple[str, int], topic: str) -> set[bytes]:
     """Publish more than a follower that takes nothing can be sent, and return the ids that a consumer receives."""
-    publisher = Connection(address)
+    publisher = V2Client(address)
     for _ in range(MORE_THAN_UNDER_WAY):
         publisher.send(mpub(topic, [bytes(1_000_000)]))
     delivered = {message_id for message_id, _ in received(address, topic, MORE_THAN_UNDER_WAY)}
-    publisher.close()
+    publisher.socket.close()
     return delivered
 
 
 def received(address: tuple[str, int], topic: str, count: int) -> list[tuple[bytes, bytes]]:
     """The ids and bodies of the next ``count`` messages of the channel."""
-    consumer, found = Connection(address), list[tuple[bytes, bytes]]()
+    consumer, found = V2Client(address), list[tuple[bytes, bytes]]()
     consumer.send(b"SUB %s c\nRDY 1000\n" % topic.encode())
     while len(found) < count:
         kind, message = consumer.frame()
         if kind == MESSAGE:  # the response to SUB may come after them
             found.append((message[10:26], message[26:]))
-    consumer.close()
+    consumer.socket.close()
     return found

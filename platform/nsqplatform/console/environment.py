@@ -218,7 +218,7 @@ OIDC_ISSUER = Variable(
     "NSQ_OIDC_ISSUER",
     variable.site,
     "the http or https URL of an OpenID Connect provider",
-    "Issuer of the [identity provider](operators.md#sign-in-with-an-identity-provider). By default there is none.",
+    "Issuer of the [identity provider](access.md#sign-in-with-an-identity-provider). By default there is none.",
 )
 OIDC_CLIENT_ID = Variable(
     "NSQ_OIDC_CLIENT_ID",
@@ -311,7 +311,7 @@ CLUSTERS = Variable(
     "NSQ_CLUSTERS",
     clusters,
     "a TOML file that declares clusters",
-    "Declares [further clusters](operators.md#several-clusters). By default there is one.",
+    "Declares [further clusters](deployment.md#several-clusters). By default there is one.",
 )
 FRONTEND_DIST = Variable(
     "NSQ_FRONTEND_DIST",
