@@ -32,7 +32,7 @@ def stamp(pair: Pair) -> str:
 @pytest.mark.parametrize("whose", ["the primary's", "the follower's"])
 def test_an_older_copy_of_a_data_path_does_not_lead(whose: str, start_pair: StartPair) -> None:
     """Both members are in sync and lost at once, and the one with the copy starts first."""
-    pair = start_pair(lease="3s")
+    pair = start_pair(lease="5s")
     primary = pair.wait_for_primary()
     restored = primary if whose == "the primary's" else pair.other(primary)
     other = pair.other(restored)
