@@ -70,6 +70,9 @@ LEAST_TICK_S: Final = 0.02
 PATIENCES_IN_A_LEASE: Final = 3
 ARBITER_TIMEOUTS_IN_A_LEASE: Final = 3
 """A busy arbiter answers late. What it granted late still counts from before it was asked."""
+SIGNAL_S: Final = 0.2
+"""How long a member waits, before it replaces its process, for a signal that was sent while it was paused. When it
+wakes, another thread may take the signal from the system, and pass it on a moment later."""
 HAND_OVER_CHECK_S: Final = 0.1
 """Time between two looks at whether the other member leads after a hand-over."""
 MOST_TERMS_LEFT_OUT: Final = 1024
@@ -498,6 +501,7 @@ class Mirror:
         if self._is_over:
             return
         self._is_over = True
+        time.sleep(SIGNAL_S)  # blocks the event loop: nobody is served
         is_ending = self._is_to_end
         then = "ends" if is_ending else "starts again"
         logger.error("MIRROR: does not lead any more: %s; the process %s", reason, then)
