@@ -59,6 +59,16 @@ def end_lease(pair: Pair, etcd: EtcdServer) -> None:
     etcd.post("/v3/kv/deleterange", key=b64encode(key.encode()).decode())
 
 
+def lose_both(pair: Pair, etcd: EtcdServer) -> tuple[Member, Member]:
+    """Kill both members once they are in sync, and end the lead. Returns the primary and the other member."""
+    primary = pair.wait_for_primary()
+    pair.wait_until_in_sync()
+    primary.end(signal.SIGKILL)  # first: it would record that it is alone
+    pair.other(primary).end(signal.SIGKILL)
+    end_lease(pair, etcd)
+    return primary, pair.other(primary)
+
+
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
@@ -76,11 +86,7 @@ def test_a_damaged_member_lets_the_other_lead_and_gets_its_files(
     primary = pair.wait_for_primary()
     for number in range(COUNT):
         primary.post("/pub", BODY % number, topic="t")
-    pair.wait_until_in_sync()
-    damaged, other = primary, pair.other(primary)
-    damaged.end(signal.SIGKILL)  # the primary first: it would record that it is alone
-    other.end(signal.SIGKILL)
-    end_lease(pair, etcd_server)
+    damaged, other = lose_both(pair, etcd_server)
     damage(damaged)
     damaged.start()
     wait_until(lambda: any(re.search(says, line) for line in damaged.log), "the member gives back the lead")
@@ -108,10 +114,7 @@ def test_a_damaged_member_that_is_killed_before_it_gives_back_the_lead_does_not_
         primary.post("/pub", BODY % number, topic="t")
     for number in range(TOPICS):
         primary.post("/topic/create", topic=f"t{number}")
-    damaged, other = primary, pair.other(primary)
-    damaged.end(signal.SIGKILL)
-    other.end(signal.SIGKILL)
-    end_lease(pair, etcd_server)
+    damaged, other = lose_both(pair, etcd_server)
     change_a_body(damaged)
     damaged.start()
     wait_until(lambda: any(LEADS in line for line in damaged.log), "the member wins the lead")
@@ -134,16 +137,13 @@ def damage_journal(member: Member) -> None:
     path.write_bytes(content.replace(CHANNEL, b"\0" * len(CHANNEL)))
 
 
-def lose_both(pair: Pair, etcd: EtcdServer) -> tuple[Member, Member]:
+def lose_both_and_a_change(pair: Pair, etcd: EtcdServer) -> tuple[Member, Member]:
     """Kill a pair in sync with a channel, and damage the journal of the primary. Returns it and the other member."""
     primary = pair.wait_for_primary()
     primary.post("/topic/create", topic="t")
     primary.post("/channel/create", topic="t", channel=CHANNEL.decode())
     primary.post("/topic/create", topic="later")  # what is damaged is not the last change
-    damaged, other = primary, pair.other(primary)
-    damaged.end(signal.SIGKILL)
-    other.end(signal.SIGKILL)
-    end_lease(pair, etcd)
+    damaged, other = lose_both(pair, etcd)
     damage_journal(damaged)
     return damaged, other
 
@@ -156,7 +156,7 @@ def wait_until_it_stands_back(damaged: Member) -> None:
 def test_a_member_whose_journal_is_damaged_lets_the_other_lead(start_pair: StartPair, etcd_server: EtcdServer) -> None:
     """A change is missing, no message. The damaged member starts first."""
     pair = start_pair(lease=LONG_LEASE)
-    damaged, other = lose_both(pair, etcd_server)
+    damaged, other = lose_both_and_a_change(pair, etcd_server)
     damaged.start()
     wait_until_it_stands_back(damaged)
     other.start()
@@ -174,7 +174,7 @@ def test_a_member_whose_journal_is_damaged_leads_if_no_other_does(
 ) -> None:
     """Once it has led, it waits for nobody when it starts again."""
     pair = start_pair(lease="3s")
-    damaged, _ = lose_both(pair, etcd_server)
+    damaged, _ = lose_both_and_a_change(pair, etcd_server)
     damaged.start()
     wait_until_it_stands_back(damaged)
     assert pair.wait_for_primary() is damaged
@@ -190,11 +190,7 @@ def test_a_member_that_was_repaired_gets_the_files_of_the_other_one(
     primary = pair.wait_for_primary()
     for number in range(COUNT):
         primary.post("/pub", BODY % number, topic="t")
-    pair.wait_until_in_sync()
-    repaired, other = primary, pair.other(primary)
-    repaired.end(signal.SIGKILL)
-    other.end(signal.SIGKILL)
-    end_lease(pair, etcd_server)
+    repaired, other = lose_both(pair, etcd_server)
     change_a_body(repaired)
     repair = nsq("repair", "--rebuild", str(repaired.data_path))
     assert "damage:" in repair.stdout
