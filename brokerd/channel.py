@@ -667,8 +667,7 @@ class Channel:
 
     def forget(self, lost: Ranges) -> None:
         """Forget the set-aside and dead messages in ``lost``."""
-        aside = self.in_flight.aside
-        aside.drop([seq for seq in aside.numbers() if seq in lost])
+        self.in_flight.forget(lost)
         self.dead.remove([message.seq for message in self.dead if message.seq in lost])
 
 

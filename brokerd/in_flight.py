@@ -24,6 +24,7 @@ from nsqwire.units import Seconds
 if TYPE_CHECKING:
     from brokerd.clock import NodeClock
     from brokerd.kernel.aside import Failures, PlaceOf
+    from brokerd.ranges import Ranges
     from brokerd.sampled_lives import SampledLives
     from brokerd.scheduler import Scheduler
     from brokerd.topic_log import TopicLog
@@ -335,6 +336,11 @@ class InFlight:
             if (number := self._fresh_with(seq)) >= 0:
                 self.window.take(seq, 1, number)
                 self.clients[number].in_flight_count -= 1
+
+    def forget(self, lost: Ranges) -> None:
+        """Forget the messages in ``lost``, none of which is in flight, and their failures."""
+        self.aside.drop([seq for seq in self.aside.numbers() if seq in lost])
+        self._forget_failures([seq for seq in self.failed if seq in lost])
 
     def requeue_now(self, seqs: Sequence[int]) -> int:
         """Requeue the messages that are deferred or in flight. The caller journals that deferred ones are due.

@@ -10,6 +10,7 @@ import pytest
 
 from brokerd.client import Client
 from brokerd.file_header import HEADER_BYTES
+from brokerd.journal.recovery import recover
 from brokerd.kernel.commit import RECORD_BYTES
 from brokerd.log import log as log_module
 from brokerd.repair import main as repair
@@ -33,9 +34,9 @@ def body(number: int) -> bytes:
 class Story:
     """A topic ``t``, its files, and the messages that its consumers received."""
 
-    def __init__(self, data_path: Path) -> None:
+    def __init__(self, data_path: Path, **settings: object) -> None:
         self.data_path = data_path
-        self.node = Node(data_path)
+        self.node = Node(data_path, **settings)  # type: ignore[arg-type]
         self.published = 0
 
     def publish(self, count: int, **options: int) -> None:
@@ -177,6 +178,25 @@ def test_a_missing_segment_is_counted_and_named(story: Story, caplog: pytest.Log
         story.finish(channel, client, got)
         delivered = delivered + got
     story.check_new_ids(delivered)
+
+
+def test_failed_deliveries_of_lost_messages_are_not_kept(tmp_path: Path) -> None:
+    """Of a lost message nothing remains in the data path, so that checkpoints do not grow for ever."""
+    story = Story(tmp_path, max_attempts=3)
+    story.create("c")
+    story.publish(2 * IN_A_SEGMENT)
+    client, got = story.consume("c", 1)
+    requeued = memoryview(b"REQ %b 60000\n" % got[0].message_id)
+    assert story.node.broker.topic("t").channel("c").requeue(client, requeued, 1, 60.0, story.node.now) == []
+
+    def failures() -> list[int]:
+        [channel] = recover(tmp_path).state.channels.values()
+        return list(channel.failed)
+
+    assert failures() == [0]
+    story.restart(story.files()[0].unlink)
+    story.node.broker.close()
+    assert failures() == []
 
 
 def test_a_slow_channel_skips_a_missing_segment_after_a_fast_one_has_finished(story: Story) -> None:
