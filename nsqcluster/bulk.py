@@ -19,6 +19,7 @@ from nsqcluster.client import Client, Params, url_of
 from nsqcluster.cluster import Cluster, Target
 from nsqcluster.decoding import decode
 from nsqcluster.errors import Refused, RequestFailed
+from nsqcluster.pairs import distinct
 from nsqcluster.posts import failed, post_everywhere
 from nsqcluster.producers import Producer, Producers
 from nsqcluster.results import Result, merged
@@ -138,11 +139,12 @@ class Bulk:
         self, cluster: Cluster, topics: Sequence[str]
     ) -> dict[str, Targets | NotInCluster | ClusterUnreachable]:
         """Find the nodes that have each topic, as :func:`nsqcluster.targets.find`, whose errors are values here."""
-        given = cluster.given
-        looked_up, known = await asyncio.gather(
+        looked_up, known, given = await asyncio.gather(
             _all({address: self._lookup(address, topics) for address in cluster.lookupd}),
-            _all({name: self._known(address, topics) for name, address in given.items()}),
+            _all({name: self._known(address, topics) for name, address in cluster.given.items()}),
+            distinct(self._http, cluster.given, FIND_S),
         )
+        known = {name: answer for name, answer in known.items() if name in given}
         found: dict[str, Targets | NotInCluster | ClusterUnreachable] = {}
         for topic in topics:
             try:

@@ -15,6 +15,7 @@ from nsqcluster import reads
 from nsqcluster.client import Client
 from nsqcluster.cluster import Cluster, Target
 from nsqcluster.errors import Refused, RequestFailed
+from nsqcluster.pairs import distinct
 from nsqcluster.producers import ChannelNames, NodeInfo, Producer, Producers, TopicNames
 from nsqcluster.reads import Answers
 from nsqcluster.stats import NodeStats
@@ -132,7 +133,7 @@ class Discovery:
             answers = await reads.registered_nodes(self.client, self.cluster.lookupd)
             nodes = nodes_of(self._some("nsqlookupd", answers), self.cluster.address).values()
             return sorted(nodes, key=lambda node: (node.producer.hostname, node.id))
-        infos = await reads.infos(self.client, self.cluster.nsqd)
+        infos = await reads.infos(self.client, await self._given())
         stats = await reads.stats(self.client, {each: each for each in infos.found})
         stats.failures = {**infos.failures, **stats.failures}
         found = self._some("nsqd", stats)
@@ -180,7 +181,11 @@ class Discovery:
         }
 
     async def _given_stats(self, topic: str = "") -> Answers[NodeStats]:
-        return await reads.stats(self.client, {each: each for each in self.cluster.nsqd}, topic=topic)
+        return await reads.stats(self.client, await self._given(), topic=topic)
+
+    async def _given(self) -> dict[str, str]:
+        """The given addresses, each by itself; one of each mirrored pair."""
+        return await distinct(self.client, {each: each for each in self.cluster.nsqd})
 
     def _some(self, target: Target, answers: Answers[T]) -> dict[str, T]:
         if answers.failures and not answers.found:

@@ -7,6 +7,7 @@ as one without policies, and the outcome of an action on it is ``absent``.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections import Counter
@@ -22,6 +23,7 @@ from nsqcluster.client import Client
 from nsqcluster.cluster import Cluster
 from nsqcluster.discovery import nodes_of
 from nsqcluster.errors import Refused, RequestFailed, detail_of
+from nsqcluster.pairs import distinct
 from nsqcluster.posts import post_everywhere
 from nsqcluster.results import Result
 from nsqcluster.survey import CONCURRENCY, Failure
@@ -212,13 +214,15 @@ async def _nodes(
     Nodes are those that registries list, those given, and those in ``seen``, which had a topic recently. Raises
     ClusterUnreachable if there are none and a registry did not answer.
     """
-    registered = await reads.registered_nodes(http, cluster.lookupd, timeout_s=FIND_S)
+    registered, given = await asyncio.gather(
+        reads.registered_nodes(http, cluster.lookupd, timeout_s=FIND_S), distinct(http, cluster.given, FIND_S)
+    )
     silent = [
         Result(node=registry, target="nsqlookupd", outcome="unreachable", detail=detail_of(error))
         for registry, error in registered.failures.items()
     ]
     found = {name: node.address for name, node in nodes_of(registered.found, cluster.address).items()}
-    for name, address in cluster.given.items():
+    for name, address in given.items():
         found.setdefault(name, address)
     for name in {name for nodes in seen.values() for name in nodes}:
         found.setdefault(name, cluster.address(name))

@@ -29,6 +29,7 @@ from nsqcluster import Client, RequestFailed, reads
 from nsqcluster.addresses import base_url
 from nsqcluster.discovery import nodes_of
 from nsqcluster.errors import detail_of
+from nsqcluster.pairs import distinct
 from nsqdaemon.node_http import HTTPTimeouts, NodeTLSSettings
 from nsqdaemon.settings import setting
 from nsqwire.units import Seconds
@@ -200,7 +201,7 @@ class Watch:
 
     async def _addresses(self, errors: dict[str, str]) -> Sequence[str]:
         if self._flags.nsqd_http_address:
-            return self._flags.nsqd_http_address
+            return [*await distinct(self._client, {each: each for each in self._flags.nsqd_http_address})]
         answers = await reads.lookups(self._client, self._lookupds, self._flags.topic)
         errors.update({name: _line(error) for name, error in answers.errors.items()})
         return [*nodes_of(answers.found)]

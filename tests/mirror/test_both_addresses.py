@@ -1,4 +1,4 @@
-"""``nsq nodes`` and ``nsq topics`` with the addresses of both members: a pair is one node."""
+"""The ``nsq`` commands with the addresses of both members: a pair is one node."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 def pair(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, etcd_server: EtcdServer
 ) -> Iterator[Pair]:
-    """A pair with a topic. Its members call themselves by the addresses that are given, or both by another one."""
+    """A pair with two topics, one of which has a channel.
+
+    Its members call themselves by the addresses that are given, or both by another one.
+    """
     found = Pair(tmp_path_factory.mktemp("pair"), etcd_server, lease=LONG_LEASE)
     for member in found.members:
         member.command.append(f"--broadcast-address={member.host if request.param else 'pair.example'}")
@@ -30,6 +33,8 @@ def pair(
         primary = found.wait_for_primary()
         for number in range(3):
             primary.post("/pub", b"%d" % number, topic="orders")
+            primary.post("/pub", b"%d" % number, topic="jobs")
+        primary.post("/channel/create", b"", topic="jobs", channel="billing")
         yield found
     finally:
         found.close()
@@ -59,5 +64,24 @@ def test_the_address_of_the_follower_is_shown_as_one(pair: Pair) -> None:
 
 
 def test_the_messages_of_a_pair_count_once(pair: Pair) -> None:
-    (row,) = json.loads(run("topics", "--json", members=pair.members).stdout)["topics"]
+    (row,) = json.loads(run("topics", "list", "orders", "--json", members=pair.members).stdout)["topics"]
     assert (row["depth"], row["message_count"], len(row["nodes"])) == (3, 3, 1)
+
+
+def test_the_figures_of_a_pair_count_once_in_each_line_of_stat(pair: Pair) -> None:
+    words = ("stat", "--topic=jobs", "--channel=billing", "--interval=100ms", "--count=1")
+    line = run(*words, members=pair.members).stdout.splitlines()[-1]
+    assert line.split("|")[1].split()[0] == "3"
+
+
+def test_an_action_on_a_pair_is_made_once(pair: Pair) -> None:
+    """It has one result, whether it is on a channel, on messages or on policies."""
+    for words in (
+        ("channels", "pause", "jobs", "billing"),
+        ("channels", "unpause", "jobs", "billing"),
+        ("channels", "rewind", "jobs", "billing", "--since=1h"),
+        ("policies", "set", "jobs", "max_attempts=3"),
+        ("policies", "delete", "jobs", "--yes"),
+    ):
+        (action,) = json.loads(run(*words, "--json", members=pair.members).stdout)["actions"]
+        assert [result["outcome"] for result in action["results"]] == ["done"], words
