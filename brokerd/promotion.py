@@ -109,7 +109,7 @@ async def promote(data_path: Path, arbiter: Arbiter, *, accepts_loss: bool) -> s
     """
     state = MirrorState.read(data_path)
     if not state.epoch:
-        raise NotPromoted(f"{data_path} has never been in a pair: its {STATE} is missing or has no term")
+        raise NotPromoted(f"{data_path} is not of a pair: its {STATE} is missing or has no term")
     found = await arbiter.read_settled()
     if found.leader is not None:
         raise NotPromoted(f"member {found.leader} leads")

@@ -220,12 +220,11 @@ class Following:
             self._connect_errors, self._not_greeted_in = 0, None
             self._election.joined(replica.state.pair, replica.state.epoch)
             self._greeted_by(follower, replica)
-            logger.info("MIRROR: joins the primary of term %d", replica.state.epoch)
+            if not self._last_obstacle:
+                logger.info("MIRROR: joins the primary of term %d", replica.state.epoch)
             self._compare_leases(follower.welcome.lease_s)
-        if follower.is_copied and not was_copied:
-            if not self._stamps_failed:
-                self._last_obstacle, self._join_again_s = "", DIAL_AGAIN_S
-            logger.info("MIRROR: has the primary's files, and follows")
+        if follower.is_copied and not was_copied and not self._stamps_failed:
+            self._follows()
         if follower.awaits_sums:
             follower.awaits_sums = False
             self._tasks.start(self._prepare(connection, follower, replica))
@@ -233,6 +232,11 @@ class Following:
             stamps, follower.stamps = follower.stamps, None
             self._tasks.start(self._store(connection, follower, replica, stamps))
         self._sync_and_send(connection, replica)
+
+    def _follows(self) -> None:
+        """Nothing is in the way any more."""
+        self._last_obstacle, self._join_again_s = "", DIAL_AGAIN_S
+        logger.info("MIRROR: has the primary's files, and follows")
 
     def _greeted_by(self, follower: Follower, replica: Replica) -> None:
         """Keep the address of the primary, if it has sent a greeting."""
@@ -303,8 +307,11 @@ class Following:
             if connection is self._connection:
                 self._cannot_follow(str(error))
             return
-        self._stamps_failed, self._election.stamps = False, stamps
+        self._election.stamps = stamps
         follower.stamps_stored(stamps)
+        if self._stamps_failed:
+            self._stamps_failed = False
+            self._follows()
         self._sync_and_send(connection, replica)
 
     def _sync_and_send(self, connection: _Connection, replica: Replica) -> None:

@@ -124,10 +124,12 @@ def test_a_follower_whose_disk_is_full_names_the_file(start_pair: StartPair) -> 
     primary.post("/pub", b"x", topic="t")
     data = re.escape(str(follower.data_path))
     follower.wait_for_log(f"MIRROR: cannot follow: {data}/.* cannot be (written|created): {FULL}")
-    # It tries to join again.
+    # It tries to join again, and says so once.
     follower.wait_for_log(f"MIRROR: cannot follow: {data}/mirror.json cannot be written: {FULL}")
     follower.fail()
     pair.wait_until_in_sync()
+    follower.wait_for_log("MIRROR: has the primary's files, and follows")
+    assert sum("joins the primary" in line for line in follower.log) == 1
 
 
 def test_a_follower_whose_disk_cannot_be_synced_names_the_file(start_pair: StartPair) -> None:

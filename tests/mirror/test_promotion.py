@@ -161,4 +161,4 @@ def test_a_wrong_arbiter_is_a_usage_error(tmp_path: Path, arbiter: str, capsys: 
 
 def test_a_data_path_of_no_pair_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([f"--data-path={tmp_path}", "--arbiter=etcd://127.0.0.1:1/x", "--accept-loss"]) == 1
-    assert "has never been in a pair" in capsys.readouterr().err
+    assert "is not of a pair" in capsys.readouterr().err
