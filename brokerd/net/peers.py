@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from brokerd.lookup_session import PING, Identity, LookupSession, PeerFailed, PeerInfo, registration
 from brokerd.net.http_client import FetchFailed, Server, get_json
+from nsqwire.addresses import parse_host_port
 from nsqwire.names import is_ephemeral, is_valid_name
 
 if TYPE_CHECKING:
@@ -123,11 +124,9 @@ class LookupPeer:
 
     async def _connect(self) -> _Connection:
         log.info("LOOKUP connecting to %s", self.address)
-        host, colon, port = self.address.rpartition(":")
-        if not colon:
-            raise PeerFailed("address has no port")
+        host, port = parse_host_port(self.address)
         async with asyncio.timeout(DIAL_TIMEOUT_S):
-            reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+            reader, writer = await asyncio.open_connection(host or "localhost", port)
         connection = _Connection(LookupSession(self._identity, max_reply_size=self._max_reply), reader, writer)
         try:
             await connection.exchange()

@@ -197,6 +197,22 @@ def test_a_registry_that_is_down_delays_nobody(start_broker, lookup):
 
 
 @pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("127.0.0.1:70000", "'70000' is not a port"),  # the system takes the lowest 16 bits of a number
+        ("127.0.0.1:x", "'x' is not a port"),
+        ("127.0.0.1", "missing port in address"),
+    ],
+)
+def test_an_address_of_a_registry_that_is_none_is_named_in_the_log(start_broker, lookup, address, reason):
+    """The broker goes on, and registers with the other one."""
+    broker = start_broker(f"--lookupd-tcp-address={address}", f"--lookupd-tcp-address={lookup.address}")
+    broker.wait_for_log(rf"ERROR: LOOKUPD\({address}\): address '{address}': {reason}")
+    broker.request("POST", "/topic/create?topic=t")
+    wait_until(lambda: "REGISTER t" in lookup.said)
+
+
+@pytest.mark.parametrize(
     "reply",
     [b"E_INVALID", b"E_BAD_BODY IDENTIFY missing fields", b"OK", b"[1]", b'{"tcp_port":"x"}', b"\xff\x00"],
 )
