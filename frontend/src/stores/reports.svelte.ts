@@ -1,52 +1,51 @@
 import * as api from '../api/client';
-import { loaded, type Loaded } from '../api/loaded';
 import { Newest } from '../api/newest';
 import { withRun } from '../reports/runs';
 import type { ReportJob, Parameters, Run, Schedule, ScheduleRequest } from '../api/types';
+import { Reading } from './reading.svelte';
 
 /** Jobs, their schedules and their runs. Errors of changes are thrown to the form. */
 export class ReportStore {
-  jobs = $state.raw<Loaded<ReportJob[]>>({ status: 'loading' });
-  schedules = $state.raw<Loaded<Schedule[]>>({ status: 'loading' });
-  runs = $state.raw<Loaded<Run[]>>({ status: 'loading' });
+  readonly jobs = new Reading<ReportJob[]>();
+  readonly schedules = new Reading<Schedule[]>();
+  readonly runs = new Reading<Run[]>();
 
   /** Whether there may be runs older than those loaded. */
   older = $state(false);
 
-  readonly #newestJobs = new Newest();
-  readonly #newestSchedules = new Newest();
-  readonly #newestRuns = new Newest();
   readonly #newestOlder = new Newest();
   /** Runs that were taken since the first page was requested, whose answer may be older. */
   #taken: Run[] = [];
 
   constructor(readonly page = 50) {}
 
+  /** Why something that is shown could not be read again; empty if all could. */
+  get fault(): string {
+    return this.jobs.fault || this.schedules.fault || this.runs.fault;
+  }
+
   async load(): Promise<void> {
     this.#taken = [];
     await Promise.all([
-      this.#newestJobs.take(loaded(api.reportJobs()), (found) => (this.jobs = found)),
-      this.#readSchedules(),
-      this.#newestRuns.take(loaded(api.runs(null, this.page)), (found) => {
+      this.jobs.read(api.reportJobs()),
+      this.loadSchedules(),
+      this.runs.read(api.runs(null, this.page), (runs) => {
         this.#newestOlder.drop(); // they continue another list
-        this.older = found.status === 'ready' && found.value.length === this.page;
-        this.runs = found.status === 'ready' ? { status: 'ready', value: this.#taken.reduce(withRun, found.value) } : found;
+        this.older = runs.length === this.page;
+        return this.#taken.reduce(withRun, runs);
       }),
     ]);
   }
 
   async loadSchedules(): Promise<void> {
-    await this.#newestSchedules.take(loaded(api.schedules()), (found) => {
-      if (found.status === 'ready') this.schedules = found;
-    });
+    await this.schedules.read(api.schedules());
   }
 
   async loadOlder(): Promise<void> {
-    if (this.runs.status !== 'ready') return;
-    await this.#newestOlder.take(api.runs(this.runs.value.at(-1)?.id ?? null, this.page), (next) => {
-      const known = this.runs.status === 'ready' ? this.runs.value : [];
+    const last = this.runs.value?.at(-1);
+    await this.#newestOlder.take(api.runs(last?.id ?? null, this.page), (next) => {
       // A run that was taken meanwhile is newer than the answer.
-      this.runs = { status: 'ready', value: known.reduce(withRun, next) };
+      this.runs.change((known) => known.reduce(withRun, next));
       this.older = next.length === this.page;
     });
   }
@@ -55,7 +54,7 @@ export class ReportStore {
   take(run: Run): void {
     if (run.schedule_id !== null && run.state === 'queued') void this.loadSchedules();
     this.#taken = withRun(this.#taken, run);
-    if (this.runs.status === 'ready') this.runs = { status: 'ready', value: withRun(this.runs.value, run) };
+    this.runs.change((known) => withRun(known, run));
   }
 
   async start(job: string, parameters: Parameters): Promise<Run> {
@@ -81,41 +80,33 @@ export class ReportStore {
 
   async addSchedule(schedule: ScheduleRequest): Promise<void> {
     await api.createSchedule(schedule);
-    await this.#readSchedules();
+    await this.loadSchedules();
   }
 
   async changeSchedule(id: number, change: Partial<ScheduleRequest>): Promise<void> {
     await api.changeSchedule(id, change);
-    await this.#readSchedules();
+    await this.loadSchedules();
   }
 
   async deleteSchedule(id: number): Promise<void> {
     await api.deleteSchedule(id);
-    await this.#readSchedules();
-  }
-
-  async #readSchedules(): Promise<void> {
-    await this.#newestSchedules.take(loaded(api.schedules()), (found) => (this.schedules = found));
+    await this.loadSchedules();
   }
 }
 
 /** One run. */
 export class RunStore {
-  run = $state.raw<Loaded<Run>>({ status: 'loading' });
-
-  readonly #newest = new Newest();
+  readonly run = new Reading<Run>();
 
   constructor(readonly id: number) {}
 
   async load(): Promise<void> {
-    await this.#newest.take(loaded(api.run(this.id)), (found) => (this.run = found));
+    await this.run.read(api.run(this.id));
   }
 
   /** Take a run from the websocket or an answer. It is newer than the answer to an earlier request. */
   take(run: Run): void {
-    if (run.id !== this.id) return;
-    this.#newest.drop();
-    this.run = { status: 'ready', value: run };
+    if (run.id === this.id) this.run.take(run);
   }
 
   async cancel(): Promise<void> {

@@ -46,8 +46,24 @@ test('a failed request shows the error and keeps the rest', async () => {
   answering({ 'reports/jobs': { jobs: [] }, 'runs?limit=50': { runs: [] } });
   const store = new ReportStore();
   await store.load();
-  expect(store.schedules).toEqual({ status: 'failed', message: 'There is nothing here.' });
-  expect(store.jobs.status).toBe('ready');
+  expect(store.schedules.found).toEqual({ status: 'failed', message: 'There is nothing here.' });
+  expect(store.jobs.found.status).toBe('ready');
+});
+
+test('what was read stays when it cannot be read again, with the reason, until it can', async () => {
+  answering({ 'reports/jobs': { jobs: [] }, 'reports/schedules': { schedules: [] }, 'runs?limit=50': { runs: [run(5)] }, 'runs/5': run(5) });
+  const [reports, one] = [new ReportStore(), new RunStore(5)];
+  const load = () => Promise.all([reports.load(), one.load()]);
+  await load();
+  answering({});
+  await load();
+  expect(reports.runs.value).toMatchObject([{ id: 5 }]);
+  expect(one.run.value).toMatchObject({ id: 5 });
+  expect([reports.fault, one.run.fault]).toEqual(['There is nothing here.', 'There is nothing here.']);
+  answering({ 'reports/jobs': { jobs: [] }, 'reports/schedules': { schedules: [] }, 'runs?limit=50': { runs: [run(6)] }, 'runs/5': run(5) });
+  await load();
+  expect(reports.runs.value).toMatchObject([{ id: 6 }]);
+  expect([reports.fault, one.run.fault]).toEqual(['', '']);
 });
 
 test('the time left is shown roughly', () => {
