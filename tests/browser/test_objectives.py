@@ -141,6 +141,23 @@ def test_a_viewer_sees_objectives_and_changes_none(ada, visit):
         expect(main.get_by_role("button", name=name)).to_have_count(0)
 
 
+def test_the_last_figures_stay_while_the_platform_cannot_be_reached(ada, visit):
+    """The page says that they may be out of date, and why; they are read again on request."""
+    status, objective = ada.call("POST", "objectives", AIM)
+    assert status == 201, objective
+    page = visit(f"/objectives/{objective['id']}", user="ada", viewport=WIDTHS["phone"]).page
+    main = page.get_by_role("main")
+    expect(main).to_contain_text("99 % of deliveries succeed")
+    page.context.set_offline(True)
+    outdated = main.get_by_role("alert").filter(has_text="This may be out of date")
+    expect(outdated).to_be_visible(timeout=40_000)  # the next request comes within 15 seconds
+    expect(main).to_contain_text("99 % of deliveries succeed")
+    assert pixels_beyond(page) == 0
+    page.context.set_offline(False)
+    outdated.get_by_role("button", name="Try again").click()
+    expect(outdated).to_have_count(0)
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_the_pages_fit_the_screen(ada, visit, width):
     """At a long name, too."""
