@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from aionsq.tools import cluster_command as command
@@ -9,9 +10,10 @@ from aionsq.tools import process
 from aionsq.tools.cluster_command import ActionResult, Options
 from aionsq.tools.flags import ToolFailed
 from aionsq.tools.tables import print_table
+from aionsq.tools.verb_flags import VerbFlag
 from nsqcluster import Action, Survey, perform, rewind, survey
 from nsqcluster.rows import ChannelRow, stored_count, unfinished_count
-from nsqdaemon.command_line import USAGE, CommandParser
+from nsqdaemon.moments import past_ns
 from nsqwire.counted import counted
 
 PROG = "nsq channels"
@@ -27,7 +29,25 @@ VERBS = {
 }
 
 
-def parser() -> CommandParser:
+def moment(text: str) -> str:
+    """Return a time in the past, or an age, as it was given. Raises ValueError."""
+    past_ns(text, time.time_ns())
+    return text
+
+
+SINCE = VerbFlag(
+    name="--since",
+    verbs=("rewind",),
+    help="a time, as in 2026-11-22T06:30:00Z, or an age, as in 90m",
+    read=moment,
+    default="",
+    metavar="WHEN",
+    required="rewind requires --since: --since=90m, or --since=2026-11-22T06:30:00Z",
+)
+FLAGS = (SINCE,)
+
+
+def parser() -> command.ClusterParser:
     """The parser of the command."""
     return command.parser_of(
         prog=PROG,
@@ -42,24 +62,22 @@ def parser() -> CommandParser:
             ("nsq channels create orders audit billing", "two channels"),
             ("nsq channels rewind orders billing --since 90m", "redeliver the last 90 minutes"),
         ],
+        confirms=True,
+        flags=FLAGS,
     )
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit status."""
-    options = command.parse(argv, parser())
-    try:
-        topic, *rest = [command.checked_name("topic", name) for name in options.names[:1]] or [""]
-        if options.verb == "list":
-            topics = [command.checked_name("topic", name) for name in options.names]
-            return command.run(PROG, show(options, list(dict.fromkeys(topics))))
-        rest = [command.checked_name("channel", name) for name in options.names[1:]]
-        if not topic or not rest:
-            raise ToolFailed(f"{options.verb} requires a topic and one or more channels", status=USAGE)
-    except ToolFailed as error:
-        process.note(PROG, str(error))
-        return error.status
-    names = list(dict.fromkeys(rest))
+    return command.main(argv, parser(), run_verb)
+
+
+def run_verb(options: Options) -> int:
+    """Run the verb and return the exit status. Raises ToolFailed for arguments that it does not take."""
+    if options.verb == "list":
+        topics = [command.checked_name("topic", name) for name in options.names]
+        return command.run(PROG, show(options, list(dict.fromkeys(topics))))
+    topic, names = command.topic_and_channels(options)
     if options.verb == "rewind":
         return command.run(PROG, rewind_channels(options, topic, names))
     action = Action(options.verb)
@@ -153,7 +171,7 @@ async def rewind_channels(options: Options, topic: str, names: Sequence[str]) ->
     results: list[ActionResult] = []
     for name in names:
         what = {"topic": topic, "channel": name}
-        results.append(await command.carry_out(what, rewind(options.cluster, topic, name, options.since)))
+        results.append(await command.carry_out(what, rewind(options.cluster, topic, name, SINCE.of(options.flags))))
     return command.report(options, results)
 
 

@@ -9,36 +9,30 @@ import json
 import os
 import signal
 import sys
-import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from difflib import get_close_matches
-from typing import Any, Final, TypeVar, get_args
+from typing import Any, Final, TypeVar
 
 from aionsq.tools import process
 from aionsq.tools.flags import ToolFailed, lookupds_of_environment, node_tls
 from aionsq.tools.process import INTERRUPTED
 from aionsq.tools.tables import Cell
+from aionsq.tools.verb_flags import VerbFlag
 from nsqcluster import Cluster, ClusterUnreachable, NotInCluster, Result, Survey, outcome_of
 from nsqcluster.addresses import base_url
-from nsqcluster.messages import ChosenDead, DeathReason
 from nsqcluster.policies import Patterns, PolicyRefused
 from nsqcluster.survey import Failure
 from nsqdaemon.command_line import USAGE, CommandParser
 from nsqdaemon.descriptors import occupy_standard_descriptors
-from nsqdaemon.moments import past_ns
 from nsqdaemon.node_http import NodeTLSSettings
 from nsqdaemon.settings import declarations
-from nsqwire.durations import parse_duration
 from nsqwire.names import is_valid_name
-from nsqwire.units import Seconds
 
 T = TypeVar("T")
 
-DESTRUCTIVE: Final = ("empty", "delete", "tombstone")
-CONFIRMED: Final = (*DESTRUCTIVE, "drain", "handover", "mend", "remove")
-"""Verbs that ask for confirmation."""
+DESTRUCTIVE: Final = ("empty", "delete")
+"""Actions that ask for confirmation."""
 DONE: Final = {
     "pause": "paused",
     "unpause": "unpaused",
@@ -55,9 +49,6 @@ DONE: Final = {
     "set": "set",
     "mend": "mended",
 }
-DEAD_REASONS: Final = get_args(DeathReason)
-ALL_DEAD: Final = ChosenDead()
-SHOWN_DEAD: Final = 20
 NAME_RULE: Final = "a name has 1 to 64 characters of .a-zA-Z0-9_-, and may end in #ephemeral"
 
 
@@ -71,24 +62,14 @@ class Options:
     cluster: Cluster
     json: bool
     yes: bool
-    since: str = ""
-    """For rewind: the time from which messages are redelivered."""
-    channel: str | None = None
-    """For policies: the pattern of channels."""
-    source: str = ""
-    """For mend: the node whose policies the others get."""
-    by: str = ""
-    """For defer: the duration after which messages are delivered."""
-    timeout_s: Seconds | None = None
-    """For drain: the time after which the process ends; 0: when the node is empty; None: the node's own."""
-    takes_publishes: bool | None = None
-    """For drain: whether the node takes publishes; None: as it is set up."""
-    chosen_dead: ChosenDead = ALL_DEAD
-    """For requeue and remove: the dead messages."""
-    rate: int = 0
-    """For requeue: messages per second of a channel on a node; 0: at once."""
-    limit: int = SHOWN_DEAD
-    """For show: the number of messages of each node."""
+    flags: Mapping[str, Any]
+    """The values of the command's own flags, by name: read with ``VerbFlag.of``."""
+
+
+class ClusterParser(CommandParser):
+    """The parser of a command, with the flags that only some of its verbs take."""
+
+    flags: Sequence[VerbFlag[Any]] = ()
 
 
 def parser_of(
@@ -99,11 +80,13 @@ def parser_of(
     names: str,
     epilog: str,
     examples: Sequence[tuple[str, str]],
-) -> CommandParser:
-    """The parser of a command; ``verbs`` maps each verb to its help."""
+    confirms: bool,
+    flags: Sequence[VerbFlag[Any]] = (),
+) -> ClusterParser:
+    """The parser of a command; ``verbs`` maps each verb to its help. With ``confirms``, some ask for confirmation."""
     width = max(map(len, verbs))
     listed = "\n".join(f"  {verb:<{width}}  {help}" for verb, help in verbs.items())
-    parser = CommandParser(
+    parser = ClusterParser(
         prog=prog,
         usage=f"{prog} [VERB] {names} [options]",
         description=f"{description}\n\nverbs:\n{listed}",
@@ -111,7 +94,7 @@ def parser_of(
         formatter_class=argparse.RawDescriptionHelpFormatter,
         examples=examples,
     )
-    parser.verbs = verbs
+    parser.verbs, parser.flags = verbs, flags
     parser.add_argument("verb", nargs="?", default="list" if "list" in verbs else "", help=argparse.SUPPRESS)
     parser.add_argument("names", nargs="*", help=argparse.SUPPRESS)
     parser.add_argument(
@@ -129,59 +112,29 @@ def parser_of(
         "(default: $NSQD_HTTP_ADDRESSES)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    if not set(CONFIRMED).isdisjoint(verbs):
+    if confirms:
         parser.add_argument("--yes", "-y", action="store_true", help="do not ask for confirmation")
-    if "rewind" in verbs:
-        parser.add_argument(
-            "--since", metavar="WHEN", help="for rewind: a time, as in 2026-11-22T06:30:00Z, or an age, as in 90m"
-        )
-    if "mend" in verbs:
-        parser.add_argument(
-            "--channel", metavar="GLOB", help="for set, delete and mend: a pattern of channels (default: *, all)"
-        )
-        parser.add_argument("--from", dest="source", metavar="NODE", help="for mend: a node, as shown by nsq nodes")
-    if "requeue" in verbs:
-        parser.add_argument(
-            "--reason", choices=DEAD_REASONS, help="for requeue and remove: only those that died for this reason"
-        )
-        parser.add_argument(
-            "--since",
-            metavar="WHEN",
-            help="for requeue and remove: only those that died since a time, as in 2026-11-22T06:30:00Z, or an age, "
-            "as in 90m",
-        )
-        parser.add_argument(
-            "--rate",
-            type=int,
-            metavar="N",
-            help="for requeue: messages per second of each channel on each node (default: all at once)",
-        )
-        parser.add_argument(
-            "--limit", type=int, metavar="N", help=f"for show: messages of each node (default: {SHOWN_DEAD})"
-        )
+    for flag in flags:
+        flag.add_to(parser)
     for name, declaration in declarations(NodeTLSSettings).items():
         shape: Mapping[str, Any] = {"metavar": "FILE"} if declaration.kind is str else {"action": "store_true"}
         parser.add_argument(
             f"--{declaration.flag_name}", dest=name, default=declaration.default, help=declaration.help, **shape
         )
-    if "defer" in verbs:
-        parser.add_argument("--by", metavar="DURATION", help="for defer: the delay from now on, as in 10m")
-    if "drain" in verbs:
-        parser.add_argument(
-            "--timeout",
-            metavar="DURATION",
-            help="for drain: the process ends after this time although messages are left, as in 10m; 0s: when the node "
-            "is empty (default: the node's --drain-timeout)",
-        )
-        parser.add_argument(
-            "--publishes",
-            choices=("take", "refuse"),
-            help="for drain: what the node does with publishes (default: the node's --drain-publishes)",
-        )
     return parser
 
 
-def parse(argv: Sequence[str], parser: CommandParser) -> Options:
+def main(argv: Sequence[str], parser: ClusterParser, run_verb: Callable[[Options], int]) -> int:
+    """Parse a command line and run its verb. Returns the exit status; a ToolFailed is reported in one line."""
+    options = parse(argv, parser)
+    try:
+        return run_verb(options)
+    except ToolFailed as error:
+        process.note(options.prog, str(error))
+        return error.status
+
+
+def parse(argv: Sequence[str], parser: ClusterParser) -> Options:
     """Parse a command line. Exits with 0 after ``--help``, with 2 on an error."""
     prog, verbs = parser.prog, parser.verbs
     given = parser.parse_intermixed_args(list(argv))
@@ -200,94 +153,8 @@ def parse(argv: Sequence[str], parser: CommandParser) -> Options:
         cluster=_cluster(parser, given),
         json=given.json,
         yes=getattr(given, "yes", False),
-        since=_since(parser, given.verb, given.since) if "rewind" in verbs else "",
-        channel=_channel(parser, given.verb, given.channel) if "mend" in verbs else None,
-        source=_source(parser, given.verb, given.source) if "mend" in verbs else "",
-        by=_by(parser, given.verb, given.by) if "defer" in verbs else "",
-        timeout_s=_timeout(parser, given.verb, given.timeout) if "drain" in verbs else None,
-        takes_publishes=_takes_publishes(parser, given.verb, given.publishes) if "drain" in verbs else None,
-        chosen_dead=_chosen_dead(parser, given) if "requeue" in verbs else ALL_DEAD,
-        rate=_number(parser, given.verb, "requeue", "--rate", given.rate) or 0 if "requeue" in verbs else 0,
-        limit=(_number(parser, given.verb, "show", "--limit", given.limit) if "show" in verbs else None) or SHOWN_DEAD,
+        flags={flag.name: flag.value_in(given, parser) for flag in parser.flags},
     )
-
-
-def _channel(parser: CommandParser, verb: str, channel: str | None) -> str | None:
-    if verb == "list" and channel is not None:
-        parser.error("--channel is for set, delete and mend, not for list")
-    return channel
-
-
-def _source(parser: CommandParser, verb: str, source: str | None) -> str:
-    if verb != "mend" and source is not None:
-        parser.error(f"--from is for mend, not for {verb}")
-    if verb == "mend" and source is None:
-        parser.error("mend requires --from=NODE, whose policies the other nodes get")
-    return source or ""
-
-
-def _by(parser: CommandParser, verb: str, by: str | None) -> str:
-    if verb != "defer" and by is not None:
-        parser.error(f"--by is for defer, not for {verb}")
-    if verb == "defer" and by is None:
-        parser.error("defer requires --by, such as --by=10m")
-    return by or ""
-
-
-def _timeout(parser: CommandParser, verb: str, text: str | None) -> Seconds | None:
-    if text is None:
-        return None
-    if verb != "drain":
-        parser.error(f"--timeout is for drain, not for {verb}")
-    try:
-        timeout = parse_duration(text)
-    except ValueError as error:
-        parser.error(f"--timeout: {error}")
-    if timeout < timedelta(0):
-        parser.error(f"--timeout: {text} is negative")
-    return timeout.total_seconds()
-
-
-def _takes_publishes(parser: CommandParser, verb: str, word: str | None) -> bool | None:
-    if word is not None and verb != "drain":
-        parser.error(f"--publishes is for drain, not for {verb}")
-    return None if word is None else word == "take"
-
-
-def _chosen_dead(parser: CommandParser, given: argparse.Namespace) -> ChosenDead:
-    for flag, text in (("--reason", given.reason), ("--since", given.since)):
-        if text is not None and given.verb not in ("requeue", "remove"):
-            parser.error(f"{flag} is for requeue and remove, not for {given.verb}")
-    if given.since is None:
-        return ChosenDead(given.reason)
-    try:
-        return ChosenDead(given.reason, past_ns(given.since, time.time_ns()) // 1_000_000)
-    except ValueError as error:
-        parser.error(f"--since: {error}")
-
-
-def _number(parser: CommandParser, verb: str, of_verb: str, flag: str, number: int | None) -> int | None:
-    if number is None:
-        return None
-    if verb != of_verb:
-        parser.error(f"{flag} is for {of_verb}, not for {verb}")
-    if number < 1:
-        parser.error(f"{flag}: {number} is not positive")
-    return number
-
-
-def _since(parser: CommandParser, verb: str, since: str | None) -> str:
-    if verb != "rewind":
-        if since is not None:
-            parser.error(f"--since is for rewind, not for {verb}")
-        return ""
-    if since is None:
-        parser.error("rewind requires --since: --since=90m, or --since=2026-11-22T06:30:00Z")
-    try:
-        past_ns(since, time.time_ns())
-    except ValueError as error:
-        parser.error(f"--since: {error}")
-    return since
 
 
 def _cluster(parser: CommandParser, given: argparse.Namespace) -> Cluster:
@@ -311,6 +178,15 @@ def checked_name(kind: str, name: str) -> str:
     if not is_valid_name(name):
         raise ToolFailed(f"{name!r} is not a valid {kind} name: {NAME_RULE}", status=USAGE)
     return name
+
+
+def topic_and_channels(options: Options) -> tuple[str, list[str]]:
+    """The topic and the channels, each once, of a verb that requires both. Raises ToolFailed."""
+    topic = checked_name("topic", options.names[0]) if options.names else ""
+    channels = list(dict.fromkeys(checked_name("channel", name) for name in options.names[1:]))
+    if not channels:
+        raise ToolFailed(f"{options.verb} requires a topic and one or more channels", status=USAGE)
+    return topic, channels
 
 
 def run(prog: str, work: Coroutine[Any, Any, T]) -> T:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
+import time
 from base64 import b64decode
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Final, TypedDict
+from typing import Final, TypedDict, cast, get_args
 
 from aionsq.tools import cluster_command as command
 from aionsq.tools import process
 from aionsq.tools.cluster_command import ActionResult, Options
 from aionsq.tools.flags import ToolFailed
 from aionsq.tools.tables import print_table
+from aionsq.tools.verb_flags import VerbFlag, positive
 from nsqcluster import ClusterUnreachable, NotInCluster, Survey, dead, survey
-from nsqcluster.messages import PeekedMessage
+from nsqcluster.messages import ChosenDead, DeathReason, PeekedMessage
 from nsqcluster.stats import ChannelStats
-from nsqdaemon.command_line import USAGE, CommandParser
+from nsqdaemon.command_line import USAGE
+from nsqdaemon.moments import past_ns
 from nsqwire.counted import counted
 
 PROG: Final = "nsq dead"
@@ -30,6 +33,53 @@ VERBS: Final = {
 }
 BODY_CHARACTERS: Final = 60
 """Characters of a body that the table shows."""
+DEAD_REASONS: Final = get_args(DeathReason)
+
+
+def reason_of(text: str) -> DeathReason:
+    """One of the reasons, which argparse has checked."""
+    return cast(DeathReason, text)
+
+
+def past_ms(text: str) -> int:
+    """Parse a time in the past, or an age, into Unix milliseconds. Raises ValueError."""
+    return past_ns(text, time.time_ns()) // 1_000_000
+
+
+REASON: Final = VerbFlag[DeathReason | None](
+    name="--reason",
+    verbs=("requeue", "remove"),
+    help="only those that died for this reason",
+    read=reason_of,
+    default=None,
+    choices=DEAD_REASONS,
+)
+SINCE: Final = VerbFlag[int | None](
+    name="--since",
+    verbs=("requeue", "remove"),
+    help="only those that died since a time, as in 2026-11-22T06:30:00Z, or an age, as in 90m",
+    read=past_ms,
+    default=None,
+    metavar="WHEN",
+)
+RATE: Final = VerbFlag(
+    name="--rate",
+    verbs=("requeue",),
+    help="messages per second of each channel on each node (default: all at once)",
+    read=positive,
+    default=0,
+    metavar="N",
+)
+SHOWN: Final = 20
+LIMIT: Final = VerbFlag(
+    name="--limit",
+    verbs=("show",),
+    help=f"messages of each node (default: {SHOWN})",
+    read=positive,
+    default=SHOWN,
+    metavar="N",
+)
+FLAGS: Final = (REASON, SINCE, RATE, LIMIT)
 
 
 class DeadRow(TypedDict):
@@ -42,7 +92,7 @@ class DeadRow(TypedDict):
     nodes: dict[str, int]
 
 
-def parser() -> CommandParser:
+def parser() -> command.ClusterParser:
     """The parser of the command."""
     return command.parser_of(
         prog=PROG,
@@ -60,26 +110,25 @@ def parser() -> CommandParser:
             ("nsq dead requeue orders billing --rate 100", "deliver all again, 100 a second on each node"),
             ("nsq dead remove orders billing --reason expired", "delete those that were too old"),
         ],
+        confirms=True,
+        flags=FLAGS,
     )
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit status."""
-    options = command.parse(argv, parser())
-    try:
-        if options.verb == "list":
-            topics = [command.checked_name("topic", name) for name in options.names]
-            return command.run(PROG, show_channels(options, list(dict.fromkeys(topics))))
-        topic = command.checked_name("topic", options.names[0]) if options.names else ""
-        channels = list(dict.fromkeys(command.checked_name("channel", name) for name in options.names[1:]))
-        if not channels:
-            raise ToolFailed(f"{options.verb} requires a topic and one or more channels", status=USAGE)
-        if options.verb == "show" and len(channels) > 1:
-            raise ToolFailed("show takes one channel", status=USAGE)
-    except ToolFailed as error:
-        process.note(PROG, str(error))
-        return error.status
+    return command.main(argv, parser(), run_verb)
+
+
+def run_verb(options: Options) -> int:
+    """Run the verb and return the exit status. Raises ToolFailed for arguments that it does not take."""
+    if options.verb == "list":
+        topics = [command.checked_name("topic", name) for name in options.names]
+        return command.run(PROG, show_channels(options, list(dict.fromkeys(topics))))
+    topic, channels = command.topic_and_channels(options)
     if options.verb == "show":
+        if len(channels) > 1:
+            raise ToolFailed("show takes one channel", status=USAGE)
         return command.run(PROG, show_messages(options, topic, channels[0]))
     if options.verb == "remove":
         found = command.run(PROG, survey(options.cluster, topic))
@@ -101,8 +150,7 @@ def dead_rows(found: Survey) -> list[DeadRow]:
             channel=name,
             dead_count=sum(each.dead_count for each in nodes.values()),
             by_reason={
-                reason: sum(getattr(each.dead_by_reason, reason) for each in nodes.values())
-                for reason in command.DEAD_REASONS
+                reason: sum(getattr(each.dead_by_reason, reason) for each in nodes.values()) for reason in DEAD_REASONS
             },
             nodes={node: each.dead_count for node, each in nodes.items()},
         )
@@ -120,7 +168,7 @@ async def show_channels(options: Options, topics: Sequence[str]) -> int:
     else:
         columns = [("topic", False), ("channel", False), ("dead", True)]
         print_table(
-            [*columns, *((reason, True) for reason in command.DEAD_REASONS), ("nodes", True)],
+            [*columns, *((reason, True) for reason in DEAD_REASONS), ("nodes", True)],
             [
                 (
                     row["topic"],
@@ -143,7 +191,7 @@ async def show_channels(options: Options, topics: Sequence[str]) -> int:
 async def show_messages(options: Options, topic: str, channel: str) -> int:
     """Print dead messages of a channel. Returns the exit status. Raises ToolFailed."""
     try:
-        found = await dead.read(options.cluster, topic, channel, limit=options.limit)
+        found = await dead.read(options.cluster, topic, channel, limit=LIMIT.of(options.flags))
     except (NotInCluster, ClusterUnreachable) as error:
         raise ToolFailed(str(error)) from None
     if options.json:
@@ -203,9 +251,9 @@ def document(node: str, message: PeekedMessage) -> dict[str, object]:
 def loss(options: Options, topic: str, channel: str, found: Survey) -> str:
     """Describe what is removed, as the end of a sentence that begins with "This will"."""
     rows = [row for row in dead_rows(found) if (row["topic"], row["channel"]) == (topic, channel)]
-    reason = options.chosen_dead.reason
+    reason = REASON.of(options.flags)
     count = sum(row["dead_count"] if reason is None else row["by_reason"][reason] for row in rows)
-    at_most = "up to " if options.chosen_dead.since is not None else ""
+    at_most = "up to " if SINCE.of(options.flags) is not None else ""
     which = f" of reason {reason}" if reason else ""
     messages = counted(count, "dead message")
     return f"remove {at_most}{messages}{which} from channel {channel} of topic {topic}{command.and_unknown(found)}"
@@ -213,11 +261,12 @@ def loss(options: Options, topic: str, channel: str, found: Survey) -> str:
 
 async def act(options: Options, topic: str, channels: Sequence[str]) -> int:
     """Requeue or remove the dead messages, and print the results. Returns the exit status."""
+    chosen = ChosenDead(REASON.of(options.flags), SINCE.of(options.flags))
     results: list[ActionResult] = []
     for channel in channels:
         if options.verb == "remove":
-            work = dead.remove(options.cluster, topic, channel, options.chosen_dead)
+            work = dead.remove(options.cluster, topic, channel, chosen)
         else:
-            work = dead.requeue(options.cluster, topic, channel, options.chosen_dead, rate=options.rate)
+            work = dead.requeue(options.cluster, topic, channel, chosen, rate=RATE.of(options.flags))
         results.append(await command.carry_out({"topic": topic, "channel": channel}, work))
     return command.report(options, results)

@@ -10,10 +10,10 @@ from aionsq.tools import cluster_command as command
 from aionsq.tools import process
 from aionsq.tools.cluster_command import Options
 from aionsq.tools.flags import ToolFailed
+from aionsq.tools.verb_flags import VerbFlag, duration
 from nsqcluster import ClusterUnreachable, NotInCluster
 from nsqcluster.recalls import Recalled, RecalledMessage, cancel_messages, defer_messages
-from nsqdaemon.command_line import USAGE, CommandParser
-from nsqwire.durations import parse_duration
+from nsqdaemon.command_line import USAGE
 
 PROG = "nsq messages"
 
@@ -23,8 +23,19 @@ VERBS = {
 }
 WANTED = {"cancel": "cancelled", "defer": "deferred"}
 
+BY = VerbFlag(
+    name="--by",
+    verbs=("defer",),
+    help="the delay from now on, as in 10m",
+    read=duration,
+    default=timedelta(0),
+    metavar="DURATION",
+    required="defer requires --by, such as --by=10m",
+)
+FLAGS = (BY,)
 
-def parser() -> CommandParser:
+
+def parser() -> command.ClusterParser:
     """The parser of the command."""
     return command.parser_of(
         prog=PROG,
@@ -38,42 +49,31 @@ def parser() -> CommandParser:
             ("nsq messages cancel orders 0040000000000007", "deliver a message no more"),
             ("nsq messages defer orders 0040000000000007 --by 10m", "ten minutes from now"),
         ],
+        confirms=False,
+        flags=FLAGS,
     )
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit status."""
-    options = command.parse(argv, parser())
-    try:
-        topic, *ids = options.names or ("",)
-        if not ids:
-            raise ToolFailed(f"{options.verb} requires a topic and one or more ids", status=USAGE)
-        command.checked_name("topic", topic)
-        delay = checked_delay(options.by)
-    except ToolFailed as error:
-        process.note(PROG, str(error))
-        return error.status
-    return command.run(PROG, recall(options, topic, ids, delay))
+    return command.main(argv, parser(), run_verb)
 
 
-def checked_delay(text: str) -> timedelta:
-    """Return the duration, 0 if ``text`` is empty. Raises ToolFailed."""
-    try:
-        delay = parse_duration(text or "0s")
-    except ValueError as error:
-        raise ToolFailed(f"--by: {error}", status=USAGE) from None
-    if delay < timedelta(0):
-        raise ToolFailed(f"--by: {text} is negative", status=USAGE)
-    return delay
+def run_verb(options: Options) -> int:
+    """Run the verb and return the exit status. Raises ToolFailed for arguments that it does not take."""
+    topic, *ids = options.names or ("",)
+    if not ids:
+        raise ToolFailed(f"{options.verb} requires a topic and one or more ids", status=USAGE)
+    return command.run(PROG, recall(options, command.checked_name("topic", topic), ids))
 
 
-async def recall(options: Options, topic: str, ids: Sequence[str], delay: timedelta) -> int:
+async def recall(options: Options, topic: str, ids: Sequence[str]) -> int:
     """Act on the messages and print what became of each. Returns the exit status. Raises ToolFailed."""
     try:
         if options.verb == "cancel":
             done = await cancel_messages(options.cluster, topic, ids)
         else:
-            done = await defer_messages(options.cluster, topic, ids, delay)
+            done = await defer_messages(options.cluster, topic, ids, BY.of(options.flags))
     except (NotInCluster, ClusterUnreachable) as error:
         raise ToolFailed(str(error)) from None
     if options.json:

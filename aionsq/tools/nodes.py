@@ -14,10 +14,11 @@ from aionsq.tools import process
 from aionsq.tools.cluster_command import ActionResult, Options
 from aionsq.tools.flags import ToolFailed
 from aionsq.tools.tables import Cell, print_table
+from aionsq.tools.verb_flags import VerbFlag, duration
 from nsqcluster import Result, Survey, cancel_drain, drain, hand_over, survey, tombstone
 from nsqcluster.rows import DrainRow, MirrorRow, NodeRow
 from nsqcluster.sums import over_topics
-from nsqdaemon.command_line import USAGE, CommandParser
+from nsqdaemon.command_line import USAGE
 from nsqwire.counted import counted
 from nsqwire.durations import format_duration
 
@@ -31,8 +32,27 @@ VERBS = {
     "handover": "of mirrored nodes: let the follower lead, and the primary follow",
 }
 
+TIMEOUT = VerbFlag[timedelta | None](
+    name="--timeout",
+    verbs=("drain",),
+    help="the process ends after this time although messages are left, as in 10m; 0s: when the node is empty (default: "
+    "the node's --drain-timeout)",
+    read=duration,
+    default=None,
+    metavar="DURATION",
+)
+PUBLISHES = VerbFlag[bool | None](
+    name="--publishes",
+    verbs=("drain",),
+    help="what the node does with publishes (default: the node's --drain-publishes)",
+    read="take".__eq__,
+    default=None,
+    choices=("take", "refuse"),
+)
+FLAGS = (TIMEOUT, PUBLISHES)
 
-def parser() -> CommandParser:
+
+def parser() -> command.ClusterParser:
     """The parser of the command."""
     return command.parser_of(
         prog=PROG,
@@ -50,28 +70,30 @@ def parser() -> CommandParser:
             ("nsq nodes drain 127.0.0.1:4151 --timeout 10m", "let a node run empty, and end"),
             ("nsq nodes handover 127.0.0.1:4151", "let the follower of a mirrored node lead"),
         ],
+        confirms=True,
+        flags=FLAGS,
     )
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit status."""
-    options = command.parse(argv, parser())
+    return command.main(argv, parser(), run_verb)
+
+
+def run_verb(options: Options) -> int:
+    """Run the verb and return the exit status. Raises ToolFailed for arguments that it does not take."""
     if options.verb == "list":
         return command.run(PROG, show(options))
     if options.verb in ("drain", "undrain", "handover"):
         return change_nodes(options)
-    try:
-        topics = list(dict.fromkeys(command.checked_name("topic", name) for name in options.names[1:]))
-        if not topics:
-            raise ToolFailed("tombstone requires a node and one or more topics", status=USAGE)
-        if not options.cluster.lookupd:
-            raise ToolFailed(
-                "nsqlookupd stores tombstones: --lookupd-http-address is required (nsq topics delete works without)",
-                status=USAGE,
-            )
-    except ToolFailed as error:
-        process.note(PROG, str(error))
-        return error.status
+    topics = list(dict.fromkeys(command.checked_name("topic", name) for name in options.names[1:]))
+    if not topics:
+        raise ToolFailed("tombstone requires a node and one or more topics", status=USAGE)
+    if not options.cluster.lookupd:
+        raise ToolFailed(
+            "nsqlookupd stores tombstones: --lookupd-http-address is required (nsq topics delete works without)",
+            status=USAGE,
+        )
     node = options.names[0]
     found = command.run(PROG, checked_survey(options, node, topics))
     command.confirm(options, [loss(topic, node, found) for topic in topics])
@@ -149,11 +171,10 @@ def draining(state: DrainRow) -> str:
 
 
 def change_nodes(options: Options) -> int:
-    """Drain the nodes, cancel it, or hand them over. Returns the exit status."""
+    """Drain the nodes, cancel it, or hand them over. Returns the exit status. Raises ToolFailed without nodes."""
     nodes = list(dict.fromkeys(options.names))
     if not nodes:
-        process.note(PROG, f"{options.verb} requires one or more nodes")
-        return USAGE
+        raise ToolFailed(f"{options.verb} requires one or more nodes", status=USAGE)
     if options.verb == "drain":
         found = command.run(PROG, surveyed(options, nodes))
         command.confirm(options, [end_of(node, options, found) for node in nodes])
@@ -182,10 +203,11 @@ def end_of(node: str, options: Options, found: Survey) -> str:
     """Describe what the drain does, as the end of a sentence that begins with "This will"."""
     stats = found.nodes[node]
     messages = sum(topic.depth + sum(channel.stored_count for channel in topic.channels) for topic in stats.topics)
-    if options.timeout_s is None:
+    timeout = TIMEOUT.of(options.flags)
+    if timeout is None:
         limit = "or after its --drain-timeout"
     else:
-        limit = f"or after {options.timeout_s:g} s" if options.timeout_s else "however long that takes"
+        limit = f"or after {timeout.total_seconds():g} s" if timeout else "however long that takes"
     left = "" if stats.error is not None else f", with {counted(messages, 'message')}"
     return f"drain node {node}{left}: its process ends when no message is left, {limit}"
 
@@ -215,7 +237,9 @@ async def act_on_nodes(options: Options, nodes: Sequence[str]) -> int:
             return cancel_drain(options.cluster, node)
         if options.verb == "handover":
             return hand_over(options.cluster, node)
-        return drain(options.cluster, node, timeout_s=options.timeout_s, takes_publishes=options.takes_publishes)
+        timeout = TIMEOUT.of(options.flags)
+        timeout_s = None if timeout is None else timeout.total_seconds()
+        return drain(options.cluster, node, timeout_s=timeout_s, takes_publishes=PUBLISHES.of(options.flags))
 
     return command.report(options, [await command.carry_out({"node": node}, do(node)) for node in nodes])
 

@@ -11,6 +11,7 @@ from aionsq.tools import process
 from aionsq.tools.cluster_command import ActionResult, Options
 from aionsq.tools.flags import ToolFailed
 from aionsq.tools.tables import Cell, print_table
+from aionsq.tools.verb_flags import VerbFlag
 from nsqcluster import ClusterUnreachable, NotInCluster, Result
 from nsqcluster.policies import (
     NO_POLICIES,
@@ -28,7 +29,7 @@ from nsqcluster.policies import (
     text_of,
     value_of,
 )
-from nsqdaemon.command_line import USAGE, CommandParser
+from nsqdaemon.command_line import USAGE
 
 PROG = "nsq policies"
 
@@ -40,8 +41,27 @@ VERBS = {
     "          other values, and delete what this node lacks; all policies, or the one of a pattern of topics",
 }
 
+CHANNEL = VerbFlag[str | None](
+    name="--channel",
+    verbs=("set", "delete", "mend"),
+    help="a pattern of channels (default: *, all)",
+    read=str,
+    default=None,
+    metavar="GLOB",
+)
+FROM = VerbFlag(
+    name="--from",
+    verbs=("mend",),
+    help="a node, as shown by nsq nodes",
+    read=str,
+    default="",
+    metavar="NODE",
+    required="mend requires --from=NODE, whose policies the other nodes get",
+)
+FLAGS = (CHANNEL, FROM)
 
-def parser() -> CommandParser:
+
+def parser() -> command.ClusterParser:
     """The parser of the command."""
     return command.parser_of(
         prog=PROG,
@@ -58,17 +78,14 @@ def parser() -> CommandParser:
             ("nsq policies set 'orders.*' max_attempts=5", "on every node"),
             ("nsq policies mend --from 127.0.0.1:4151", "give all nodes the policies of one"),
         ],
+        confirms=True,
+        flags=FLAGS,
     )
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit status."""
-    options = command.parse(argv, parser())
-    try:
-        return run_verb(options)
-    except ToolFailed as error:
-        process.note(PROG, str(error))
-        return error.status
+    return command.main(argv, parser(), run_verb)
 
 
 def run_verb(options: Options) -> int:
@@ -76,7 +93,7 @@ def run_verb(options: Options) -> int:
     if options.verb == "list":
         return command.run(PROG, show(options))
     topic, *rest = options.names or [""]
-    patterns = Patterns(topic, options.channel or "*")
+    patterns = Patterns(topic, CHANNEL.of(options.flags) or "*")
     if options.verb == "set":
         if not topic or not rest:
             raise ToolFailed("set requires a pattern of topics and one or more KEY=VALUE", status=USAGE)
@@ -194,17 +211,18 @@ def described(patterns: Patterns) -> dict[str, str]:
 
 def mend_nodes(options: Options, only: Patterns | None) -> int:
     """Make the policies of all nodes, or one, those of one node, after a confirmation. Returns the exit status."""
-    if only is None and options.channel is not None:
+    if only is None and CHANNEL.of(options.flags) is not None:
         raise ToolFailed("--channel requires a pattern of topics", status=USAGE)
+    source = FROM.of(options.flags)
     found = command.run(PROG, checked_policies(options))
     try:
-        plans = mendings(found, options.source, only)
+        plans = mendings(found, source, only)
     except NotInCluster as error:
         raise ToolFailed(str(error)) from None
     if plans:
         command.confirm(options, [effect(plan) for plan in plans])
     elif not options.json:
-        print(f"all nodes that answer have the policies of {options.source}", flush=True)
+        print(f"all nodes that answer have the policies of {source}", flush=True)
     status = command.run(PROG, carry_out(options, found, plans)) if plans or options.json else 0
     return command.report_failures(options, found.failures) or status
 

@@ -13,7 +13,7 @@ from aionsq.tools.flags import ToolFailed
 from aionsq.tools.tables import print_table
 from nsqcluster import Action, Survey, perform, survey
 from nsqcluster.rows import TopicRow, stored_count
-from nsqdaemon.command_line import USAGE, CommandParser
+from nsqdaemon.command_line import USAGE
 from nsqwire.counted import counted
 
 PROG = "nsq topics"
@@ -28,7 +28,7 @@ VERBS = {
 }
 
 
-def parser() -> CommandParser:
+def parser() -> command.ClusterParser:
     """The parser of the command."""
     return command.parser_of(
         prog=PROG,
@@ -42,21 +42,22 @@ def parser() -> CommandParser:
             ("nsq topics pause orders", "on every node that has it"),
             ("nsq topics delete orders --yes", "without asking for confirmation"),
         ],
+        confirms=True,
     )
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit status."""
-    options = command.parse(argv, parser())
-    try:
-        names = list(dict.fromkeys(command.checked_name("topic", name) for name in options.names))
-        if options.verb == "list":
-            return command.run(PROG, show(options, names))
-        if not names:
-            raise ToolFailed(f"{options.verb} requires one or more topics", status=USAGE)
-    except ToolFailed as error:
-        process.note(PROG, str(error))
-        return error.status
+    return command.main(argv, parser(), run_verb)
+
+
+def run_verb(options: Options) -> int:
+    """Run the verb and return the exit status. Raises ToolFailed for arguments that it does not take."""
+    names = list(dict.fromkeys(command.checked_name("topic", name) for name in options.names))
+    if options.verb == "list":
+        return command.run(PROG, show(options, names))
+    if not names:
+        raise ToolFailed(f"{options.verb} requires one or more topics", status=USAGE)
     action = Action(options.verb)
     if options.verb in command.DESTRUCTIVE:
         found = command.run(PROG, checked_survey(options, names))
