@@ -16,7 +16,7 @@ logger = logging.getLogger("brokerd")
 
 
 class ArbiterFailed(Exception):
-    """The arbiter did not answer, or not as expected; whether it did what was asked is not known."""
+    """The arbiter did not answer, or not as expected. Whether it did what was asked is unknown."""
 
 
 class Leadership(NamedTuple):
@@ -27,18 +27,19 @@ class Leadership(NamedTuple):
 
 
 class Arbiter(Protocol):
-    """Keeps who leads, for as long as a lease is renewed, and the record of the pair. All calls raise ArbiterFailed."""
+    """Keeps the record of a pair, and who leads as long as its lease is renewed. All calls raise ArbiterFailed."""
 
     async def read(self) -> ArbiterAnswer:
-        """Read who leads and the record together. Raises InvalidRecord too."""
+        """Read in one step which member leads, and the record. Raises InvalidRecord too."""
 
     async def read_settled(self) -> ArbiterAnswer:
-        """Read as a process that has just started: wait, if need be, until it is known whether a lease has ended."""
+        """Read, for a process that has just started: wait, if need be, until it is known whether a lease has ended."""
 
     async def campaign(self, member: str, record: PairRecord, revision: int, lease_s: int) -> Leadership | None:
-        """Take the lead if nobody has it and the record has this revision, 0 for none; None if not.
+        """Take the lead and write the record, if nobody leads and the present record has this revision, 0 for none.
 
-        If it is not known who has won, the lease is ended, so that nobody waits for its end.
+        Returns None if the lead was not taken. If the arbiter's answer is lost, the lease is ended, so that nobody
+        waits for its end.
         """
 
     async def renew(self, lease: str) -> bool:
@@ -58,11 +59,13 @@ class Arbiter(Protocol):
 
 
 async def give_back_lead(arbiter: Arbiter, lease: str, record: PairRecord, revision: int) -> bool:
-    """Write a record of those that may lead from now on, and give up the lead. Returns False if the arbiter refuses it.
+    """Write a record of the members that may lead from now on, and give up the lead. Returns False if the arbiter
+    refuses the record.
 
-    After True the member must not lead on. An arbiter that does not answer is asked again, because without the record
-    only this member could lead. It may have the record nevertheless, and then lets others lead, who would lack what the
-    member acknowledged. A lease that was not given up ends by itself.
+    After True the member must not lead on. An arbiter that does not answer is asked again: without the record, the
+    others would wait as long as this member might be recovering. An arbiter that has not answered may have the record,
+    and let others lead, which would lack what this member then acknowledged. A lease that was not given up ends by
+    itself.
     """
     may_have_record = False
     for number in range(TRIES):

@@ -1,7 +1,7 @@
 """etcd as the arbiter of a pair, through the JSON gateway of its v3 API (etcd 3.4 and later).
 
-Two keys below ``/nsq/<pair's name>/``: ``leader``, the election key, which is bound to a lease, and ``record``
-(:mod:`brokerd.mirror.pair`). Each call is one request, except a campaign, which requests a lease first.
+A pair has two keys below ``/nsq/<pair's name>/``: ``leader``, the election key, which is bound to a lease, and
+``record`` (:mod:`brokerd.mirror.pair`). Each call is one request, except a campaign, which requests a lease first.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Etcd:
     """``timeout_s`` is that of each request, for all addresses together."""
 
     def __init__(self, address: EtcdAddress, *, timeout_s: Seconds, access: ArbiterAccess | None = None) -> None:
-        """``access`` is by default without a user, and with the system's authorities for TLS."""
+        """The default of ``access`` has no user, and the system's authorities for TLS."""
         self._access = access or ArbiterAccess()
         tls = (self._access.tls or ssl.create_default_context()) if address.has_tls else None
         self._servers = [Server(host, port, tls) for host, port in address.servers]
@@ -142,7 +142,7 @@ class Etcd:
     async def _post_to_first(self, target: str, body: object) -> Any:
         """POST to the first server that accepts a connection. Raises ArbiterFailed, OSError and ValueError.
 
-        The next request begins with another server than one that failed: the machine of that one may be lost.
+        A server that failed becomes the last one to be asked: its machine may be lost.
         """
         failures = list[str]()
         headers = {"Authorization": self._token} if self._token else {}
