@@ -63,7 +63,10 @@ class Etcd:
     async def campaign(self, member: str, record: PairRecord, revision: int, lease_s: int) -> Leadership | None:
         """See :meth:`brokerd.net.arbiter.Arbiter.campaign`."""
         granted = await self._post("/v3/lease/grant", {"TTL": lease_s})
-        lease = str(granted.get("ID", ""))
+        try:
+            lease = str(granted["ID"])
+        except KeyError:
+            raise ArbiterFailed("its answer has no lease") from None
         put = [
             {"requestPut": {"key": self._leader, "value": _encoded(member), "lease": lease}},
             {"requestPut": {"key": self._record, "value": _encoded(record.to_bytes())}},
@@ -116,7 +119,7 @@ class Etcd:
         except UNREADABLE_JSON as error:
             raise ArbiterFailed(f"its answer cannot be read: {error!r}") from None
 
-    async def _post(self, target: str, body: object) -> Any:
+    async def _post(self, target: str, body: object) -> dict[str, Any]:
         """POST JSON, as the user if there is one. Raises ArbiterFailed."""
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -139,7 +142,7 @@ class Etcd:
         user = {"name": self._access.user, "password": self._access.password}
         self._token = str((await self._post_to_first("/v3/auth/authenticate", user)).get("token", ""))
 
-    async def _post_to_first(self, target: str, body: object) -> Any:
+    async def _post_to_first(self, target: str, body: object) -> dict[str, Any]:
         """POST to the first server that accepts a connection. Raises ArbiterFailed, OSError and ValueError.
 
         A server that failed becomes the last one to be asked: its machine may be lost.
@@ -160,7 +163,10 @@ class Etcd:
                     self._servers.append(server)
             if not is_answered:
                 raise _Refused(f"status {status} {received[:200].decode('utf-8', 'replace').strip()}".strip())
-            return json.loads(received)
+            answer = json.loads(received)
+            if not isinstance(answer, dict):
+                raise ValueError("its answer is no JSON object")
+            return answer
         raise ArbiterFailed("; ".join(failures))
 
 
