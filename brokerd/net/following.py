@@ -165,7 +165,7 @@ class Following:
         try:
             async with asyncio.timeout(self._patience_s):
                 await self._loop.create_connection(lambda: _Connection(self), *self._peer, ssl=context)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # UnicodeError: of a host such as a..b
             self._not_connected(str(error) or f"no answer within {self._patience_s:g} s")
         self._dial_at = boot_time() + DIAL_AGAIN_S
 
@@ -185,9 +185,13 @@ class Following:
             connection.transport.abort()
             return
         self._connection = connection
+        try:
+            has_messages = holds_messages(self._data_path)
+        except OSError as error:
+            self._cannot_follow(str(error))
+            return
         record = None if election.last_answer is None else election.last_answer.record
         seen = 0 if record is None else record.epoch
-        has_messages = holds_messages(self._data_path)
         pair = election.pair if has_messages or record is None else election.pair or record.pair
         hello = Hello(
             member=self.state.member, pair=pair, boot=self.state.boot, has_data=has_messages, stores_stamps=True
@@ -213,8 +217,7 @@ class Following:
             self._cannot_follow(str(error))
             return
         except (Fenced, InvalidStream, MirrorDamaged) as error:
-            logger.error("MIRROR: cannot follow: %s", error)
-            self.drop()
+            self._cannot_follow(str(error))
             return
         if follower.is_welcomed and not was_welcomed and follower.welcome is not None:
             self.state, self._replica = replica.state, replica

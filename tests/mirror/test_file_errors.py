@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import re
 import resource
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -142,6 +143,19 @@ def test_a_follower_whose_disk_cannot_be_synced_names_the_file(start_pair: Start
     follower.wait_for_log(f"MIRROR: cannot follow: {data}.* cannot be synced: {IO_ERROR}")
     follower.fail()
     pair.wait_until_in_sync()
+
+
+def test_a_follower_whose_data_path_was_removed_names_it(start_pair: StartPair) -> None:
+    """An operator empties it by ``rm -r`` and does not end the process. With a new directory, the follower joins."""
+    pair = start_pair(lease=LONG_LEASE)
+    primary = pair.wait_for_primary()
+    follower = pair.other(primary)
+    shutil.rmtree(follower.data_path)
+    primary.post("/topic/create", topic="t")
+    follower.wait_for_log(f"MIRROR: cannot follow: .*No such file or directory: '{re.escape(str(follower.data_path))}'")
+    follower.data_path.mkdir()
+    pair.wait_until_in_sync()
+    assert not [line for line in follower.log if "Traceback" in line]
 
 
 def test_a_primary_that_cannot_read_a_file_names_it(start_pair: StartPair) -> None:
