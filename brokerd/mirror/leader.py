@@ -463,7 +463,8 @@ class Leader:
         self._close(link, f"refused: {reason}")
 
     def _applied(self, link: _Link, frame: Frame, now: Seconds) -> None:
-        if frame.epoch != self.record.epoch or frame.number > link.sent:
+        # A follower does not know the term before it is welcomed. It then answers pings with number 0.
+        if frame.number > link.sent or (frame.number and frame.epoch != self.record.epoch):
             raise InvalidStream("an acknowledgement of a frame that was not sent")
         if frame.number > link.applied:
             link.applied, link.progress_at = frame.number, now

@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 
 from brokerd.mirror.actions import Action, Create, Delete, Rename, Write, decode_actions
+from brokerd.mirror.follower import Follower
 from brokerd.mirror.frames import MAX_PAYLOAD_BYTES, Frame, Kind
 from brokerd.mirror.hello import Welcome
 from brokerd.mirror.leader import MAX_STRANGERS, Appended, Close, CompareFiles, Leader, StepDown, TakeCut, WriteRecord
@@ -18,9 +19,11 @@ from tests.mirror.state_machines import (
     LOG,
     PATIENCE,
     RECORD,
+    Files,
     acknowledge,
     frames,
     greet,
+    hello,
     join,
     leader,
     taken,
@@ -309,3 +312,18 @@ def test_a_file_that_was_deleted_before_it_was_sent_is_left_out() -> None:
     subject.group_changed([Appended(LOG, 48, 100), Delete(LOG)])
     [frame] = frames(subject)
     assert decode_actions(frame.payload) == [Delete(LOG)]
+
+
+def test_a_follower_that_is_not_welcomed_yet_may_have_seen_an_earlier_term_only() -> None:
+    """It answers a ping while the arbiter is slow to record that it is not in sync, and is not closed for it."""
+    subject, follower = leader(BOTH), Follower(hello(), RECORD.epoch - 1, Files())
+    subject.connected(1, 0.0)
+    subject.received(1, follower.take_output(), 0.0)
+    assert taken(subject) == [WriteRecord(RECORD)]
+    subject.tick(PATIENCE / 2)
+    [ping] = frames(subject)
+    follower.received(ping.to_bytes())
+    subject.received(1, follower.take_output(), PATIENCE / 2)
+    assert taken(subject) == []
+    subject.record_written(RECORD)
+    assert taken(subject) == [TakeCut(1)]
