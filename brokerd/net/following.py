@@ -320,25 +320,27 @@ class Following:
 
     def _sync_and_send(self, connection: _Connection, replica: Replica) -> None:
         """Send acknowledgements: with ``--sync-every=1`` after a sync; otherwise now, with syncs in the background."""
-        if not self._syncs_each:
+        output = b""
+        if self._syncs_each and connection.follower is not None:
+            output = connection.follower.take_output()  # all of it: the answer to a ping acknowledges too
+        elif not self._syncs_each:
             connection.send()
-            if connection.heard_at - connection.synced_at >= self._sync_timeout_s:
-                connection.synced_at = connection.heard_at
-                synced = self._loop.run_in_executor(self._files, _sync, replica.take_unsynced())
-                synced.add_done_callback(_log_failure)
-        elif connection.follower is not None:  # each output: the answer to a ping acknowledges too
-            output = connection.follower.take_output()
-            synced = self._loop.run_in_executor(self._files, _sync, replica.take_unsynced())
-            synced.add_done_callback(partial(self._synced, connection, output))
+            if connection.heard_at - connection.synced_at < self._sync_timeout_s:
+                return
+            connection.synced_at = connection.heard_at
+        synced = self._loop.run_in_executor(self._files, _sync, replica.take_unsynced())
+        synced.add_done_callback(partial(self._synced, connection, output))
 
     def _synced(self, connection: _Connection, output: bytes, done: asyncio.Future[None]) -> None:
+        """Send ``output`` after a sync. If it failed, join anew: the system may have dropped what it did not write."""
         if done.cancelled():  # the process ends
             return
-        if (error := done.exception()) is not None:
-            logger.error("MIRROR: cannot follow: %s", error)
-            if connection is self._connection:
-                self.drop()
-        elif connection is self._connection:
+        error = done.exception()
+        if connection is not self._connection:  # it was dropped, and the files are compared anew
+            return
+        if error is not None:
+            self._cannot_follow(str(error))
+        elif output:
             connection.transport.write(output)
 
 
@@ -385,8 +387,3 @@ def _sync(paths: list[Path]) -> None:
         return
     with named(Path(os.path.commonpath(paths)), "synced"):  # the system does not say which of them
         sync({}, [path for path in paths if path.is_dir()], [path for path in paths if not path.is_dir()])
-
-
-def _log_failure(done: asyncio.Future[None]) -> None:
-    if not done.cancelled() and (error := done.exception()) is not None:
-        logger.error("MIRROR: files could not be synced: %s", error)
