@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 
 from brokerd.mirror.election import ArbiterAnswer
 from brokerd.mirror.pair import InvalidRecord, PairRecord
+from nsqwire.units import Seconds
 
 TRIES: Final = 3
 PAUSE_S: Final = 0.2
@@ -56,6 +58,28 @@ class Arbiter(Protocol):
 
     async def resign(self, lease: str) -> None:
         """End a lease, and with it the lead."""
+
+
+async def give_up_lead(arbiter: Arbiter, member: str, lease: str, *, within_s: Seconds) -> None:
+    """End a lease, and with it the lead. An arbiter that fails is asked again as long as ``member`` leads.
+
+    ``within_s`` is the longest time. A lease that was not ended by then ends by itself.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + within_s
+    while True:
+        try:
+            await arbiter.resign(lease)
+        except ArbiterFailed as failure:
+            if loop.time() + PAUSE_S >= deadline:
+                logger.warning("MIRROR: the lead could not be given up, and ends with its lease: %s", failure)
+                return
+        else:
+            return
+        await asyncio.sleep(PAUSE_S)
+        with suppress(ArbiterFailed, InvalidRecord):
+            if (await arbiter.read()).leader != member:  # the answer was lost
+                return
 
 
 async def give_back_lead(arbiter: Arbiter, lease: str, record: PairRecord, revision: int) -> bool:

@@ -38,7 +38,7 @@ from brokerd.mirror.figures import MirrorFigures
 from brokerd.mirror.leader import Leader
 from brokerd.mirror.pair import DURABLE_BOOT, InvalidRecord, PairRecord
 from brokerd.mirror.stamps import Stamps
-from brokerd.net.arbiter import ArbiterFailed, Leadership, give_back_lead
+from brokerd.net.arbiter import ArbiterFailed, Leadership, give_back_lead, give_up_lead
 from brokerd.net.arbiter_access import ArbiterAccess
 from brokerd.net.arbiters import arbiter_at
 from brokerd.net.background import Background
@@ -110,8 +110,8 @@ class Mirror:
         with suppress(OSError):  # so that it takes no space once this member leads
             overwrite(data_path / CHECK_FILE, b"")
         self._member = state.member
-        timeout_s = self._lease_s / ARBITER_TIMEOUTS_IN_A_LEASE
-        self._arbiter = arbiter_at(settings.arbiter, timeout_s=timeout_s, access=access)
+        self._arbiter_timeout_s = self._lease_s / ARBITER_TIMEOUTS_IN_A_LEASE
+        self._arbiter = arbiter_at(settings.arbiter, timeout_s=self._arbiter_timeout_s, access=access)
         self.election = Election(
             state.member,
             boot,
@@ -356,8 +356,7 @@ class Mirror:
             await asyncio.sleep(MIN_TICK_S)
         self._is_over = True
         self._links.stop()
-        with suppress(ArbiterFailed):
-            await self._arbiter.resign(self._lease)
+        await give_up_lead(self._arbiter, self._member, self._lease, within_s=self._arbiter_timeout_s)
 
     def close(self) -> None:
         """End all connections and timers."""
