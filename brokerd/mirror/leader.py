@@ -116,7 +116,7 @@ class LinkState(IntEnum):
     CONNECTED = 0
     """It has not greeted, or waits for a cut."""
     EVICTED = 1
-    """It joins anew, and waits for the arbiter to record that it is not in sync: none of its files changes before."""
+    """A member in sync joins anew. None of its files changes before the arbiter has recorded that it is not in sync."""
     CUT = 2
     """The files are compared. From here on, actions are collected."""
     TAILING = 3
@@ -481,8 +481,7 @@ class Leader:
     def _pump(self, link: _Link) -> None:
         """Send waiting actions as long as the window has room.
 
-        If a file cannot be read, the link is closed: the actions that were taken from the outbox for the frame are
-        lost.
+        If a file cannot be read, the link is closed, because the actions that were taken from the outbox are lost.
         """
         try:
             self._send_waiting(link)
