@@ -1,4 +1,4 @@
-"""Errors of files that name the file: the system's do not if it was used by its descriptor."""
+"""Errors of files that name the file. The system's errors do not if the file was used by its descriptor."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 class FileFailed(OSError):
-    """A file or directory could not be ``done``, such as ``written``. The text names it."""
+    """A file or directory could not be used; ``done`` is a participle such as ``written``. The text names the file."""
 
     def __init__(self, error: OSError, path: Path, done: str) -> None:
         super().__init__(error.errno, error.strerror, os.fspath(error.filename or path))
@@ -21,7 +21,7 @@ class FileFailed(OSError):
 
 @contextmanager
 def named(path: Path, done: str) -> Iterator[None]:
-    """Raise FileFailed instead of another OSError."""
+    """Turn an OSError of the block into FileFailed, which names ``path``."""
     try:
         yield
     except FileFailed:
@@ -31,5 +31,5 @@ def named(path: Path, done: str) -> Iterator[None]:
 
 
 def with_name(error: OSError, path: Path) -> OSError:
-    """The error as the system reports it for a file that is used by its name."""
+    """The error with the file's name, as the system reports it for a file that is used by its name."""
     return OSError(error.errno, error.strerror, os.fspath(error.filename or path))

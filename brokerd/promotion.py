@@ -1,8 +1,8 @@
-"""``nsq promote``: lets a member of a pair lead although it may lack messages, when no member is known to have all.
+"""``nsq promote``: lets a member of a pair lead although it may lack messages, when no member may lead otherwise.
 
-That is so if both machines were restarted at once, if the member that was in sync alone is lost, or if the arbiter has
-lost the record of the pair. The command changes the record, or writes a new one, so that the member may lead; the
-member, which has to run, does the rest.
+That is the case if both machines were restarted at once, if the only member in sync is lost, or if the arbiter has lost
+the record of the pair. The command changes the record, or writes a new one, so that the member may lead; the member,
+which has to run, then asks for the lead.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from nsqdaemon.command_line import CommandParser
 DONE, REFUSED = 0, 1
 TIMEOUT_S: Final = 10.0
 LEFT_OUT_TERMS: Final = 1000
-"""Terms that are left out in a new record: the other member may have seen later ones than this member."""
+"""Number of terms that a new record leaves out: the other member may have seen later terms than this member."""
 
 EXAMPLES = (
     (
@@ -37,9 +37,9 @@ EXAMPLES = (
     ),
 )
 NOTES = """\
-Run it if nobody leads and no other member can, on the machine of the member that has the most messages, while that one
-runs. Messages that only the other one has are lost: it becomes the follower, and its files are replaced. If the arbiter
-has lost the record of the pair, a new one is written.
+Run it if nobody leads and the other member cannot lead, on the machine of the member that has the most messages, while
+this member runs. Messages that only the other member has are lost: it becomes the follower, and its files are replaced.
+If the arbiter has lost the record of the pair, a new one is written.
 Exit status: 0 if the member may lead now, 1 if nothing was changed, 2 for a usage error.
 """
 
@@ -128,16 +128,16 @@ async def promote(data_path: Path, arbiter: Arbiter, *, accepts_loss: bool) -> s
 
 
 def _lost_record(state: MirrorState) -> PairRecord:
-    """The record of a pair whose arbiter has none any more. Nobody is known to be in sync.
+    """The record for a pair whose arbiter has lost it. Nobody is known to be in sync.
 
-    Without a node id in ``mirror.json``, it is that of a broker on this machine.
+    If ``mirror.json`` has no node id, the record gets that of a broker on this machine.
     """
     node_id = default_node_id() if state.node_id is None else state.node_id
     return PairRecord(pair=state.pair, node_id=node_id, epoch=state.epoch + LEFT_OUT_TERMS, leader=state.member)
 
 
 def _possible_loss(member: str, record: PairRecord) -> str:
-    """Why the loss has to be accepted."""
+    """Which messages may be lost, and that --accept-loss accepts it."""
     if not record.in_sync:
         return (
             "the arbiter has no record of the pair; the other member may have messages that "

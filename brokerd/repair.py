@@ -19,7 +19,7 @@ from brokerd.journal.journal import NotCheckpointed
 from brokerd.journal.recovery import CorruptState, StateOfOtherVersion, recover
 from brokerd.journal.state import NodeState
 from brokerd.log.inspection import LogReport, inspect_log
-from brokerd.replica import take_for_new_member
+from brokerd.replica import replace_member_id
 from brokerd.settings import BrokerSettings
 from brokerd.topic_directories import EntryKind, TopicDirectories
 from brokerd.topic_log import id_head
@@ -249,7 +249,7 @@ def repair(path: Path, *, rebuilds: bool, sets_aside: bool) -> int:
         print("\nNow:")
         report = _report(path, skipped_damage=skipped_damage)
         try:
-            if was_damaged and take_for_new_member(path):
+            if was_damaged and replace_member_id(path):
                 print(_OF_A_PAIR)
         except ValueError as error:
             print(f"nsq repair: {error}", file=sys.stderr)

@@ -62,9 +62,10 @@ logger = logging.getLogger("brokerd")
 class MirrorState:
     """The contents of ``mirror.json``. ``epoch`` is 0 if the member has only tried to found the pair.
 
-    ``boot`` is the boot id with which the member that runs, or ran last, is in sync. ``node_id`` is that of the pair,
-    None if the file is of a version that did not write it. ``has_stood_back`` is true from the time that the member
-    has let the other one lead because changes are missing here, until it joins it, or leads nevertheless.
+    ``boot`` is the boot id of the last process of the member, with which the record may have it in sync. ``node_id`` is
+    that of the pair, None if the file is of a version that did not write it. ``has_stood_back`` is true from when the
+    member lets the other one lead because its own data path lacks changes, until it joins the other one or leads
+    nevertheless.
     """
 
     member: str
@@ -98,9 +99,9 @@ class MirrorState:
 
 
 def leave_pair(data_path: Path) -> None:
-    """Forget the pair of a data path, which is used without a mirror from now on. Raises OSError.
+    """Forget the pair of a data path, because it is used without a mirror from now on. Raises OSError.
 
-    Otherwise the messages that it gets now would be overwritten when it joined the pair again.
+    Otherwise the messages that it gets from now on would be overwritten if it joined the pair again.
     """
     path = data_path / STATE
     if path.exists():
@@ -108,9 +109,9 @@ def leave_pair(data_path: Path) -> None:
         path.unlink()
 
 
-def take_for_new_member(data_path: Path) -> bool:
-    """Give the member of a data path a new id, so that the arbiter's record does not have it in sync: it can lead only
-    after it has joined, or after a promotion.
+def replace_member_id(data_path: Path) -> bool:
+    """Give the member of a data path a new id, which the arbiter's record does not have in sync: it can lead only after
+    it has joined, or after a promotion.
 
     Returns False if it is in no pair. Raises OSError, and ValueError for a bad file.
     """
@@ -131,9 +132,10 @@ class Replica:
         self.state = state
         self._unsynced: dict[str, None] = {}
         self._uncommitted: dict[str, int] = {}
-        """The logs that were written to since their indexes were, each with the end of the last write."""
+        """The logs whose last write came after that of their indexes, each with the end of that write."""
         self._journal, self._journal_whole, self._journal_end = "", 0, 0
-        """The journal that was written last, up to where it is known to end with a whole record, and its end."""
+        """The path of the journal that was written last, the offset up to which its records are known to be whole, and
+        its end."""
         self._root = data_path
         self._open: OrderedDict[str, int] = OrderedDict()
 
@@ -176,24 +178,24 @@ class Replica:
             self._unsynced |= _directories_of(action.path)
 
     def read(self, path: str, start: int, end: int) -> bytes:
-        """The bytes ``[start, end)`` of a file, or fewer if it ends before. Raises FileFailed."""
+        """The bytes ``[start, end)`` of a file, or fewer if the file is shorter. Raises FileFailed."""
         with named(self._root / path, "read"):
             return os.pread(self._fd(path), end - start, start)
 
     def _wrote_journal(self, path: str, start: int, end: int) -> None:
-        """Note where a journal ends with a whole record: only a part of an append that is too large for a frame, which
-        has exactly ``FRAME_BYTES``, may end within one."""
+        """Note up to where a journal has whole records. A write ends within a record only if it is a part of an append
+        that is too large for a frame: such a part has exactly ``FRAME_BYTES``."""
         if end - start != FRAME_BYTES or (path, start) != (self._journal, self._journal_end):
             self._journal_whole = end
         self._journal, self._journal_end = path, end
 
     def cut_incomplete(self) -> None:
-        """Overwrite with zeros what the logs have after their commit records, and the part of a record at the end of
-        the journal. Raises OSError.
+        """Overwrite with zeros the messages without commit records at the ends of logs, and a part of a record at the
+        end of the journal. Raises OSError.
 
-        The primary sends large batches in parts, and their commit records last. If the primary is lost in between, the
-        last message may be incomplete, and a recovery would rebuild the commit records. A part of a record would count
-        as damage. None of it was acknowledged.
+        The primary sends large batches in parts, and their commit records last. If it is lost in between, the last
+        message may be incomplete, and a recovery would nevertheless make commit records for the messages. A part of a
+        record would count as damage. None of this was acknowledged.
         """
         self._cut_journal()
         for path, end in self._uncommitted.items():
@@ -236,7 +238,7 @@ class Replica:
         self._unsynced |= _directories_of(action.path)
 
     def _rename(self, action: Rename) -> None:
-        # A topic's directory is renamed before it is deleted: its files are closed now, because they get other paths.
+        # A topic's directory is renamed before it is deleted: its files are closed, because their paths change.
         below = [path for path in self._open if path.startswith(action.path + "/")]
         for path in (action.path, action.to, *below):
             self._close(path)
@@ -289,10 +291,11 @@ class Replica:
     # -- joining --------------------------------------------------------------------------------------------------
 
     def prepare(self, manifest: list[File]) -> dict[str, bytes]:
-        """Remove all that the primary does not have, and return the checksums of the rest. Takes seconds for gigabytes.
+        """Remove everything that the primary does not have, and return the checksums of the rest. Takes seconds for
+        gigabytes.
 
-        Checkpoints stay as they are, until they are replaced: without the primary, they are what the member could
-        recover. May run in a thread, beside ``take_unsynced``. Raises OSError.
+        Checkpoints stay as they are until they are replaced: if the primary is lost, the member recovers from them.
+        May run in a thread, beside ``take_unsynced``. Raises OSError.
         """
         wanted, changed = {file.path: file for file in manifest}, dict[str, None]()
         for mirrored in sorted(self._mirrored_paths(), reverse=True):
@@ -333,7 +336,7 @@ class Replica:
 
 
 def sums_of(data_path: Path, files: list[File], theirs: Mapping[str, bytes]) -> dict[str, bytes]:
-    """The checksums of a primary's files at a cut, by path, for the blocks of which the follower has sent checksums.
+    """The checksums of a primary's files at a cut, by path, of as many blocks as ``theirs``, the follower's, have.
 
     Files that were deleted since are left out.
     """

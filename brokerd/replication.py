@@ -1,5 +1,5 @@
-"""Acknowledges a primary's messages and changes: once they are synced, if ``--sync-every`` is 1, and the follower has
-them."""
+"""Acknowledges a primary's messages and changes once the follower has them, and with ``--sync-every=1`` once they are
+synced too."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class _Waiting:
 class Replication:
     """Passes the changes of a data path to the leader, and answers publishers once it has acknowledged their messages.
 
-    ``may_answer`` returns whether the member still leads. ``changed`` is called after each change of the leader; it
-    calls ``settle``. ``failed`` is called with an error after which the follower may lack something.
+    ``may_answer`` returns whether the member still leads. ``changed`` is called after the leader was given changes, and
+    has to call ``settle``. ``failed`` is called with an error after which the follower may lack changes.
     """
 
     acknowledges = keeps_changes = True
@@ -77,8 +77,8 @@ class Replication:
 
     @property
     def _is_dirty(self) -> bool:
-        """True if something is not recorded yet that an answer acknowledges. A subscription to a new channel is
-        answered without the follower if publishes are refused: consumers go on."""
+        """True if changes that an answer acknowledges are not recorded yet. While publishes are refused, a subscription
+        to a new channel is answered without the follower, so that consumers go on."""
         recorder = self._recorder
         return recorder.is_dirty or (self._accepts_publishes and recorder.has_changed_channels)
 
@@ -151,7 +151,7 @@ class Replication:
         self._changed()
 
     def settle(self) -> None:
-        """Answer those whose messages may be acknowledged, in order. Nobody is answered after the lease has expired."""
+        """Answer, in order, the requests whose groups are acknowledged, unless the lease has expired."""
         if self._leader.accepts_publishes != self._accepts_publishes:
             self._accepts_publishes = self._leader.accepts_publishes
             self._storage.set_too_few_in_sync(None if self._accepts_publishes else self._refusal())

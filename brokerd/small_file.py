@@ -10,8 +10,8 @@ from brokerd.file_failure import named
 from brokerd.log.log import sync_directory
 
 FILE_BYTES: Final = 512
-"""Size of the file: a sector, the smallest part that a disk writes. A power loss leaves it as it was before a write, or
-after it."""
+"""Size of the file: a sector, the smallest unit that a disk writes. A power loss leaves the contents from before a
+write, or those after it."""
 
 
 def overwrite(path: Path, content: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Mirrored pairs of which the addresses of both members are given: they are one node."""
+"""Given nodes of which two are the members of one mirrored pair, which is one node."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class _Mirror(Struct):
 
 
 async def distinct(http: Client, nodes: Mapping[str, str], timeout_s: float | None = None) -> dict[str, str]:
-    """Return the nodes without the second member of each pair, because the follower's address leads to the primary.
+    """Return the nodes without the second member of each pair: a follower passes requests on to its primary.
 
-    ``nodes`` is the address of each node by its id. Nodes that do not answer, and Go's, are returned.
+    ``nodes`` is the address of each node by its id. Nodes that do not answer, and Go nodes, are returned too.
     """
     if len(nodes) < 2:
         return dict(nodes)

@@ -155,9 +155,10 @@ def _topics_without_nodes(
 
 
 async def _find_same(client: Client, found: Survey) -> None:
-    """Note which nodes are another one's follower: it passes requests on to the primary.
+    """Set ``same_as`` of nodes that are members of one pair, except for one: a follower passes requests to its primary.
 
-    The primary is the one whose id is that by which it describes itself. If there is none, the first one counts.
+    The exception is the primary: the member whose id is the address by which it describes itself. If no member is, it
+    is the first one.
     """
     of_pair: defaultdict[str, list[SurveyedNode]] = defaultdict(list)
     for node in found.nodes.values():

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from brokerd.mirror.errors import InvalidStream
 
 NEW_CHECKPOINT: Final = "checkpoint.new"
-"""A checkpoint is written to this file, which is then renamed, so that the one before it is never half replaced."""
+"""A new checkpoint is written to this file, which is then renamed: the previous one is never overwritten in part."""
 _HEAD: Final = struct.Struct(">BH")
 _U64: Final = struct.Struct(">Q")
 _WRITE: Final = struct.Struct(">QI")
@@ -23,14 +23,14 @@ _LENGTH: Final = struct.Struct(">H")
 
 _TOPIC: Final = r"topics/[A-Za-z0-9._-]+\.[0-9]+(?:\.deleted(?:-[0-9]+)?)?"
 _PATHS: Final = 4096
-"""How many paths are kept encoded and decoded: most actions are appends to few files."""
+"""Number of paths whose encoding and decoding are cached: most actions are appends to few files."""
 _PATH: Final = re.compile(
     rf"topics|{_TOPIC}(?:/[0-9]{{20}}\.(?:log|idx|hdr))?|journal\.[0-9]+|checkpoint(?:\.previous|\.new)?"
 )
 
 
 class Create(NamedTuple):
-    """Create a file of ``size`` zeros, in place of any file with the name."""
+    """Create a file of ``size`` zeros, replacing any file of that name."""
 
     path: str
     size: int
@@ -52,7 +52,7 @@ class Resize(NamedTuple):
 
 
 class Rename(NamedTuple):
-    """Rename a file or directory, in place of any file with the new name."""
+    """Rename a file or directory, replacing any file of the new name."""
 
     path: str
     to: str
@@ -85,8 +85,8 @@ def is_replaced(path: str) -> bool:
     return path.startswith("checkpoint")
 
 
-def place_of(path: str) -> int:
-    """The place of an append among appends to other files, which are made in ascending order of their places.
+def append_order(path: str) -> int:
+    """The sort key of appends to several files: messages and headers first, then commit records, then the journal.
 
     A follower checks each commit record against its messages, and the journal has records about both.
     """

@@ -1,4 +1,4 @@
-"""The follower's check of what it has written: commit records against the bytes of their logs, and checkpoints."""
+"""How a follower checks what it has written: commit records against the bytes of their logs, and checkpoints."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _DIGEST_BYTES: Final = 16
 _READ_BYTES: Final = 1024 * 1024
 
 ReadFile = Callable[[str, int, int], bytes]
-"""Returns the bytes ``[start, end)`` of a file of the follower, or fewer if it ends before."""
+"""Returns the bytes ``[start, end)`` of a file of the follower, or fewer if the file is shorter."""
 
 
 def check_commits(write: Write, read: ReadFile) -> None:
     """Check the commit records that this write has completed. Raises MirrorDamaged, which names the log."""
     if not write.path.endswith(_INDEX):
         return
-    begun = (write.offset - HEADER_BYTES) % RECORD_BYTES if write.offset > HEADER_BYTES else 0
-    start, data = write.offset - begun, write.data
-    if begun:  # a long write comes in several parts
+    before = (write.offset - HEADER_BYTES) % RECORD_BYTES if write.offset > HEADER_BYTES else 0
+    start, data = write.offset - before, write.data
+    if before:  # the first record is divided: a long write comes in several parts
         data = read(write.path, start, write.offset) + bytes(data)
     log = write.path.removesuffix(_INDEX) + _LOG
     for at in range(max(0, HEADER_BYTES - start), len(data) - RECORD_BYTES + 1, RECORD_BYTES):

@@ -19,19 +19,20 @@ READS_IN_A_LEASE: Final = 10
 MAX_READ_INTERVAL_S: Final = 1.0
 RENEWALS_IN_A_LEASE: Final = 4
 MARGIN: Final = 0.1
-"""The part of a lease by which a member stops leading before the arbiter ends the lease."""
+"""A member stops leading this part of a lease before the arbiter ends the lease."""
 LEASES_BEFORE_FOUNDING: Final = 2
-"""Number of leases that an empty member waits before it founds a pair, so that one with messages founds it."""
+"""Number of leases that an empty member waits before it founds a pair, so that a member with messages founds it."""
 LEASES_TO_RECOVER: Final = 4
+"""Number of leases, from the end of a winner's lease, that the other member leaves it to recover. It doubles with each
+term in a row that nobody has served, so that two long recoveries do not take the lead from each other for ever."""
 MOST_DOUBLINGS: Final = 6
-"""For how many leases a member lets another one recover that has won the lead and whose lease has ended. It doubles
-with each term that nobody has served, so that two long recoveries do not take the lead from each other for ever."""
+"""How often ``LEASES_TO_RECOVER`` doubles at most."""
 LEASES_AFTER_STANDING_BACK: Final = 2
-"""Number of leases that a member that lacks changes leaves to the other one, before it leads nevertheless."""
+"""Number of leases in which a member that lacks changes lets the other one lead. Then it leads nevertheless."""
 
 
 class ArbiterAnswer(NamedTuple):
-    """The arbiter's answer to a read. ``record`` is None if there is no pair yet; ``leader`` if nobody leads."""
+    """The arbiter's answer to a read. ``record`` is None if there is no pair, ``leader`` is None if nobody leads."""
 
     record: PairRecord | None
     revision: int
@@ -44,9 +45,9 @@ class ReadArbiter(NamedTuple):
 
 
 class Campaign(NamedTuple):
-    """Ask for the lead. First stop following, so that nothing is acknowledged from now on, and store the pair that the
-    data path is of: the answer may be lost. Then ask the arbiter for the lead with this record, if the record still has
-    this revision and nobody leads. Call ``won`` or ``not_won``."""
+    """Ask for the lead. First stop following, so that nothing is acknowledged from now on, and store the pair of this
+    record with the data path, because the answer may be lost. Then have the arbiter write this record and grant the
+    lead, if its record still has this revision and nobody leads. Call ``won`` or ``not_won``."""
 
     record: PairRecord
     revision: int
@@ -70,7 +71,7 @@ class Lead(NamedTuple):
 
 
 class RegainLead(NamedTuple):
-    """Renew the lease; if it has ended, ask the arbiter for the lead again with the same record, if the record still
+    """Renew the lease. If it has ended, ask the arbiter for the lead again with the same record, if the record still
     has this revision and nobody leads. Call ``regained`` or ``not_regained``."""
 
     record: PairRecord
@@ -96,10 +97,10 @@ class Role(Enum):
 
 
 class Election:
-    """``lease`` is in seconds; ``boot`` is the boot id of the machine. ``new_record`` founds a pair.
+    """``lease`` is in seconds; ``boot`` is the boot id of the machine. ``new_record`` is that of a pair to found.
 
     ``epoch`` is the number of the last term that the member has seen. ``stamps`` are those of the data path.
-    ``has_stood_back``: the member lacks changes, and has given up a lead that it had won, so that the other one leads.
+    ``has_stood_back``: the member has won the lead, lacked changes, and given up the lead so that the other one leads.
     """
 
     def __init__(
@@ -128,9 +129,9 @@ class Election:
         self.decisions: list[Decision] = []
         """What is to be done, in order. The caller takes them after each call."""
         self.pair = pair
-        """The pair that the data path is of; empty if it was never that of a pair.
+        """The pair of the data path; empty if it was never that of a pair.
 
-        As long as ``epoch`` is 0, the member has only tried to found it.
+        While ``epoch`` is 0, the member has only tried to found the pair.
         """
         self.epoch = epoch
         self._lease = lease
@@ -138,14 +139,13 @@ class Election:
         self._has_data = has_data
         self._may_found_at = now if has_data else now + LEASES_BEFORE_FOUNDING * lease
         self._unserved_since: tuple[int, Seconds] | None = None
-        """The last term that ended before its primary served, and when this member saw its end."""
+        """The last term whose lease ended before its winner served, and when this member saw that it had ended."""
         self._may_lead_at = now + LEASES_AFTER_STANDING_BACK * lease if has_stood_back else now
         self.is_recovering = False
-        """True from the lead that was won until the member serves: it may then regain a lease that has ended."""
+        """True from a win until the member serves. Meanwhile it may regain a lease that has ended."""
         self._led: Lead | None = None
         self._is_regain_due = False
         self._asked_at: Seconds | None = None
-        self._campaigned_at: Seconds = 0.0
         self._renewal_began: Seconds = now
         self._is_renewing = False
 
@@ -156,21 +156,22 @@ class Election:
     @property
     def waits_because(self) -> str | None:
         """Why this member may not lead although nobody does; None if it may, or if somebody does."""
-        found = self.last_answer
-        if found is None or found.leader is not None:
+        answer = self.last_answer
+        if answer is None or answer.leader is not None:
             return None
-        if found.record is None:
+        record = answer.record
+        if record is None:
             return "the arbiter has no record of its pair" if self.epoch else None
-        if self.pair and self.pair != found.record.pair:
+        if self.pair and self.pair != record.pair:
             return "the arbiter's record is that of another pair"
-        if found.record.may_lead(self.member, self.boot, self.stamps):
-            recovers = self._recovers_still(found.record)
-            return f"member {found.record.leader} has won the lead, and may be recovering" if recovers else None
-        if found.record.may_lead(self.member, self.boot, {found.record.stamp}):
+        if record.may_lead(self.member, self.boot, self.stamps):
+            must_wait = self._other_may_be_recovering(record)
+            return f"member {record.leader} has won the lead, and may be recovering" if must_wait else None
+        if record.may_lead(self.member, self.boot, {record.stamp}):
             return "its data path, or the arbiter's record, is an older copy"
-        if self.member in found.record.in_sync:
+        if self.member in record.in_sync:
             return "its machine was restarted since it was in sync"
-        return f"it is not in sync; {', '.join(sorted(found.record.in_sync))} may lead"
+        return f"it is not in sync; {', '.join(sorted(record.in_sync))} may lead"
 
     # -- inputs ---------------------------------------------------------------------------------------------------
 
@@ -195,44 +196,45 @@ class Election:
             self._lease / READS_IN_A_LEASE, MAX_READ_INTERVAL_S
         )
 
-    def read_answered(self, found: ArbiterAnswer, now: Seconds) -> None:
+    def read_answered(self, answer: ArbiterAnswer, now: Seconds) -> None:
         """The arbiter answered a read."""
-        self.last_answer = found
-        if found.leader is not None or found.record is None or not found.record.unserved:
+        self.last_answer, record = answer, answer.record
+        if answer.leader is not None or record is None or not record.unserved:
             self._unserved_since = None
-        elif self._unserved_since is None or self._unserved_since[0] != found.record.epoch:
-            self._unserved_since = found.record.epoch, now
+        elif self._unserved_since is None or self._unserved_since[0] != record.epoch:
+            self._unserved_since = record.epoch, now
         self._last_answer_at = now
-        if not self.epoch and found.record is not None and found.record.pair != self.pair:
-            self.pair = ""
-        if self.role is not Role.FOLLOWER or found.leader is not None:
+        if not self.epoch and record is not None and record.pair != self.pair:
+            self.pair = ""  # the other member has founded a pair
+        if self.role is not Role.FOLLOWER or answer.leader is not None:
             return
-        record = self._record_to_lead(found, now)
-        if record is not None:
-            self.role, self._campaigned_at = Role.CANDIDATE, now
-            self.decisions.append(Campaign(record, found.revision))
+        next_record = self._record_to_lead(record, now)
+        if next_record is not None:
+            self.role = Role.CANDIDATE
+            self.decisions.append(Campaign(next_record, answer.revision))
 
-    def _record_to_lead(self, found: ArbiterAnswer, now: Seconds) -> PairRecord | None:
-        if found.record is None:
+    def _record_to_lead(self, record: PairRecord | None, now: Seconds) -> PairRecord | None:
+        """The record with which this member would lead; None if it may not ask for the lead."""
+        if record is None:
             if self.epoch or now < self._may_found_at:  # a pair whose record is gone is not founded again by itself
                 return None
             self.pair = self._new_record.pair
             return self._new_record.led_by(self.member, self.boot)
-        if self.pair != found.record.pair or not found.record.may_lead(self.member, self.boot, self.stamps):
+        if self.pair != record.pair or not record.may_lead(self.member, self.boot, self.stamps):
             return None
-        if now < self._may_lead_at or self._recovers_still(found.record):
+        if now < self._may_lead_at or self._other_may_be_recovering(record):
             return None
-        return found.record.led_by(self.member, self.boot)
+        return record.led_by(self.member, self.boot)
 
-    def _recovers_still(self, record: PairRecord) -> bool:
-        """Return whether another member may be recovering, which has won the term."""
+    def _other_may_be_recovering(self, record: PairRecord) -> bool:
+        """Return whether the other member has won the term of this record, and may still be recovering."""
         if self._unserved_since is None or record.leader == self.member:
             return False
         leases = LEASES_TO_RECOVER << min(record.unserved - 1, MOST_DOUBLINGS)
         return self._last_answer_at - self._unserved_since[1] < leases * self._lease
 
     def joined(self, pair: str, epoch: int) -> None:
-        """The member has joined the primary of a term, and lacks nothing once it is in sync."""
+        """The member has joined the primary of a term. Once it is in sync it lacks nothing, and need not stand back."""
         self.pair, self.epoch, self._may_lead_at = pair, epoch, 0.0
 
     def won(self, record: PairRecord, revision: int, sent_at: Seconds) -> None:
@@ -250,10 +252,9 @@ class Election:
         self.expires = 0.0
 
     def recovered(self, now: Seconds) -> None:
-        """The data path is recovered: the member serves, unless the lease has ended meanwhile.
+        """The data path is recovered: the member serves, or regains the lead first if the lease has ended meanwhile.
 
-        As it has served nobody, and if nobody has led since, the recovered data is as good as that of another recovery,
-        which would take as long.
+        It does not recover again: it has served nobody, so if nobody has led since, the result would be the same.
         """
         if self.may_answer(now):
             self.is_recovering = False
@@ -268,19 +269,22 @@ class Election:
         self.expires, self._renewal_began = self._end_of_lease(sent_at), sent_at
         self.recovered(now)
 
-    def not_regained(self, found: ArbiterAnswer | None) -> None:
-        """The lead was refused, and the arbiter has ``found``; None: there was no answer. It is asked again."""
+    def not_regained(self, answer: ArbiterAnswer | None) -> None:
+        """The lead was not regained. ``answer`` is that of a read since; None: the arbiter did not answer.
+
+        The member asks again, unless another one has won the lead.
+        """
         if self.role is not Role.PRIMARY or self._led is None:
             return
-        if found is None:
+        if answer is None:
             self._is_regain_due = True
-        elif found.record == self._led.record and found.leader in (None, self.member):
-            self._is_regain_due, self._led = True, Lead(found.record, found.revision)
+        elif answer.record == self._led.record and answer.leader in (None, self.member):
+            self._is_regain_due, self._led = True, Lead(answer.record, answer.revision)
         else:
             self.end_term("the lease ended during the recovery, and another member leads")
 
     def not_won(self) -> None:
-        """The arbiter refused, or the answer did not arrive: then the key, if it was taken, expires by itself."""
+        """The arbiter refused, or its answer was lost: the election key, if it was taken, then expires by itself."""
         if self.role is Role.CANDIDATE:
             self.role = Role.FOLLOWER
 
@@ -290,7 +294,7 @@ class Election:
             self.decisions.append(Renew(now))
 
     def renewed(self, is_held: bool | None, sent_at: Seconds) -> None:
-        """The arbiter renewed the lease; False: the lease is no longer held; None: there was no answer."""
+        """The arbiter renewed the lease. ``is_held`` is False if the lease had ended, None if there was no answer."""
         if self.role is not Role.PRIMARY:
             return
         self._is_renewing = False

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 
 class InvalidStream(Exception):
-    """The other end sent bytes that do not follow the protocol, or that were altered on the way."""
+    """The other member sent bytes that do not follow the protocol, or that were altered on the way."""
 
 
 class Fenced(Exception):
-    """The other end has a lower epoch than this member has seen: it led an earlier term."""
+    """The other member leads a term that is earlier than one that this member has seen."""
 
 
 class JoinRefused(Exception):

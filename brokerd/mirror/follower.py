@@ -36,7 +36,7 @@ class MirrorFiles(Protocol):
         ...
 
     def read(self, path: str, start: int, end: int) -> bytes:
-        """The bytes ``[start, end)`` of a file, or fewer if it ends before. Raises OSError."""
+        """The bytes ``[start, end)`` of a file, or fewer if the file is shorter. Raises OSError."""
         ...
 
 
@@ -54,13 +54,13 @@ class Follower:
         self.is_copied = False
         """True once the copy is applied."""
         self.stamps: Stamps | None = None
-        """The stamps that are to be stored. The caller takes them, and calls ``stamps_stored``."""
+        """Stamps to store. The caller takes them, and calls ``stamps_stored``."""
         self.applied = 0
         """The number of the last frame of actions that was applied."""
+        self.is_welcomed = False
+        """True once the primary has welcomed this member."""
         self._files = files
         self._reader = FrameReader(BUFFER_BYTES)
-        self.is_begun = False
-        """True once the primary has welcomed it."""
         self._output = bytearray(Frame(Kind.HELLO, epoch, 0, hello.to_bytes()).to_bytes())
 
     def take_output(self) -> bytes:
@@ -85,42 +85,42 @@ class Follower:
         self._handle_all(self._reader.feed(data))
 
     def _handle_all(self, frames: Iterable[Frame]) -> None:
-        is_answered = True
+        is_ack_due = False
         for frame in frames:
             if frame.epoch < self.epoch and frame.kind is not Kind.REFUSED:  # the reason says more than the term
                 raise Fenced(f"the primary is of term {frame.epoch}, and term {self.epoch} has begun")
-            is_answered = self._handle(frame) and is_answered
-        if not is_answered:
+            is_ack_due = self._handle(frame) or is_ack_due
+        if is_ack_due:
             self._send(_ACK, number=self.applied)
 
     def compared(self, sums: Mapping[str, bytes]) -> None:
-        """The files were prepared: ``sums`` are the checksums of those of the manifest, by path."""
+        """The files were prepared: ``sums`` has the checksums of each file of the manifest, by path."""
         self.awaits_sums = False
         for path, each in sums.items():
             self._send(Kind.SUMS, encode_sums(path, each))
         self._send(Kind.SUMS_END)
 
     def stamps_stored(self, stamps: Stamps) -> None:
-        """These stamps will survive a restart of the process, and, if files are synced before they are acknowledged,
-        of the machine."""
+        """These stamps survive a restart of the process. If files are synced before they are acknowledged, they survive
+        a restart of the machine too."""
         self._send(Kind.STAMPED, stamps.to_bytes())
 
     def _handle(self, frame: Frame) -> bool:
-        """Handle a frame. False if it has to be acknowledged."""
+        """Handle a frame. Returns True if an acknowledgement is due."""
         kind = frame.kind
-        if kind is _ACTIONS and self.is_begun and frame.epoch == self.epoch:  # first: nearly all are
+        if kind is _ACTIONS and self.is_welcomed and frame.epoch == self.epoch:  # first: nearly all frames are
             self._apply(frame)
-            return False
+            return True
         if kind is Kind.REFUSED:
             raise JoinRefused(bytes(frame.payload).decode("utf-8", "replace"))
-        if not self.is_begun and kind is not Kind.PING:
+        if not self.is_welcomed and kind is not Kind.PING:
             if kind is not Kind.WELCOME:
                 raise InvalidStream("the first frame is no greeting")
             self.welcome = Welcome.from_bytes(bytes(frame.payload))
             self._files.begin(frame.epoch, self.welcome)
-            self.epoch, self.is_begun = frame.epoch, True
-            return True
-        if self.is_begun and frame.epoch != self.epoch:
+            self.epoch, self.is_welcomed = frame.epoch, True
+            return False
+        if self.is_welcomed and frame.epoch != self.epoch:
             raise InvalidStream("the primary's term changed")
         if kind is Kind.MANIFEST:
             self.manifest += decode_files(bytes(frame.payload))
@@ -129,20 +129,20 @@ class Follower:
         elif kind is Kind.CUT:
             self._apply(frame)
             self.is_copied = True
-            return False
+            return True
         elif kind is Kind.PING:
-            return False
+            return True
         elif kind is Kind.STAMPS:
             self.stamps = Stamps.from_bytes(bytes(frame.payload))
         else:
             raise InvalidStream(f"a frame {kind.name} does not belong here")
-        return True
+        return False
 
     def _apply(self, frame: Frame) -> None:
         if frame.number != self.applied + 1:
             raise InvalidStream(f"frame {frame.number} follows frame {self.applied}")
         for action in decode_actions(frame.payload):
-            if self.is_copied and isinstance(action, Rename):  # before, damage of the primary's own is copied as it is
+            if self.is_copied and isinstance(action, Rename):  # before: the copy may have the primary's damage
                 check_checkpoint(action, self._files.read)
             self._files.apply(action)
             if self.is_copied and isinstance(action, Write):

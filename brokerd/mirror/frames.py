@@ -1,9 +1,10 @@
 """Frames of the stream between a primary and its follower.
 
 Layout, big-endian: ``length u32 | kind u8 | epoch u64 | number u64 | check u64 | payload``. ``length`` is that of the
-payload. ``epoch`` is that of the sender's term, and ``number`` counts the frames of file actions of one connection;
-in an acknowledgement it is the number of the last frame that was applied. ``check`` is XXH3-64 of everything between
-the length and the check, and the payload.
+payload. ``epoch`` is that of the sender's term, and in HELLO of the last term that the sender has seen. ``number``
+counts the frames of file actions of one connection; in an acknowledgement it is the number of the last frame that was
+applied; in other frames it is 0. ``check`` is XXH3-64 of the bytes between the length and the check, followed by the
+payload.
 """
 
 from __future__ import annotations
@@ -45,13 +46,13 @@ class Kind(IntEnum):
     """All files are copied up to the cut; the actions since then follow. Numbered as ACTIONS are."""
     ACK = 8
     PING = 9
-    """Sent by the primary when it has nothing else to send; answered with ACK."""
+    """Sent by the primary in regular intervals, so that each member hears from the other; answered with ACK."""
     REFUSED = 10
     """The follower may not join: the reason, for its log."""
     STAMPS = 12
-    """The stamps to store: JSON of :class:`brokerd.mirror.stamps.Stamps`. Only to a follower that stores them."""
+    """The stamps to store: JSON of :class:`brokerd.mirror.stamps.Stamps`. Sent only to a follower that stores them."""
     STAMPED = 13
-    """They are stored: the payload of STAMPS."""
+    """The stamps of a STAMPS frame, whose payload it repeats, are stored."""
 
 
 _KINDS: Final = {int(kind): kind for kind in Kind}  # Kind(number) takes as long as the rest of a small frame
@@ -60,7 +61,7 @@ _KINDS: Final = {int(kind): kind for kind in Kind}  # Kind(number) takes as long
 def encode_frame(
     kind: Kind, epoch: int, number: int, payload: Sequence[bytes | memoryview]
 ) -> list[bytes | memoryview]:
-    """The parts of a frame. Those of the payload are not copied, unless the frame is small: it is one part then."""
+    """The parts of a frame. A small frame is one part; otherwise the parts of the payload are not copied."""
     checked = _CHECKED.pack(kind, epoch, number)
     nbytes = sum(map(len, payload))
     if nbytes < JOINED_BELOW:
@@ -95,12 +96,12 @@ class FrameReader:
     def __init__(self, buffer_bytes: int = BUFFER_BYTES) -> None:
         self._buffer_bytes = buffer_bytes
         self._buffer = memoryview(b"")  # until it is needed: many connections send nothing, or whole frames to feed
-        self._start = self._end = 0  # of the bytes in the buffer that are not read yet
+        self._start = self._end = 0  # of the bytes in the buffer that are not parsed yet
 
     def get_buffer(self) -> memoryview:
-        """The buffer for the stream's next bytes. It has room at least for the rest of the frame that has begun.
+        """The buffer for the stream's next bytes, with room at least for the rest of the frame that has begun.
 
-        The payloads that ``read`` returned before are not valid any more.
+        Ends the validity of payloads that ``read`` has returned.
         """
         unread = self._end - self._start
         if not unread:

@@ -11,7 +11,7 @@ from nsqwire.foreign_json import UNREADABLE_JSON
 
 @dataclass(frozen=True, kw_only=True)
 class Hello:
-    """A member's greeting. ``pair`` is empty if its data path was never that of a pair.
+    """The greeting of the member that connects. ``pair`` is empty if its data path was never that of a pair.
 
     ``stores_stamps`` is false if the member's version does not know them.
     """
@@ -44,7 +44,7 @@ class Hello:
 
 @dataclass(frozen=True, kw_only=True)
 class Welcome:
-    """The primary's answer to a greeting: which pair it is of, the node id of both, and its ports for clients.
+    """The primary's answer to a greeting: its pair, the node id of both members, and its ports for clients.
 
     A port is 0 if clients cannot be passed on to it. ``lease_s`` is its ``--mirror-lease``, 0 if its version does not
     send it.

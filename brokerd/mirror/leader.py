@@ -1,10 +1,9 @@
-"""The primary's part of a pair: it streams its file actions, and knows what every member in sync has applied.
+"""The primary's part of a pair: it streams its file actions, and records which of them each follower has applied.
 
 Changes arrive in *groups*, one for each turn of the event loop that changed a file. A group is *acknowledged* once
-every member that the arbiter may believe to be in sync has applied it; only then may an ``OK`` that depends on it
-leave. A follower joins this set in two steps: once it has caught up, acknowledgements wait for it; once it has applied
-all that was acknowledged without it, the arbiter records that it is in sync. Acknowledgements wait for it until the
-arbiter has recorded that it is not in sync any more.
+every *required* member has applied it; only then may an ``OK`` that depends on it leave. A follower gets into sync in
+two steps: once it has caught up, it is required; once it has also applied all that was acknowledged without it, the
+arbiter records that it is in sync. It is required until the arbiter has recorded that it is not in sync any more.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from brokerd.mirror.actions import (
     Create,
     Rename,
     Write,
+    append_order,
     encode_actions,
     is_replaced,
-    place_of,
     write_head,
 )
 from brokerd.mirror.errors import InvalidStream
@@ -36,14 +35,14 @@ from nsqwire.units import Seconds
 
 FRAME_BYTES: Final = 256 * 1024
 WINDOW_BYTES: Final = 4 * 1024 * 1024
-"""Bytes that may be under way to a follower, sent and not applied."""
+"""A follower is sent more as long as it has fewer bytes than this to apply."""
 COPY_WINDOW_BYTES: Final = FRAME_BYTES
-"""As ``WINDOW_BYTES``, while the copy is sent: publishers wait while these bytes are sent."""
+"""As ``WINDOW_BYTES``, during the copy. It is small because publishers wait while these bytes are sent."""
 PINGS_IN_PATIENCE: Final = 4
-STAMP_INTERVALS: Final = 2
-"""How long a follower may take to store stamps, in intervals between them. A busy disk takes seconds."""
+INTERVALS_TO_STORE_STAMPS: Final = 2
+"""A follower may take this many stamp intervals to store stamps. A busy disk takes seconds."""
 MAX_STRANGERS: Final = 8
-"""Connections that have not greeted yet. A member greets at once; others would take the broker's descriptors."""
+"""Largest number of connections without a greeting. Members greet at once; strangers could take all descriptors."""
 
 Read = Callable[[str, int, int], "bytes | memoryview | None"]
 """Returns the bytes ``[start, end)`` of a file; None if the file was deleted."""
@@ -112,15 +111,16 @@ Effect = Send | Close | TakeCut | CompareFiles | WriteRecord | StoreStamp | Step
 
 
 class LinkState(IntEnum):
-    """How far a follower has come."""
+    """The step of a join that a connection has reached."""
 
     CONNECTED = 0
+    """It has not greeted, or waits for a cut."""
     EVICTED = 1
-    """It joins anew, and the arbiter records that it is not in sync before any of its files changes."""
+    """A member in sync joins anew. None of its files changes before the arbiter has recorded that it is not in sync."""
     CUT = 2
-    """Actions are collected from here on."""
+    """The files are compared. From here on, actions are collected."""
     TAILING = 3
-    """The copy is being sent, then what was collected meanwhile, then the actions as they happen."""
+    """It is sent the copy, then the actions collected meanwhile, then actions as they happen."""
 
 
 # Before Python 3.12, looking up a member of an enumeration takes as long as a system call.
@@ -150,19 +150,19 @@ class _Link:
         self.member = ""
         self.files: list[File] = []
         self.replaced: list[Action] = []
-        """The actions that replace the checkpoints by those at the cut."""
+        """The actions that replace the follower's checkpoints by those of the cut."""
         self.cut_group = 0
-        """The last group that is in the copy."""
+        """The last group before the cut, which the copy contains."""
         self.sums: dict[str, bytes] = {}
         self.outbox: deque[Appended | Action | _Cut | _Mark] = deque()
         self.collected: dict[str, Appended] = {}
-        """What was appended to files since the last entry of the outbox, while that cannot be sent yet."""
+        """By path, the appends since the last entry of the outbox. They are sent after the entries of the outbox."""
         self.collected_mark: _Mark | None = None
         """The end of the last group that was collected; None if none was."""
         self.sent = self.applied = 0
-        """Numbers of the last frame of actions that was sent, and that was applied."""
+        """The numbers of the last frame of actions that was sent and of the last that was applied."""
         self.under_way: deque[tuple[int, int]] = deque()
-        """The number and size of each frame that was sent and not applied."""
+        """The number and size of each frame of actions that was sent and not applied yet."""
         self.bytes_under_way = 0
         self.marks: deque[tuple[int, int]] = deque()
         """``(frame, group)``: the group is applied once the frame is."""
@@ -170,11 +170,11 @@ class _Link:
         self.group = -1
         """The last group that it has applied."""
         self.is_awaited = False
-        """True once it has caught up: nothing is acknowledged without it from then on."""
+        """True since it has caught up: from then on it is required."""
         self.stamps: Stamps | None = None
         """The stamps that it has stored."""
         self.stamped_at = now
-        """When it had last stored all stamps that it was sent."""
+        """The last time at which it had stored all stamps that it was sent."""
         self.heard_at = self.progress_at = self.pinged_at = now
 
     @property
@@ -184,16 +184,17 @@ class _Link:
 
     @property
     def is_caught_up(self) -> bool:
-        """True if it receives the actions as they happen, none being held back."""
+        """True if it has applied the copy, and was sent all actions since."""
         return self.is_copied and not self.has_waiting
 
     @property
     def has_waiting(self) -> bool:
-        """True if actions were not sent yet."""
+        """True if it has not been sent all actions yet."""
         return bool(self.outbox) or self.collected_mark is not None
 
     def collect(self, entries: Iterable[Entry], mark: _Mark) -> None:
-        """Keep a group that is sent later. Appends to one file are joined as long as no other action is between them.
+        """Keep a group to send it later. Appends to one file become one append, unless another kind of action came
+        between them.
 
         Messages still come before their commit records, and both before the journal's records about them.
         """
@@ -211,11 +212,11 @@ class _Link:
         self.collected_mark = mark
 
     def _end_collected(self) -> None:
-        self.outbox += [self.collected[path] for path in sorted(self.collected, key=place_of)]
+        self.outbox += [self.collected[path] for path in sorted(self.collected, key=append_order)]
         self.collected.clear()
 
     def take_collected(self) -> None:
-        """Add what was collected to the outbox."""
+        """Move the collected appends and their mark to the outbox."""
         if self.collected_mark is not None:
             self._end_collected()
             self.outbox.append(self.collected_mark)
@@ -225,9 +226,9 @@ class _Link:
 class Leader:
     """The primary of one term.
 
-    ``patience`` is how long a follower may be silent or make no progress. ``ports`` are those of TCP and HTTP clients.
-    ``lease_s`` is ``--mirror-lease``, which the follower compares with its own; 0: it does not. ``stamp_interval`` is
-    the time between two stamps; None: the record keeps its stamp.
+    ``patience`` is how long a follower may be silent, or apply nothing although it has actions to apply. ``ports`` are
+    those of TCP and HTTP clients. ``lease_s`` is ``--mirror-lease``, which the follower compares with its own; 0 if it
+    should not. ``stamp_interval`` is the time between two stamps; None: the record keeps its stamp.
     """
 
     def __init__(
@@ -244,13 +245,13 @@ class Leader:
     ) -> None:
         self.member = member
         self.record = record
-        """The record that the arbiter is known to have."""
+        """The last record that the arbiter has confirmed."""
         self.group = 0
         """The number of the last group."""
         self.acknowledged = 0
-        """The last group that all required members have applied."""
+        """The last group that every required member has applied."""
         self.effects: list[Effect] = []
-        """What is to be done, in order. The caller takes them after each call."""
+        """What the caller has to do, in this order. It takes them after each call."""
         self._read = read
         self._patience = patience
         self._min_in_sync = min_in_sync
@@ -265,14 +266,14 @@ class Leader:
         self._stamp_at: Seconds = 0.0
         """When the next stamp is due."""
         self._stamps: Stamps | None = None
-        """The stamps that this member has stored in its term."""
-        self._is_storing = False
+        """The stamps that this member has stored last in its term."""
+        self._is_storing_stamps = False
 
     # -- state ----------------------------------------------------------------------------------------------------
 
     @property
     def in_sync(self) -> list[str]:
-        """This member, and those that are in sync by the record and follow."""
+        """This member, and each member that is in sync by the record and follows."""
         following = {link.member for link in self._links.values() if link.state is LinkState.TAILING}
         return sorted(self.record.in_sync.keys() & (following | {self.member}))
 
@@ -283,11 +284,11 @@ class Leader:
 
     @property
     def lag_bytes(self) -> int:
-        """Bytes that the follower still has to apply: those that are under way, and those that were not sent yet."""
+        """Bytes that the follower has not applied yet, whether they were sent or not."""
         return max((self._lag_of(link) for link in self._links.values()), default=0)
 
     def lag_seconds(self, now: Seconds) -> Seconds:
-        """Time since a follower that has something to apply last applied something; 0 if there is none."""
+        """Time since the follower last applied something, while it has something to apply; 0 otherwise."""
         return max((now - link.progress_at for link in self._links.values() if link.under_way), default=0.0)
 
     def _lag_of(self, link: _Link) -> int:
@@ -301,7 +302,7 @@ class Leader:
     # -- inputs ---------------------------------------------------------------------------------------------------
 
     def connected(self, link: int, now: Seconds) -> None:
-        """Somebody has connected, who may be a member: the oldest of those that have not greeted makes room."""
+        """A connection was accepted. If too many have not greeted, the oldest of these is closed."""
         strangers = [each for each in self._links.values() if each.hello is None]
         if len(strangers) >= MAX_STRANGERS:
             self._close(strangers[0], "it has sent no greeting, and others have connected")
@@ -326,7 +327,7 @@ class Leader:
             self._close(found, str(error))
 
     def group_changed(self, entries: Iterable[Entry]) -> int:
-        """Record the file actions of a group, and send them. Returns the number of the group."""
+        """Send the file actions of a group to the followers, now or later. Returns the number of the group."""
         self.group += 1
         mark = _Mark(self.group)
         for link in tuple(self._links.values()):  # one may be closed meanwhile
@@ -340,7 +341,7 @@ class Leader:
         return self.group
 
     def cut_taken(self, link: int, files: list[File]) -> None:
-        """The files were listed: they contain all groups so far and nothing else."""
+        """The files were listed: they have the changes of all groups so far and no others."""
         found = self._links.get(link)
         if found is None:
             return
@@ -393,19 +394,21 @@ class Leader:
         self._review()
 
     def record_not_written(self) -> None:
-        """The arbiter did not take the record, or did not answer. It is written again with the next tick."""
+        """The arbiter did not take the record, or did not answer. The next tick writes it again."""
         self._writing = None
 
     def tick(self, now: Seconds) -> None:
         """Close links that are silent or stuck, ping the others, and review who is in sync."""
         for link in list(self._links.values()):
+            if not self._owes_stamps(link):
+                link.stamped_at = now
             if not link.under_way:
                 link.progress_at = now
             if now - link.heard_at > self._patience:
                 self._close(link, f"nothing was received for {self._patience:g} s")
             elif now - link.progress_at > self._patience:
                 self._close(link, f"nothing was applied for {self._patience:g} s")
-            elif self._is_stuck(link, now):
+            elif now - link.stamped_at > INTERVALS_TO_STORE_STAMPS * (self._stamp_interval or 0.0):
                 self._close(link, f"it has stored no stamps for {now - link.stamped_at:g} s")
             elif link.hello is not None and now - link.pinged_at > self._patience / PINGS_IN_PATIENCE:
                 link.pinged_at = now
@@ -460,7 +463,8 @@ class Leader:
         self._close(link, f"refused: {reason}")
 
     def _applied(self, link: _Link, frame: Frame, now: Seconds) -> None:
-        if frame.epoch != self.record.epoch or frame.number > link.sent:
+        # A follower does not know the term before it is welcomed. It then answers pings with number 0.
+        if frame.number > link.sent or (frame.number and frame.epoch != self.record.epoch):
             raise InvalidStream("an acknowledgement of a frame that was not sent")
         if frame.number > link.applied:
             link.applied, link.progress_at = frame.number, now
@@ -475,9 +479,9 @@ class Leader:
         self._settle()
 
     def _pump(self, link: _Link) -> None:
-        """Send what is waiting, as far as the window has room.
+        """Send waiting actions as long as the window has room.
 
-        If a file cannot be read, the link is closed: what was taken from the outbox for the frame is lost.
+        If a file cannot be read, the link is closed, because the actions that were taken from the outbox are lost.
         """
         try:
             self._send_waiting(link)
@@ -503,7 +507,7 @@ class Leader:
                     link.marks.append((number, mark.group))
 
     def _replacement_of(self, file: File) -> list[Action]:
-        """The actions that replace a checkpoint. Its contents are read now: at the cut. Raises OSError."""
+        """The actions that replace a checkpoint. Its contents are read now, at the cut. Raises OSError."""
         parts = ((start, min(start + FRAME_BYTES, file.end)) for start in range(0, file.end, FRAME_BYTES))
         contents = [(start, self._read(file.path, start, end)) for start, end in parts]
         writes = [Write(NEW_CHECKPOINT, start, bytes(data)) for start, data in contents if data is not None]
@@ -551,21 +555,21 @@ class Leader:
 
     def stamps_stored(self, stamps: Stamps) -> None:
         """This member has stored stamps."""
-        self._stamps, self._is_storing = stamps, False
+        self._stamps, self._is_storing_stamps = stamps, False
         for link in self._links.values():
             if link.state is LinkState.TAILING:
                 self._send_stamps(link)
         self._review()
 
     def stamps_not_stored(self) -> None:
-        """They could not be stored. It is tried again when the next ones are due."""
-        self._is_storing = False
+        """The stamps could not be stored. New ones are stored when the next are due."""
+        self._is_storing_stamps = False
 
     def _stamp(self, now: Seconds) -> None:
-        """Have the next stamp stored, if it is due and the record is known to have the one before it."""
+        """Have the next stamp stored, if it is due and the arbiter has confirmed the one before it."""
         is_recorded = self._stamps is None or self.record.stamp == self._stamps.next
-        if self._stamp_interval is not None and now >= self._stamp_at and is_recorded and not self._is_storing:
-            self._stamp_at, self._is_storing = now + self._stamp_interval, True
+        if self._stamp_interval is not None and now >= self._stamp_at and is_recorded and not self._is_storing_stamps:
+            self._stamp_at, self._is_storing_stamps = now + self._stamp_interval, True
             self.effects.append(StoreStamp(self.record.stamp))
 
     def _send_stamps(self, link: _Link) -> None:
@@ -578,14 +582,12 @@ class Leader:
             return True
         return self._stamps is not None and link.stamps == self._stamps
 
-    def _is_stuck(self, link: _Link, now: Seconds) -> bool:
-        """Return whether a follower does not store stamps: without new ones, an older copy would not be recognised."""
-        if self._stamp_interval is None or link.state is not LinkState.TAILING or self._has_stamps(link):
-            link.stamped_at = now
-        return self._stamp_interval is not None and now - link.stamped_at > STAMP_INTERVALS * self._stamp_interval
+    def _owes_stamps(self, link: _Link) -> bool:
+        """Return whether a follower has to store stamps. If it does not, an older copy would not be recognised."""
+        return self._stamp_interval is not None and link.state is _TAILING and not self._has_stamps(link)
 
     def _stamp_of(self, followers: Iterable[_Link]) -> str:
-        """The stamp that the record may have while these followers are in sync."""
+        """The stamp for a record in which these followers are in sync."""
         if self._stamps is None:
             return self.record.stamp
         if not all(link.hello is None or link.hello.stores_stamps for link in followers):
@@ -595,7 +597,7 @@ class Leader:
     # -- the members in sync --------------------------------------------------------------------------------------
 
     def _review(self) -> None:
-        """Have the arbiter's record changed if another set of members should be in sync."""
+        """Have the arbiter's record written if it should have other members in sync, or another stamp."""
         tailing = [link for link in self._links.values() if link.state is LinkState.TAILING]
         for link in tailing:
             link.is_awaited = link.is_awaited or link.is_caught_up
@@ -614,7 +616,7 @@ class Leader:
         self._settle()
 
     def _settle(self) -> None:
-        """Find out which groups are acknowledged."""
+        """Acknowledge the groups that every required member has applied."""
         if not self.accepts_publishes:
             return
         acknowledged, believed, missing = self.group, self._believed, len(self._believed) - 1  # without this member

@@ -1,6 +1,6 @@
 """The list of a primary's files at the cut, and the checksums that show which of their bytes a joining follower has.
 
-A *cut* is a moment: the manifest has what the files contained then, and the actions since then follow the copy.
+A *cut* is a moment: the manifest describes the files as they are then, and the actions since then follow the copy.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from brokerd.mirror.errors import InvalidStream
 from nsqwire.foreign_json import UNREADABLE_JSON
 
 BLOCK_BYTES: Final = 1024 * 1024
-"""Files are compared in blocks of this size: a file is copied from the first block on that differs."""
+"""Files are compared in blocks of this size. A file is copied from the first block that differs to its end."""
 DIGEST_BYTES: Final = 8
 FILES_IN_A_FRAME: Final = 2000
 
 
 class File(NamedTuple):
-    """A file of the primary at the cut. What follows ``end`` are zeros. A directory has size -1."""
+    """A file of the primary at the cut. From offset ``end`` on it has zeros. A directory has size -1."""
 
     path: str
     size: int
@@ -84,13 +84,13 @@ def decode_sums(payload: bytes) -> tuple[str, bytes]:
 
 
 def missing(files: Iterable[File], theirs: Mapping[str, bytes], ours: Mapping[str, bytes], block: int) -> list[Copy]:
-    """The bytes that a follower lacks, by the checksums that both have computed, over blocks of ``block`` bytes."""
+    """The bytes that a follower lacks: the checksums, of blocks of ``block`` bytes, say from where files differ."""
     copies = []
     for file in files:
-        same, found, expected = 0, theirs.get(file.path, b""), ours.get(file.path, b"")
-        while same < len(expected) and found[same : same + DIGEST_BYTES] == expected[same : same + DIGEST_BYTES]:
-            same += DIGEST_BYTES
-        start = same // DIGEST_BYTES * block
+        at, found, expected = 0, theirs.get(file.path, b""), ours.get(file.path, b"")
+        while at < len(expected) and found[at : at + DIGEST_BYTES] == expected[at : at + DIGEST_BYTES]:
+            at += DIGEST_BYTES
+        start = at // DIGEST_BYTES * block
         if start < file.end:
             copies.append(Copy(file.path, start, file.end))
     return copies

@@ -3,8 +3,9 @@
 A member is *in sync* if it has everything that was acknowledged. Only the member that leads writes the record, and
 only while it holds the election key.
 
-A *stamp* is a random text that changes about once in a lease. The members in sync store the next one beside the last
-one before the record has it. So a data path that was replaced by an older copy shows: it lacks the record's stamp.
+A *stamp* is a random text that changes about once in a lease. Before the record gets a new stamp, each member in sync
+stores it beside the record's present one. A data path that was replaced by an older copy is recognised by the lack of
+the record's stamp.
 """
 
 from __future__ import annotations
@@ -30,32 +31,33 @@ class PairRecord:
     pair: str
     node_id: int
     epoch: int
-    """The number of the term, which grows by one with each."""
+    """The number of the term; each term's is one higher than that of the term before."""
     leader: str
     """The member that leads the term."""
     in_sync: Mapping[str, str] = field(default_factory=dict)
     """The members in sync, each with the boot id of its machine."""
     stamp: str = ""
-    """A stamp that all members in sync have stored; empty: they need none, as one is of a version without stamps."""
+    """A stamp that all members in sync have stored. Empty: a member needs none, because one is of a version without
+    stamps."""
     unserved: int = 0
-    """How many terms in a row, with this one, were won by members that have not served yet."""
+    """Number of terms in a row, up to this one, whose winners have not served yet."""
 
     def may_lead(self, member: str, boot: str, stamps: Collection[str]) -> bool:
-        """Return whether a member has everything that was acknowledged: its machine was not restarted since, and its
-        data path, with these ``stamps``, is no older copy."""
+        """Return whether a member has everything that was acknowledged: it is in sync, its machine was not restarted
+        since, and its data path, which has these ``stamps``, is no older copy."""
         return self.in_sync.get(member) == boot and (not self.stamp or self.stamp in stamps)
 
     def led_by(self, member: str, boot: str) -> PairRecord:
         """The record of the next term, which ``member`` leads.
 
-        Whoever was in sync stays so until the member has recovered its data path: if it is lost meanwhile, or finds
-        damage, the others may lead. Nothing is acknowledged in the term before the record has the smaller set.
+        The members that were in sync remain so until ``member`` has recovered its data path: if it is lost meanwhile,
+        or finds damage, they may lead. Nothing is acknowledged in the term before the record has the smaller set.
         """
         in_sync = {**self.in_sync, member: boot}
         return replace(self, epoch=self.epoch + 1, leader=member, in_sync=in_sync, unserved=self.unserved + 1)
 
     def with_in_sync(self, in_sync: Mapping[str, str]) -> PairRecord:
-        """The record of the same term with other members in sync. The primary serves, or has given the lead back."""
+        """The record of the same term with other members in sync. The primary serves, or gives back the lead."""
         return replace(self, in_sync=dict(in_sync), unserved=0)
 
     def with_stamp(self, stamp: str) -> PairRecord:

@@ -10,7 +10,7 @@ from nsqwire.foreign_json import UNREADABLE_JSON
 
 
 class Stamps(NamedTuple):
-    """The record of the pair has one of both."""
+    """The record's stamp at the time they were stored, and the one that the record gets next."""
 
     last: str = ""
     next: str = ""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 
 from brokerd.mirror.election import ArbiterAnswer
 from brokerd.mirror.pair import InvalidRecord, PairRecord
+from nsqwire.units import Seconds
 
 TRIES: Final = 3
 PAUSE_S: Final = 0.2
@@ -16,7 +18,7 @@ logger = logging.getLogger("brokerd")
 
 
 class ArbiterFailed(Exception):
-    """The arbiter did not answer, or not as expected; whether it did what was asked is not known."""
+    """The arbiter did not answer, or not as expected. Whether it did what was asked is unknown."""
 
 
 class Leadership(NamedTuple):
@@ -27,18 +29,19 @@ class Leadership(NamedTuple):
 
 
 class Arbiter(Protocol):
-    """Keeps who leads, for as long as a lease is renewed, and the record of the pair. All calls raise ArbiterFailed."""
+    """Keeps the record of a pair, and who leads as long as its lease is renewed. All calls raise ArbiterFailed."""
 
     async def read(self) -> ArbiterAnswer:
-        """Read who leads and the record together. Raises InvalidRecord too."""
+        """Read in one step which member leads, and the record. Raises InvalidRecord too."""
 
     async def read_settled(self) -> ArbiterAnswer:
-        """Read as a process that has just started: wait, if need be, until it is known whether a lease has ended."""
+        """Read, for a process that has just started: wait, if need be, until it is known whether a lease has ended."""
 
     async def campaign(self, member: str, record: PairRecord, revision: int, lease_s: int) -> Leadership | None:
-        """Take the lead if nobody has it and the record has this revision, 0 for none; None if not.
+        """Take the lead and write the record, if nobody leads and the present record has this revision, 0 for none.
 
-        If it is not known who has won, the lease is ended, so that nobody waits for its end.
+        Returns None if the lead was not taken. If the arbiter's answer is lost, the lease is ended, so that nobody
+        waits for its end.
         """
 
     async def renew(self, lease: str) -> bool:
@@ -57,12 +60,36 @@ class Arbiter(Protocol):
         """End a lease, and with it the lead."""
 
 
-async def give_back_lead(arbiter: Arbiter, lease: str, record: PairRecord, revision: int) -> bool:
-    """Write a record of those that may lead from now on, and give up the lead. Returns False if the arbiter refuses it.
+async def give_up_lead(arbiter: Arbiter, member: str, lease: str, *, within_s: Seconds) -> None:
+    """End a lease, and with it the lead. An arbiter that fails is asked again as long as ``member`` leads.
 
-    After True the member must not lead on. An arbiter that does not answer is asked again, because without the record
-    only this member could lead. It may have the record nevertheless, and then lets others lead, who would lack what the
-    member acknowledged. A lease that was not given up ends by itself.
+    ``within_s`` is the longest time. A lease that was not ended by then ends by itself.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + within_s
+    while True:
+        try:
+            await arbiter.resign(lease)
+        except ArbiterFailed as failure:
+            if loop.time() + PAUSE_S >= deadline:
+                logger.warning("MIRROR: the lead could not be given up, and ends with its lease: %s", failure)
+                return
+        else:
+            return
+        await asyncio.sleep(PAUSE_S)
+        with suppress(ArbiterFailed, InvalidRecord):
+            if (await arbiter.read()).leader != member:  # the answer was lost
+                return
+
+
+async def give_back_lead(arbiter: Arbiter, lease: str, record: PairRecord, revision: int) -> bool:
+    """Write a record of the members that may lead from now on, and give up the lead. Returns False if the arbiter
+    refuses the record.
+
+    After True the member must not lead on. An arbiter that does not answer is asked again: without the record, the
+    others would wait as long as this member might be recovering. An arbiter that has not answered may have the record,
+    and let others lead, which would lack what this member then acknowledged. A lease that was not given up ends by
+    itself.
     """
     may_have_record = False
     for number in range(TRIES):

@@ -1,4 +1,4 @@
-"""How an arbiter is accessed: the authorities that verify etcd's certificate, its user, and a service account."""
+"""What a member needs to access an arbiter: authorities for etcd's certificate, a user of etcd, a service account."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from brokerd.settings import SERVICE_ACCOUNT
 
 
 class InvalidAccess(ValueError):
-    """What is needed to reach the arbiter is missing or cannot be used; the text is for the user."""
+    """A file or variable for the access to the arbiter is missing, or cannot be used; the text is for the user."""
 
 
 class ArbiterAccess(NamedTuple):
-    """``tls`` is for ``etcds://``; None: the system's authorities. ``user`` is empty for none.
+    """``tls`` is for ``etcds://``; if it is None, the system's authorities count. ``user`` is empty for none.
 
     ``service_account`` is the directory of a pod's ``token`` and ``ca.crt``, for ``kubernetes://``.
     """
@@ -27,7 +27,7 @@ class ArbiterAccess(NamedTuple):
 
     @classmethod
     def of_files(cls, ca_file: str, user_file: str, service_account: str) -> ArbiterAccess:
-        """Read the first two files; an empty name is for none. Raises InvalidAccess."""
+        """Read ``ca_file`` and ``user_file``, each empty for none. Raises InvalidAccess."""
         user, password = _user(user_file) if user_file else ("", "")
         return cls(_context(ca_file) if ca_file else None, user, password, Path(service_account))
 

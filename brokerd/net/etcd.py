@@ -1,7 +1,7 @@
 """etcd as the arbiter of a pair, through the JSON gateway of its v3 API (etcd 3.4 and later).
 
-Two keys below ``/nsq/<pair's name>/``: ``leader``, the election key, which is bound to a lease, and ``record``
-(:mod:`brokerd.mirror.pair`). Each call is one request, except a campaign, which requests a lease first.
+A pair has two keys below ``/nsq/<pair's name>/``: ``leader``, the election key, which is bound to a lease, and
+``record`` (:mod:`brokerd.mirror.pair`). Each call is one request, except a campaign, which requests a lease first.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Etcd:
     """``timeout_s`` is that of each request, for all addresses together."""
 
     def __init__(self, address: EtcdAddress, *, timeout_s: Seconds, access: ArbiterAccess | None = None) -> None:
-        """``access`` is by default without a user, and with the system's authorities for TLS."""
+        """The default of ``access`` has no user, and the system's authorities for TLS."""
         self._access = access or ArbiterAccess()
         tls = (self._access.tls or ssl.create_default_context()) if address.has_tls else None
         self._servers = [Server(host, port, tls) for host, port in address.servers]
@@ -63,7 +63,10 @@ class Etcd:
     async def campaign(self, member: str, record: PairRecord, revision: int, lease_s: int) -> Leadership | None:
         """See :meth:`brokerd.net.arbiter.Arbiter.campaign`."""
         granted = await self._post("/v3/lease/grant", {"TTL": lease_s})
-        lease = str(granted.get("ID", ""))
+        try:
+            lease = str(granted["ID"])
+        except KeyError:
+            raise ArbiterFailed("its answer has no lease") from None
         put = [
             {"requestPut": {"key": self._leader, "value": _encoded(member), "lease": lease}},
             {"requestPut": {"key": self._record, "value": _encoded(record.to_bytes())}},
@@ -116,7 +119,7 @@ class Etcd:
         except UNREADABLE_JSON as error:
             raise ArbiterFailed(f"its answer cannot be read: {error!r}") from None
 
-    async def _post(self, target: str, body: object) -> Any:
+    async def _post(self, target: str, body: object) -> dict[str, Any]:
         """POST JSON, as the user if there is one. Raises ArbiterFailed."""
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -139,10 +142,10 @@ class Etcd:
         user = {"name": self._access.user, "password": self._access.password}
         self._token = str((await self._post_to_first("/v3/auth/authenticate", user)).get("token", ""))
 
-    async def _post_to_first(self, target: str, body: object) -> Any:
+    async def _post_to_first(self, target: str, body: object) -> dict[str, Any]:
         """POST to the first server that accepts a connection. Raises ArbiterFailed, OSError and ValueError.
 
-        The next request begins with another server than one that failed: the machine of that one may be lost.
+        A server that failed becomes the last one to be asked: its machine may be lost.
         """
         failures = list[str]()
         headers = {"Authorization": self._token} if self._token else {}
@@ -160,7 +163,10 @@ class Etcd:
                     self._servers.append(server)
             if not is_answered:
                 raise _Refused(f"status {status} {received[:200].decode('utf-8', 'replace').strip()}".strip())
-            return json.loads(received)
+            answer = json.loads(received)
+            if not isinstance(answer, dict):
+                raise ValueError("its answer is no JSON object")
+            return answer
         raise ArbiterFailed("; ".join(failures))
 
 

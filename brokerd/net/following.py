@@ -1,4 +1,4 @@
-"""The follower's side of a pair at work: its connection to the primary, and the files that it applies actions to."""
+"""Runs the follower's side of a pair: its connection to the primary, and the files that it applies actions to."""
 
 from __future__ import annotations
 
@@ -28,19 +28,20 @@ from brokerd.syncer import sync
 from nsqwire.units import Seconds
 
 DIAL_AGAIN_S: Final = 0.5
+"""Delay between attempts to connect, and between the first attempts to join."""
 MAX_DIAL_AGAIN_S: Final = 8.0
-"""Longest delay between attempts to join. It doubles at each failure for the same reason: most need an operator."""
+"""Longest delay between attempts to join. It doubles while the reason stays the same: most need an operator."""
 ERRORS_BEFORE_LOG: Final = 5
-"""Failures in a row to connect, for one reason, before it is logged: members start one by one."""
+"""Failures in a row to connect, for one reason, before the reason is logged: members start one by one."""
 LEASES_OF_A_KILLED_PRIMARY: Final = 2
-"""Longest time, in leases, for which a killed primary leads by the arbiter: one, and what ending it may take."""
+"""Number of leases for which a killed primary may lead by the arbiter's record: its own, and the time to end it."""
 DISCARDED_BYTES: Final = 4096
 """Size of the buffer for input of a connection that is being closed."""
 logger = logging.getLogger("brokerd")
 
 
 class _Primary(NamedTuple):
-    """The primary of a term. ``ports`` are those of its clients of TCP and HTTP, 0 if they cannot be passed on."""
+    """The primary of a term. ``ports`` are those for clients of TCP and HTTP, 0 if these cannot be passed on."""
 
     epoch: int
     host: str
@@ -48,7 +49,7 @@ class _Primary(NamedTuple):
 
 
 class Following:
-    """Connects to the other member as long as this one follows. ``election`` says whether it does.
+    """Connects to the other member as long as this one follows, by the role in ``election``.
 
     ``files`` prepares and syncs the files. ``lease_s`` is ``--mirror-lease``, which should be the primary's too.
     ``patience_s`` is how long a connection may take, and half of how long the primary may be silent. With
@@ -82,18 +83,18 @@ class Following:
         self._loop = asyncio.get_running_loop()
         self._connection: _Connection | None = None
         self._replica: Replica | None = None
-        """The files as the primary that was joined last has changed them."""
+        """The files as the last connection to a primary has changed them."""
         self._dial_at: Seconds = 0.0
         self._primary: _Primary | None = None
-        """The primary that greeted this member last; None if it was silent or refused this member since."""
-        self._connect_error, self._connect_errors = "", 0
+        """The primary that welcomed this member last; None if it was silent or refused this member since."""
+        self._connect_error, self._connect_error_count = "", 0
         self._not_greeted_in: tuple[int, Seconds] | None = None
-        """The term in which the primary closes connections before its greeting, and since when it has."""
+        """The term in which the primary closes connections before it welcomes this member, and since when it does."""
         self._last_obstacle, self._join_again_s = "", DIAL_AGAIN_S
         self._stamps_failed = False
-        """True if the last stamps could not be stored, after the files were there."""
+        """True if stamps could not be stored since this member has last followed."""
         self._other_lease_s = 0
-        """The primary's lease, if it was logged that it differs from this member's."""
+        """The lease of the primary that was logged because it differs from this member's; 0 if none was."""
         self._tasks = Background()
         self._is_over = False
 
@@ -116,24 +117,24 @@ class Following:
         self.state = replace(self.state, **changes)
         self.state.write(self._data_path)
 
-    def target(self, port: int) -> tuple[str, int] | None:
-        """The address of the primary for clients of TCP (0) or HTTP (1).
+    def target(self, kind: int) -> tuple[str, int] | None:
+        """The primary's address for clients of kind 0, TCP, or 1, HTTP; None if they cannot be passed on.
 
         Clients are passed on to it also while this member cannot join, for example because its disk is full.
         """
         primary = self._primary
-        if primary is None or not primary.ports[port] or not (self._is_joined or self._leads_still(primary)):
+        if primary is None or not primary.ports[kind] or not (self._is_joined or self._leads_still(primary)):
             return None
-        return primary.host, primary.ports[port]
+        return primary.host, primary.ports[kind]
 
     @property
     def _is_joined(self) -> bool:
         follower = None if self._connection is None else self._connection.follower
-        return follower is not None and follower.is_begun
+        return follower is not None and follower.is_welcomed
 
     def _leads_still(self, primary: _Primary) -> bool:
-        """Return whether the member that greeted this one leads, by the arbiter's last answer. Otherwise another
-        broker may listen at its address by now."""
+        """Return whether ``primary`` still leads, by the arbiter's last answer. Otherwise another broker may listen at
+        its address by now."""
         answer = self._election.last_answer
         if answer is None or answer.record is None or answer.record.epoch != primary.epoch:
             return False
@@ -146,9 +147,9 @@ class Following:
             connection.transport.abort()
 
     def cut_incomplete(self) -> None:
-        """Remove messages that came without their commit records, and the part of a change, before this member leads.
+        """Remove messages that came without their commit records, and a last change that came in part.
 
-        Raises OSError.
+        To be called before this member leads. Raises OSError.
         """
         if self._replica is not None:
             self._replica.cut_incomplete()
@@ -164,15 +165,15 @@ class Following:
         try:
             async with asyncio.timeout(self._patience_s):
                 await self._loop.create_connection(lambda: _Connection(self), *self._peer, ssl=context)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # UnicodeError: of a host such as a..b
             self._not_connected(str(error) or f"no answer within {self._patience_s:g} s")
         self._dial_at = boot_time() + DIAL_AGAIN_S
 
     def _not_connected(self, reason: str) -> None:
         """Log a reason once, after it has occurred several times in a row."""
-        self._connect_errors = self._connect_errors + 1 if reason == self._connect_error else 1
+        self._connect_error_count = self._connect_error_count + 1 if reason == self._connect_error else 1
         self._connect_error = reason
-        if self._connect_errors == ERRORS_BEFORE_LOG:
+        if self._connect_error_count == ERRORS_BEFORE_LOG:
             logger.warning("MIRROR: cannot connect to %s:%d: %s", *self._peer, reason)
 
     # -- the connection's side ------------------------------------------------------------------------------------
@@ -184,9 +185,13 @@ class Following:
             connection.transport.abort()
             return
         self._connection = connection
+        try:
+            has_messages = holds_messages(self._data_path)
+        except OSError as error:
+            self._cannot_follow(str(error))
+            return
         record = None if election.last_answer is None else election.last_answer.record
         seen = 0 if record is None else record.epoch
-        has_messages = holds_messages(self._data_path)
         pair = election.pair if has_messages or record is None else election.pair or record.pair
         hello = Hello(
             member=self.state.member, pair=pair, boot=self.state.boot, has_data=has_messages, stores_stamps=True
@@ -200,7 +205,7 @@ class Following:
         follower, replica = connection.follower, connection.replica
         if connection is not self._connection or follower is None or replica is None:
             return
-        was_begun, was_copied = follower.is_begun, follower.is_copied
+        was_welcomed, was_copied = follower.is_welcomed, follower.is_copied
         try:
             follower.read(nbytes)
         except JoinRefused as error:
@@ -208,18 +213,17 @@ class Following:
             self._cannot_follow(str(error))
             return
         except OSError as error:
-            self._greeted_by(follower, replica)
+            self._note_primary(follower, replica)
             self._cannot_follow(str(error))
             return
         except (Fenced, InvalidStream, MirrorDamaged) as error:
-            logger.error("MIRROR: cannot follow: %s", error)
-            self.drop()
+            self._cannot_follow(str(error))
             return
-        if follower.is_begun and not was_begun and follower.welcome is not None:
+        if follower.is_welcomed and not was_welcomed and follower.welcome is not None:
             self.state, self._replica = replica.state, replica
-            self._connect_errors, self._not_greeted_in = 0, None
+            self._connect_error_count, self._not_greeted_in = 0, None
             self._election.joined(replica.state.pair, replica.state.epoch)
-            self._greeted_by(follower, replica)
+            self._note_primary(follower, replica)
             if not self._last_obstacle:
                 logger.info("MIRROR: joins the primary of term %d", replica.state.epoch)
             self._compare_leases(follower.welcome.lease_s)
@@ -234,18 +238,18 @@ class Following:
         self._sync_and_send(connection, replica)
 
     def _follows(self) -> None:
-        """Nothing is in the way any more."""
+        """The follower has joined, and has stored its stamps if that had failed."""
         self._last_obstacle, self._join_again_s = "", DIAL_AGAIN_S
         logger.info("MIRROR: has the primary's files, and follows")
 
-    def _greeted_by(self, follower: Follower, replica: Replica) -> None:
-        """Keep the address of the primary, if it has sent a greeting."""
+    def _note_primary(self, follower: Follower, replica: Replica) -> None:
+        """Keep the primary's address for clients, if it has welcomed this member."""
         if (welcome := follower.welcome) is not None:
             ports = welcome.tcp_port, welcome.http_port
             self._primary = _Primary(replica.state.epoch, self._peer[0], ports)
 
     def _compare_leases(self, primary_s: int) -> None:
-        """Log once that the primary has another lease. It is not refused: leases are changed on one member first."""
+        """Log once that the primary has another lease. Both go on: an operator changes one member after the other."""
         if primary_s and primary_s not in (self._lease_s, self._other_lease_s):
             logger.warning(
                 "MIRROR: --mirror-lease is %d s here and %d s at the primary: set it to the same on both",
@@ -255,8 +259,7 @@ class Following:
             self._other_lease_s = primary_s
 
     def _cannot_follow(self, reason: str) -> None:
-        """The primary refused the join, or the disk does not take its files: try again later. Log the reason, unless it
-        is the last one."""
+        """This member cannot join, or not follow on: try again later. Log the reason, unless it is the last one."""
         if reason != self._last_obstacle:
             logger.error("MIRROR: cannot follow: %s", reason)
             self._last_obstacle, self._join_again_s = reason, DIAL_AGAIN_S
@@ -269,16 +272,17 @@ class Following:
         if connection is self._connection:
             self._connection = None
             self._dial_at = boot_time() + DIAL_AGAIN_S
-            if connection.follower is not None and not connection.follower.is_begun:
+            if connection.follower is not None and not connection.follower.is_welcomed:
                 self._not_greeted()
         if connection.replica is not None:
             connection.replica.close()
 
     def _not_greeted(self) -> None:
-        """The connection was closed before the primary's greeting. Log what the cause may be, if the primary runs.
+        """The connection was closed before the primary welcomed this member. Log what the cause may be, if the primary
+        runs.
 
-        A primary that was killed is the one that leads until its lease ends. Meanwhile a proxy at its address, or its
-        new process, which does not lead, closes connections too.
+        A primary that was killed leads by the arbiter's record until its lease ends. Meanwhile a proxy at its address,
+        or its new process, which does not lead, closes connections too.
         """
         answer = self._election.last_answer
         if answer is None or answer.record is None or answer.leader in (None, self.state.member):
@@ -315,26 +319,28 @@ class Following:
         self._sync_and_send(connection, replica)
 
     def _sync_and_send(self, connection: _Connection, replica: Replica) -> None:
-        """Acknowledge, with ``--sync-every=1`` once it is on the disk; otherwise sync in the background."""
-        if not self._syncs_each:
+        """Send acknowledgements: with ``--sync-every=1`` after a sync; otherwise now, with syncs in the background."""
+        output = b""
+        if self._syncs_each and connection.follower is not None:
+            output = connection.follower.take_output()  # all of it: the answer to a ping acknowledges too
+        elif not self._syncs_each:
             connection.send()
-            if connection.heard_at - connection.synced_at >= self._sync_timeout_s:
-                connection.synced_at = connection.heard_at
-                synced = self._loop.run_in_executor(self._files, _sync, replica.take_unsynced())
-                synced.add_done_callback(_log_failure)
-        elif connection.follower is not None:  # each output after its sync: an answer to a ping acknowledges too
-            output = connection.follower.take_output()
-            synced = self._loop.run_in_executor(self._files, _sync, replica.take_unsynced())
-            synced.add_done_callback(partial(self._synced, connection, output))
+            if connection.heard_at - connection.synced_at < self._sync_timeout_s:
+                return
+            connection.synced_at = connection.heard_at
+        synced = self._loop.run_in_executor(self._files, _sync, replica.take_unsynced())
+        synced.add_done_callback(partial(self._synced, connection, output))
 
     def _synced(self, connection: _Connection, output: bytes, done: asyncio.Future[None]) -> None:
+        """Send ``output`` after a sync. If it failed, join anew: the system may have dropped what it did not write."""
         if done.cancelled():  # the process ends
             return
-        if (error := done.exception()) is not None:
-            logger.error("MIRROR: cannot follow: %s", error)
-            if connection is self._connection:
-                self.drop()
-        elif connection is self._connection:
+        error = done.exception()
+        if connection is not self._connection:  # it was dropped, and the files are compared anew
+            return
+        if error is not None:
+            self._cannot_follow(str(error))
+        elif output:
             connection.transport.write(output)
 
 
@@ -381,8 +387,3 @@ def _sync(paths: list[Path]) -> None:
         return
     with named(Path(os.path.commonpath(paths)), "synced"):  # the system does not say which of them
         sync({}, [path for path in paths if path.is_dir()], [path for path in paths if not path.is_dir()])
-
-
-def _log_failure(done: asyncio.Future[None]) -> None:
-    if not done.cancelled() and (error := done.exception()) is not None:
-        logger.error("MIRROR: files could not be synced: %s", error)

@@ -1,11 +1,12 @@
 """A Lease of Kubernetes as the arbiter of a pair.
 
-One object of ``coordination.k8s.io/v1`` has both who leads, in its spec as for every leader election in Kubernetes, and
-the pair's record, in annotations. A change is a read and an update. The API server refuses the update if the object was
-changed in between; the change is then tried again, from the read.
+One object of ``coordination.k8s.io/v1`` names the member that leads, in its spec as for every leader election in
+Kubernetes, and has the pair's record, in annotations. A change is a read and an update. The API server refuses the
+update if the object was changed in between; the change is then tried again, from the read.
 
-Nobody ends a Lease that is not renewed. As in client-go, a process considers it ended once it has seen no change of it
-for the Lease's duration, by its own clock. The holder counts from before its last change, so it stops earlier.
+Kubernetes does not end a Lease that is not renewed. As in client-go, a process considers it ended once it has seen no
+change of it for the Lease's duration, by its own clock. The holder counts from before its last change, so it stops
+earlier.
 """
 
 from __future__ import annotations
@@ -35,10 +36,8 @@ RECORD: Final = "nsq.io/pair"
 """The annotation with the record."""
 REVISION: Final = "nsq.io/pair-revision"
 """The annotation with the number of changes of the record: the object's own version changes with each renewal."""
-
-
 _ROUNDING_S: Final = 0.01
-"""Event loops may wake a little early."""
+"""Added to a sleep, because event loops may wake a little early."""
 
 
 class KubernetesLease:
@@ -69,7 +68,7 @@ class KubernetesLease:
         return (await self._read())[0]
 
     async def read_settled(self) -> ArbiterAnswer:
-        """``read``; if somebody leads, again after the time in which the lease has to be renewed."""
+        """``read``. If a member leads, ``read`` again after the time within which it has to renew the lease."""
         found, ends_in_s = await self._read()
         if found.leader is None:
             return found
@@ -129,7 +128,10 @@ class KubernetesLease:
     # -- the object ------------------------------------------------------------------------------------------------
 
     async def _read(self) -> tuple[ArbiterAnswer, Seconds]:
-        """What the object says, and how long it may still last. Raises ArbiterFailed and InvalidRecord."""
+        """The object's contents, and the time after which the Lease has ended unless it is renewed.
+
+        Raises ArbiterFailed and InvalidRecord.
+        """
         try:
             async with asyncio.timeout(self._timeout_s):
                 lease = await self._get()
@@ -140,7 +142,7 @@ class KubernetesLease:
         return ArbiterAnswer(lease.record, lease.revision, leader), max(0.0, seen_at + lease.duration_s - self._now())
 
     def _leader_of(self, lease: _Lease) -> str | None:
-        """Who leads; None if nobody does, or if the lease has ended."""
+        """The member that leads; None if nobody does, or if the Lease has ended."""
         if self._seen is None or self._seen[0] != lease.version:
             self._seen = lease.version, self._now()
         if lease.holder is None or self._now() - self._seen[1] >= lease.duration_s:
@@ -209,7 +211,7 @@ class KubernetesLease:
 
 
 class _Lease:
-    """The object. Its other annotations, labels and fields are kept.
+    """The Lease object. Its other annotations, labels and fields are kept.
 
     Raises KeyError, ValueError, TypeError and AttributeError for JSON that is no Lease.
     """
@@ -232,12 +234,12 @@ class _Lease:
 
     @property
     def holder(self) -> str | None:
-        """The member that has it, if it has not ended."""
+        """The member that holds the Lease, which may have ended; None if nobody does."""
         return self._spec.get("holderIdentity") or None
 
     @property
     def token(self) -> str:
-        """Identifies the time in which a member has it; empty if nobody does."""
+        """Identifies one hold of the Lease by one member; empty if nobody holds it."""
         return f"{self._transitions}/{self.holder}" if self.holder else ""
 
     @property
@@ -247,7 +249,7 @@ class _Lease:
         return None if record is None else PairRecord.from_bytes(record.encode())
 
     def take(self, member: str, lease_s: int) -> str:
-        """Give it to a member, and return the token."""
+        """Give the Lease to a member, and return the token."""
         self._transitions += 1
         self.duration_s = lease_s
         self._spec |= {
@@ -260,11 +262,11 @@ class _Lease:
         return self.token
 
     def renew(self) -> None:
-        """Change its time, which only people read."""
+        """Set the time of the last renewal. Only people read it, but every change of the object renews the Lease."""
         self._spec["renewTime"] = _wall_clock()
 
     def free(self) -> None:
-        """Take it from its member. Kubernetes refuses an empty name."""
+        """Take the Lease from its holder, by removing the name: Kubernetes refuses an empty one."""
         self._spec.pop("holderIdentity", None)
 
     def set_record(self, record: PairRecord) -> None:

@@ -52,4 +52,4 @@ class LeaseKeeper:
                 self.sent_at = sent_at
             except (ArbiterFailed, OSError):
                 pass  # tried again, as long as the lease lasts
-            self._ends.wait(max(0.0, began + self._interval_s - self._now()))  # nothing else is in this thread's loop
+            self._ends.wait(max(0.0, began + self._interval_s - self._now()))  # nothing else runs in this event loop

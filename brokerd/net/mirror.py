@@ -1,4 +1,4 @@
-"""A member of a pair at work: its clock, its connections, the arbiter and its threads around the mirror's rules."""
+"""Runs a member of a pair: clock, connections, arbiter and threads around the rules of :mod:`brokerd.mirror`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from brokerd.mirror.figures import MirrorFigures
 from brokerd.mirror.leader import Leader
 from brokerd.mirror.pair import DURABLE_BOOT, InvalidRecord, PairRecord
 from brokerd.mirror.stamps import Stamps
-from brokerd.net.arbiter import ArbiterFailed, Leadership, give_back_lead
+from brokerd.net.arbiter import ArbiterFailed, Leadership, give_back_lead, give_up_lead
 from brokerd.net.arbiter_access import ArbiterAccess
 from brokerd.net.arbiters import arbiter_at
 from brokerd.net.background import Background
@@ -66,19 +66,22 @@ if TYPE_CHECKING:
 CHECK_FILE: Final = "mirror.check"
 """The small file that is written before each renewal of the lease."""
 TICKS_IN_A_LEASE: Final = 50
-LEAST_TICK_S: Final = 0.02
+MIN_TICK_S: Final = 0.02
+"""Shortest time between two ticks, and between two looks at something that ends soon."""
 PATIENCES_IN_A_LEASE: Final = 3
 ARBITER_TIMEOUTS_IN_A_LEASE: Final = 3
 """A busy arbiter answers late. What it granted late still counts from before it was asked."""
 SIGNAL_S: Final = 0.2
-"""How long a member waits, before it replaces its process, for a signal that was sent while it was paused. When it
-wakes, another thread may take the signal from the system, and pass it on a moment later."""
+"""How long a member, before it replaces its process, waits for a signal that was sent while the process was paused:
+another thread may have taken the signal from the system, and pass it on a moment later."""
 HAND_OVER_CHECK_S: Final = 0.1
 """Time between two looks at whether the other member leads after a hand-over."""
-MOST_TERMS_LEFT_OUT: Final = 1024
 LEFT_OUT_NUMBERS: Final = 1 << 20
-"""Numbers of each topic that are left out at a takeover. Consumers may have received as many messages from the old
-primary that the new one never got; no other message may get their ids. The numbers last for a million takeovers."""
+"""How many numbers of each topic are left out for a term in which the other member may have led. Consumers may
+have received messages from it that this member never got, and no other message may get their ids. The numbers last for
+a million terms."""
+MOST_TERMS_LEFT_OUT: Final = 1024
+"""The largest number of terms for which numbers are left out at one takeover."""
 logger = logging.getLogger("brokerd")
 
 
@@ -107,8 +110,8 @@ class Mirror:
         with suppress(OSError):  # so that it takes no space once this member leads
             overwrite(data_path / CHECK_FILE, b"")
         self._member = state.member
-        timeout_s = self._lease_s / ARBITER_TIMEOUTS_IN_A_LEASE
-        self._arbiter = arbiter_at(settings.arbiter, timeout_s=timeout_s, access=access)
+        self._arbiter_timeout_s = self._lease_s / ARBITER_TIMEOUTS_IN_A_LEASE
+        self._arbiter = arbiter_at(settings.arbiter, timeout_s=self._arbiter_timeout_s, access=access)
         self.election = Election(
             state.member,
             boot,
@@ -151,17 +154,16 @@ class Mirror:
         self._lease = ""
         self._revision = 0
         self._last_epoch = state.epoch
-        """The number of the last term that the data path has seen before this member's own."""
+        """The number of the last term that the data path had seen before this member won its own."""
         self._server: asyncio.Server | None = None
         self._ticking: asyncio.Handle | None = None
         self._stop: Stop | None = None
         self.handing_over = asyncio.Event()
         """Set when this member is to give up the lead to the other one, which has everything."""
         self._is_over = False
-        self._last_wait: str | None = None
-        self._regain_error = ""
-        self._campaign_error = self._stamp_error = self._record_error = ""
-        """Why the arbiter has not recorded who is in sync; empty if it has."""
+        # The last errors that were logged, so that each is logged once as long as it lasts.
+        self._logged_wait: str | None = None
+        self._campaign_error = self._regain_error = self._stamp_error = self._record_error = ""
 
     # -- the process's side ---------------------------------------------------------------------------------------
 
@@ -197,8 +199,8 @@ class Mirror:
 
     @property
     def left_out_numbers(self) -> int:
-        """How many numbers of each topic are left out at the beginning of the term: more for each term in which another
-        member may have used them."""
+        """How many numbers of each topic are left out at the beginning of the term. It grows with the number of
+        terms in which the other member may have used them."""
         epoch = self._lead.result().epoch
         return LEFT_OUT_NUMBERS * min(epoch - self._last_epoch, MOST_TERMS_LEFT_OUT) if epoch > 1 else 0
 
@@ -220,11 +222,11 @@ class Mirror:
             self.election.renewed(True, keeper.sent_at)
 
     async def give_back(self, reason: str) -> None:
-        """The data path cannot be recovered, or not all of it: let the others lead that were in sync before the term,
+        """The data path cannot be recovered, or lacks messages: let the members lead that were in sync before the term,
         and join anew.
 
-        This member has acknowledged nothing in its term, so they still have everything that was. Returns if there are
-        none, or if the arbiter refuses it.
+        This member has acknowledged nothing in its term, so they have everything that was acknowledged. Returns if
+        there are none, or if the arbiter refuses.
         """
         others = {member: boot for member, boot in self._lead.result().in_sync.items() if member != self._member}
         if not others:
@@ -234,11 +236,11 @@ class Mirror:
             self._end_process(f"{reason}; {', '.join(sorted(others))} may lead")
 
     async def stand_back(self, reason: str) -> None:
-        """The data path has all messages, but changes are missing: let the others lead that were in sync before the
-        term, if one does so within some leases. Otherwise this member leads with what it has.
+        """The data path has all messages, but lacks changes: let the members lead that were in sync before the term. If
+        none of them does within some leases, this member leads with what it has.
 
-        So a last change that arrived in part does not leave the pair without a primary. Returns if there are no others,
-        if the arbiter refuses it, or if the member has stood back already.
+        A last change that arrived only in part thus does not leave the pair without a primary. Returns if there are no
+        others, if the arbiter refuses, or if the member has stood back already.
         """
         won = self._lead.result()
         record, others = won.with_in_sync(won.in_sync), sorted(set(won.in_sync) - {self._member})
@@ -254,18 +256,18 @@ class Mirror:
             self._end_process(f"{reason}; {', '.join(others)} may lead, and this member again in {wait_s:g} s")
 
     async def recovered(self) -> None:
-        """Return once the member may serve what it has recovered; before, nobody may be served.
+        """Return once the member may serve what it has recovered. Until then, nobody may be served.
 
-        If the lease has ended during the recovery, and another member leads, the process starts again.
+        If the lease has ended during the recovery and another member leads, the process starts again.
         """
         self.election.recovered(boot_time())
         while self.election.is_recovering:  # seldom, and the stop is to be noticed as well
-            if self._is_to_end:
+            if self._is_stop_requested:
                 self._end_process("it is to end, and the lease expired while the data path was recovered")
-            await asyncio.sleep(LEAST_TICK_S)
+            await asyncio.sleep(MIN_TICK_S)
 
     def begin_term(self, broker: Broker, syncer: Syncer) -> Replication:
-        """Stream the changes of a recovered broker from now on. Returns what acknowledges its messages."""
+        """Stream the changes of a recovered broker from now on. Returns what acknowledges its messages and changes."""
         recorder = Recorder(broker)
         leader = Leader(
             self._member,
@@ -336,7 +338,7 @@ class Mirror:
         Without the wait this member might win the lead again. It returns if the process is to end.
         """
         deadline = boot_time() + self._lease_s
-        while not self._is_to_end:
+        while not self._is_stop_requested:
             with suppress(ArbiterFailed, InvalidRecord):
                 if boot_time() >= deadline or (await self._arbiter.read()).leader is not None:
                     logger.info("MIRROR: does not lead any more: it handed over; the process starts again")
@@ -351,11 +353,10 @@ class Mirror:
         self._links.flush(sweep=True)
         deadline = boot_time() + self._patience_s
         while leader.acknowledged < leader.group and boot_time() < deadline:  # noqa: ASYNC110  (seldom, and short)
-            await asyncio.sleep(LEAST_TICK_S)
+            await asyncio.sleep(MIN_TICK_S)
         self._is_over = True
         self._links.stop()
-        with suppress(ArbiterFailed):
-            await self._arbiter.resign(self._lease)
+        await give_up_lead(self._arbiter, self._member, self._lease, within_s=self._arbiter_timeout_s)
 
     def close(self) -> None:
         """End all connections and timers."""
@@ -375,7 +376,7 @@ class Mirror:
     def _tick(self) -> None:
         if self._is_over:
             return
-        self._ticking = self._loop.call_later(max(LEAST_TICK_S, self._lease_s / TICKS_IN_A_LEASE), self._tick)
+        self._ticking = self._loop.call_later(max(MIN_TICK_S, self._lease_s / TICKS_IN_A_LEASE), self._tick)
         self.election.tick(boot_time())
         self._decide()
         self._links.tick()
@@ -409,17 +410,17 @@ class Mirror:
         try:
             found = await self._arbiter.read()
         except (ArbiterFailed, InvalidRecord) as error:
-            self._wait_because(f"the arbiter: {error}")
+            self._log_wait(f"the arbiter: {error}")
             return
         self.election.read_answered(found, boot_time())
-        self._wait_because(self.election.waits_because)
+        self._log_wait(self.election.waits_because)
         self._decide()
 
-    def _wait_because(self, reason: str | None) -> None:
-        """Log why nobody leads, once."""
-        if reason is not None and reason != self._last_wait:
+    def _log_wait(self, reason: str | None) -> None:
+        """Log why this member cannot lead although nobody does, unless that was logged last."""
+        if reason is not None and reason != self._logged_wait:
             logger.warning("MIRROR: cannot lead: %s", reason)
-        self._last_wait = reason
+        self._logged_wait = reason
 
     async def _campaign(self, decision: Campaign) -> None:
         self._following.drop()
@@ -493,19 +494,19 @@ class Mirror:
         self._decide()
 
     @property
-    def _is_to_end(self) -> bool:
+    def _is_stop_requested(self) -> bool:
         return self._stop is not None and self._stop.is_requested
 
     def _end_process(self, reason: str) -> None:
-        """Answer nobody from now on: the process is replaced by a new one, which follows. If it is to end, it ends."""
+        """Answer nobody from now on: replace the process by one that follows, or end it if a stop is requested."""
         if self._is_over:
             return
         self._is_over = True
         time.sleep(SIGNAL_S)  # blocks the event loop: nobody is served
-        is_ending = self._is_to_end
-        then = "ends" if is_ending else "starts again"
+        is_stopping = self._is_stop_requested
+        then = "ends" if is_stopping else "starts again"
         logger.error("MIRROR: does not lead any more: %s; the process %s", reason, then)
-        if is_ending:  # a new process would not know of the signal
+        if is_stopping:  # a new process would not know of the signal
             _flush_log()
             os._exit(0)
         _start_again()
@@ -540,24 +541,24 @@ class Mirror:
 
     async def _write_record(self, leader: Leader, record: PairRecord) -> None:
         revision: int | None = None
-        has_others = record.in_sync != leader.record.in_sync
+        changes_in_sync = record.in_sync != leader.record.in_sync
         try:
             revision = await self._arbiter.write(self._lease, record, self._revision)
         except ArbiterFailed as error:
-            self._not_recorded(error, publishes_wait=has_others)
+            self._not_recorded(error, publishes_wait=changes_in_sync)
         if revision is not None:
             self._revision, self._record_error = revision, ""
-            if has_others:
+            if changes_in_sync:
                 logger.info("MIRROR: in sync: %s", ", ".join(sorted(record.in_sync)))
             leader.record_written(record)
         else:
-            await self._find_revision(leader, publishes_wait=has_others)
+            await self._find_revision(leader, publishes_wait=changes_in_sync)
             leader.record_not_written()
         self._links.act()
 
     def _not_recorded(self, error: Exception, *, publishes_wait: bool) -> None:
-        """Log why the arbiter has not taken the record, once: it is tried again with each tick. Publishes wait if
-        another set of members is in sync."""
+        """Log why the arbiter has not taken the record, unless that was logged last: each tick tries again. Publishes
+        wait if the record changes who is in sync."""
         problem = (
             "publishes wait, as the arbiter has not recorded who is in sync"
             if publishes_wait
@@ -568,7 +569,7 @@ class Mirror:
         self._record_error = found
 
     async def _find_revision(self, leader: Leader, *, publishes_wait: bool) -> None:
-        """Find out what became of a write that was refused, or not answered."""
+        """Read the record's revision after a write that was refused or got no answer. End the term if it is over."""
         try:
             found: ArbiterAnswer = await self._arbiter.read()
         except ArbiterFailed:
@@ -584,7 +585,7 @@ class Mirror:
 
 
 async def _serve_copy(listener: Listener, splicer: Splicer) -> asyncio.Server:
-    """Accept connections of a listener with a copy of its socket, so that the broker can use the socket later."""
+    """Accept a listener's connections with a copy of its socket, so that the broker can use the socket itself later."""
     copy: Listener = replace(listener, socket=listener.socket.dup())
     return await copy.serve(splicer.protocol)
 
@@ -595,7 +596,7 @@ def _start_again() -> NoReturn:
     try:
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
     finally:
-        os._exit(1)  # the program is gone: no client may be served by a member that does not lead
+        os._exit(1)  # the program file is gone; a member that does not lead may serve no client
 
 
 def _flush_log() -> None:

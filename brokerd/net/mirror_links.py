@@ -1,4 +1,4 @@
-"""The primary's side of a pair at work: the connections of followers, and the files that they get."""
+"""Runs the primary's side of a pair: the connections of followers, and the files that they are sent."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 FLUSH_S: Final = 0.02
 """Longest time until changes of channels, which nobody waits for, are sent."""
 SWEEP_S: Final = 1.0
-"""Longest time until segments that were removed are removed from the follower."""
+"""Longest time until removals of segments are sent."""
 logger = logging.getLogger("brokerd")
 
 
 class MirrorLinks:
-    """The connections that the other member has opened. They are closed at once while this member does not lead.
+    """The connections that the other member has opened. While this member does not lead, they are closed at once.
 
-    ``files`` reads the files that are compared. ``write_record`` has the arbiter's record replaced, and calls
-    ``record_written`` or ``record_not_written`` of the leader, then ``act``. ``store_stamp`` stores a new stamp beside
-    the one given, and calls ``stamps_stored`` or ``stamps_not_stored``, then ``act``. ``step_down`` is called with the
-    reason if another member leads a later term.
+    ``files`` reads the files that are compared. ``write_record`` has to replace the arbiter's record, call
+    ``record_written`` or ``record_not_written`` of the leader, and then ``act``. ``store_stamp`` has to store a new
+    stamp beside the given one, call ``stamps_stored`` or ``stamps_not_stored``, and then ``act``. ``step_down`` is
+    called with the reason if another member leads a later term.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class MirrorLinks:
         """The links that wait for a list of the files."""
         self._swept_at: Seconds = 0.0
         self._last_closing: tuple[str, str] | None = None
-        """The host and the reason of the last closed connection; None once the members in sync have changed since."""
+        """The host and the reason of the last closed connection; None after a change of the members in sync."""
         self._tasks = Background()
         self._is_acting = self._is_over = False
 
@@ -89,7 +89,7 @@ class MirrorLinks:
             self.act()
 
     def flush(self, *, sweep: bool) -> None:
-        """Send all changes up to now. With ``sweep``, also segments that were removed."""
+        """Send all changes up to now. With ``sweep``, also removals of segments."""
         if self._replication is not None:
             self._replication.flush(sweep=sweep)
 
@@ -107,7 +107,7 @@ class MirrorLinks:
             self._recorder.close()
 
     def _flush_periodically(self) -> None:
-        """Send what nobody waits for: changes of channels, and segments that were removed."""
+        """Send the changes that nobody waits for: those of channels, and removals of segments."""
         if self._is_over:
             return
         self._loop.call_later(FLUSH_S, self._flush_periodically)
@@ -119,7 +119,7 @@ class MirrorLinks:
     # -- the connections' side ------------------------------------------------------------------------------------
 
     def connected(self, link: _Link) -> None:
-        """A member has connected."""
+        """A connection was accepted."""
         if self._tls is not None and not self._tls.is_peer(link.transport):
             logger.warning("MIRROR: the certificate of %s is not that of %s", link.remote, self._tls.peer)
             link.transport.abort()
@@ -147,7 +147,7 @@ class MirrorLinks:
     # -- what the leader decides ----------------------------------------------------------------------------------
 
     def act(self) -> None:
-        """Do what the leader has decided, then answer those who may be answered."""
+        """Do what the leader has decided, then answer the requests that may be answered."""
         leader = self.leader
         if leader is None or self._is_acting or self._is_over:
             return
@@ -170,7 +170,7 @@ class MirrorLinks:
         if isinstance(effect, Close):
             if (link := self._links.pop(effect.link, None)) is not None:
                 closing = link.remote.rpartition(":")[0], effect.reason
-                if closing != self._last_closing:  # a member connects again and again
+                if closing != self._last_closing:  # members connect again and again
                     logger.warning("MIRROR: the connection of %s is closed: %s", link.remote, effect.reason)
                 self._last_closing = closing
                 link.transport.close()

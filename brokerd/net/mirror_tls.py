@@ -1,4 +1,4 @@
-"""TLS of the stream between the members of a pair: each shows a certificate, and verifies that of the other one."""
+"""TLS of the stream between the members of a pair: each presents a certificate, and verifies that of the other one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class MirrorTLS(NamedTuple):
 
     @classmethod
     def of(cls, settings: BrokerSettings) -> MirrorTLS:
-        """With the settings' certificate and authorities. Raises MirrorTLSFailed."""
+        """The contexts with the settings' certificate and authorities. Raises MirrorTLSFailed."""
         accepts, connects = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         for context in (accepts, connects):
             context.minimum_version = ssl.TLSVersion.TLSv1_3  # both ends are ours
@@ -43,7 +43,7 @@ class MirrorTLS(NamedTuple):
         return cls(accepts, connects, parse_host_port(settings.mirror_peer)[0])
 
     def is_peer(self, transport: asyncio.BaseTransport) -> bool:
-        """Return whether the certificate of a connection that was accepted names the other member's host."""
+        """Return whether the certificate presented on an accepted connection names the other member's host."""
         conversation = transport.get_extra_info("ssl_object")
         certificate = None if conversation is None else conversation.getpeercert()
         peer = _comparable(self.peer)
@@ -51,7 +51,7 @@ class MirrorTLS(NamedTuple):
 
 
 def _comparable(host: str) -> str | IPv4Address | IPv6Address:
-    """A host as it is compared: addresses and names can be written in several ways."""
+    """The form of a host for comparisons: addresses and names can be written in several ways."""
     try:
         return ip_address(host)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Passes the connections of a follower's clients on to the primary, byte by byte."""
+"""Passes the connections of a follower's clients on to the primary, and the bytes in both directions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Target = Callable[[], tuple[str, int] | None]
 class Splicer:
     """The connections that are passed on. ``refusal`` is sent to a client if there is no primary.
 
-    Those that would take the last descriptors are closed, and counted in ``refused``.
+    Connections that would take the last descriptors are closed, and counted in ``refused``.
     """
 
     def __init__(self, target: Target, refusal: bytes = b"", refused: RefusedConnections | None = None) -> None:
@@ -45,12 +45,12 @@ class Splicer:
         for end in list(self._ends):
             end.abort()
 
-    def joined(self, end: _End) -> None:
-        """Keep an open connection."""
+    def opened(self, end: _End) -> None:
+        """Note that a connection is open."""
         self._ends.add(end)
 
-    def left(self, end: _End) -> None:
-        """Forget a closed connection."""
+    def closed(self, end: _End) -> None:
+        """Note that a connection is closed."""
         self._ends.discard(end)
 
     async def connect(self, client: _Client) -> _End:
@@ -67,7 +67,7 @@ class Splicer:
         return end
 
     def has_room_for(self, transport: asyncio.BaseTransport) -> bool:
-        """Return whether a connection may be kept. It is counted as refused if not."""
+        """Return whether a connection may be kept. If not, it is counted as refused."""
         connected = transport.get_extra_info("socket")
         if connected is None or is_for_passed_on(connected.fileno()):
             return True
@@ -81,18 +81,18 @@ class Splicer:
 
 
 class _End(asyncio.Protocol):
-    """One of two connections; what it receives is written to the other one."""
+    """One of two connections. The bytes that it receives are written to the other one."""
 
     def __init__(self, splicer: Splicer, other: _End | None = None) -> None:
         self.splicer = splicer
         self.other = other
         self.transport: asyncio.Transport | None = None
         self.has_ended = False
-        """True once it sends nothing more. When neither side does, both connections are closed."""
+        """True once its remote end sends nothing more. When this is so for both, both connections are closed."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self.splicer.joined(self)
+        self.splicer.opened(self)
 
     def data_received(self, data: bytes) -> None:
         if self.other is not None and self.other.transport is not None:
@@ -114,7 +114,7 @@ class _End(asyncio.Protocol):
             self.other.transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.splicer.left(self)
+        self.splicer.closed(self)
         if self.other is not None and self.other.transport is not None:
             self.other.transport.close()
 
@@ -125,7 +125,7 @@ class _End(asyncio.Protocol):
 
 
 class _Client(_End):
-    """A client's connection. What it sends before the one to the primary exists is kept."""
+    """A client's connection. Bytes that arrive before there is one to the primary are kept."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)

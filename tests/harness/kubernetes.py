@@ -32,6 +32,8 @@ class LeaseServer:
         """Called before the next writes, one each."""
         self.losing = 0
         """The number of next writes that are stored and not answered."""
+        self.refusing_to_free = 0
+        """The number of next writes that would free a Lease of its holder and fail."""
         self.service_account = directory / "account"
         self.service_account.mkdir()
         self.use_token("first")
@@ -89,8 +91,12 @@ class LeaseServer:
             return _send(request, 200, found) if found else _send(request, 404, _status(f'"{match[2]}" not found'))
         if self.before_write:
             self.before_write.pop(0)()
+        lease = json.loads(body)
+        if self.refusing_to_free and "holderIdentity" not in lease.get("spec", {}):
+            self.refusing_to_free -= 1
+            return _send(request, 500, _status("etcdserver: leader changed"))
         try:
-            status, answer = self._store(match[2], json.loads(body))
+            status, answer = self._store(match[2], lease)
         except Invalid as error:
             status, answer = 422, _status(str(error))
         if status in (200, 201) and self.losing:

@@ -206,5 +206,6 @@ MUTATIONS: Final[dict[Mutation, int]] = {
 
 Four rules are missing, because no story is known that goes wrong without them: a follower refuses an earlier term; a
 candidate stops following; a member that is in sync and joins anew changes no file before the arbiter knows; a member
-goes on with a recovery that took longer than its lease. ``test_rules.py`` has all but the second.
+goes on with a recovery that took longer than its lease. Tests of ``test_follower.py``, ``test_leader.py`` and
+``test_election.py`` fail without the first, the third and the fourth.
 """

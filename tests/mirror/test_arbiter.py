@@ -152,7 +152,7 @@ def test_a_member_does_not_lead_on_if_the_arbiter_may_let_another_lead(
 def test_a_request_to_give_back_the_lead_that_is_lost_is_made_again(
     arbiter: Arbiter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the record, no other member could lead."""
+    """Without the record, the other member would wait as long as this one might be recovering."""
     lead, others = won(arbiter), RECORD.with_in_sync({"b": "boot"})
     write, lost = arbiter.write, ["the first"]
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from typing import Any, TypeVar
 
 import pytest
@@ -12,6 +15,7 @@ import pytest
 from brokerd.arbiter_address import EtcdAddress, InvalidArbiter, parse_arbiter
 from brokerd.mirror.pair import InvalidRecord, PairRecord
 from brokerd.net.arbiter import ArbiterFailed
+from brokerd.net.arbiter_access import ArbiterAccess
 from brokerd.net.arbiters import arbiter_at
 from brokerd.net.etcd import Etcd
 from tests.harness.etcd import EtcdServer
@@ -82,6 +86,47 @@ def test_a_paused_etcd_is_an_error_in_time(server: EtcdServer) -> None:
         assert wait_until(failure, "it does not answer") == "no answer within 0.5 s"
     finally:
         server.resume()
+
+
+@contextmanager
+def server_of(answer: bytes) -> Iterator[str]:
+    """The address of an HTTP server that gives this answer to every request."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, format: str, *args: object) -> None:
+            return
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize("call", ["read", "campaign", "renew"])
+@pytest.mark.parametrize("user", ["", "u"])
+@pytest.mark.parametrize("answer", [b"[]", b"null", b"{}", b'{"result": 7}', b"not JSON"])
+def test_an_answer_of_a_server_that_is_not_etcd_is_an_error(answer: bytes, user: str, call: str) -> None:
+    """After another exception than ArbiterFailed, a candidate would neither follow nor ask for the lead again."""
+    with server_of(answer) as address:
+        etcd = arbiter_at(f"etcd://{address}/p", timeout_s=DEADLINE_S, access=ArbiterAccess(user=user, password="p"))
+        calls = {
+            "read": etcd.read,
+            "campaign": lambda: etcd.campaign("a", RECORD, 0, 600),
+            "renew": lambda: etcd.renew("1"),
+        }
+        with pytest.raises(ArbiterFailed):
+            run(calls[call]())
 
 
 def test_an_answer_that_is_no_record_is_an_error(server: EtcdServer) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import re
 import resource
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from brokerd.replica import MirrorState, Replica
 from brokerd.small_file import FILE_BYTES
 from brokerd.stamp_file import read_stamps, write_stamps
 from tests.harness.pair import LONG_LEASE
+from tests.harness.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.mirror.conftest import StartPair
@@ -132,16 +134,32 @@ def test_a_follower_whose_disk_is_full_names_the_file(start_pair: StartPair) -> 
     assert sum("joins the primary" in line for line in follower.log) == 1
 
 
-def test_a_follower_whose_disk_cannot_be_synced_names_the_file(start_pair: StartPair) -> None:
-    pair = start_pair("--sync-every=1", lease=LONG_LEASE, disks_fail=True)
+@pytest.mark.parametrize("flag", ["--sync-every=1", "--sync-timeout=100ms"])
+def test_a_follower_whose_disk_cannot_be_synced_names_the_file(start_pair: StartPair, flag: str) -> None:
+    """It is not in sync any more, whether it acknowledges before or after a sync."""
+    pair = start_pair(flag, lease=LONG_LEASE, disks_fail=True)
     primary = pair.wait_for_primary()
     follower = pair.other(primary)
     follower.fail(sync=errno.EIO)
     primary.post("/pub", b"x", topic="t")
     data = re.escape(str(follower.data_path))
     follower.wait_for_log(f"MIRROR: cannot follow: {data}.* cannot be synced: {IO_ERROR}")
+    wait_until(lambda: primary.mirror_figures()["under_replicated"], "the primary is alone")
     follower.fail()
     pair.wait_until_in_sync()
+
+
+def test_a_follower_whose_data_path_was_removed_names_it(start_pair: StartPair) -> None:
+    """An operator empties it by ``rm -r`` and does not end the process. With a new directory, the follower joins."""
+    pair = start_pair(lease=LONG_LEASE)
+    primary = pair.wait_for_primary()
+    follower = pair.other(primary)
+    shutil.rmtree(follower.data_path)
+    primary.post("/topic/create", topic="t")
+    follower.wait_for_log(f"MIRROR: cannot follow: .*No such file or directory: '{re.escape(str(follower.data_path))}'")
+    follower.data_path.mkdir()
+    pair.wait_until_in_sync()
+    assert not [line for line in follower.log if "Traceback" in line]
 
 
 def test_a_primary_that_cannot_read_a_file_names_it(start_pair: StartPair) -> None:

@@ -22,6 +22,8 @@ from tests.harness.pair import Load, Pair
 from tests.harness.waiting import DEADLINE_S
 
 T = TypeVar("T")
+VERY_LONG_LEASE = "600s"
+"""A lease of which no large part passes within a test."""
 RECORD = PairRecord(pair="p1", node_id=7, epoch=1, leader="a", in_sync={"a": "boot"})
 
 
@@ -157,6 +159,26 @@ def test_a_wrong_address_is_named(text: str) -> None:
     with pytest.raises(InvalidArbiter) as error:
         parse_arbiter(text)
     assert repr(text) in str(error.value)
+
+
+@pytest.mark.parametrize("how", ["hand-over", "SIGTERM"])
+def test_a_lead_that_the_arbiter_did_not_take_back_is_given_up_again(
+    how: str, tmp_path_factory: pytest.TempPathFactory, server: LeaseServer
+) -> None:
+    """The API server fails once, as while its own etcd elects a leader. Nobody waits for the lease to end."""
+    flags = [f"--arbiter=kubernetes://{NAMESPACE}/orders", f"--arbiter-service-account={server.service_account}"]
+    pair = Pair(tmp_path_factory.mktemp("pair"), None, *flags, lease=VERY_LONG_LEASE)
+    try:
+        pair.start()
+        primary = pair.wait_for_primary()
+        server.refusing_to_free = 1
+        if how == "SIGTERM":
+            primary.terminate()
+        else:
+            primary.post("/mirror/handover")
+        assert pair.wait_for_takeover(primary)
+    finally:
+        pair.close()
 
 
 def test_a_pair_lives_on_a_lease(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
+
+import pytest
 
 from brokerd.mirror.frames import Frame, Kind
 from brokerd.mirror.hello import Hello
 from brokerd.mirror.leader import MAX_STRANGERS
 from tests.harness.loopback import own_address
-from tests.harness.pair import MIRROR, Member
-from tests.harness.waiting import wait_until
+from tests.harness.pair import LONG_LEASE, MIRROR, Member
+from tests.harness.waiting import DEADLINE_S, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,6 +26,9 @@ VERY_LONG_LEASE = "600s"
 """A lease of which not even a third passes within a test."""
 CONNECTIONS = 100
 NO_GREETING = b"GET / HTTP/1.1\r\nHost: orders\r\n\r\n"
+NO_WELCOME = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"
+ATTEMPTS = 4
+"""Attempts to join after which the log is read."""
 
 
 def test_a_member_of_another_pair_does_not_end_the_lead(start_pair: StartPair) -> None:
@@ -66,12 +72,32 @@ def test_each_host_whose_connection_is_closed_is_logged_once(start_pair: StartPa
     assert [sum(f" {host}:" in line for line in closed) for host in hosts] == [1, 1]
 
 
-def test_a_peer_that_cannot_be_reached_is_named(tmp_path: Path, etcd_server: EtcdServer) -> None:
-    arbiter = f"--arbiter=etcd://{etcd_server.address}/alone"
-    nobody = own_address()
-    member = Member("a", own_address(), nobody, tmp_path, arbiter)
+@pytest.mark.parametrize("host", ["", "orders..example"], ids=["nobody listens there", "not the name of a host"])
+def test_a_peer_that_cannot_be_reached_is_named(host: str, tmp_path: Path, etcd_server: EtcdServer) -> None:
+    peer = host or own_address()
+    member = Member("a", own_address(), peer, tmp_path, f"--arbiter=etcd://{etcd_server.address}/alone")
     try:
         member.start()
-        member.wait_for_log(f"MIRROR: cannot connect to {nobody}:{MIRROR}: .*")
+        member.wait_for_log(f"MIRROR: cannot connect to {re.escape(peer)}:{MIRROR}: .*")
+        assert not [line for line in member.log if "Traceback" in line]
     finally:
         member.close()
+
+
+def test_another_service_at_the_address_of_the_peer_is_named_once(tmp_path: Path, etcd_server: EtcdServer) -> None:
+    """The port of ``--mirror-peer`` is that of an HTTP server, to which the member connects again and again."""
+    arbiter, host = f"--arbiter=etcd://{etcd_server.address}/wrong-port", own_address()
+    member = Member("a", own_address(), host, tmp_path, arbiter, f"--mirror-lease={LONG_LEASE}")
+    with socket.create_server((host, MIRROR)) as server:
+        server.settimeout(DEADLINE_S)
+        try:
+            member.start()
+            for _ in range(ATTEMPTS):
+                connection, _ = server.accept()
+                with connection:
+                    connection.sendall(NO_WELCOME)
+                    while connection.recv(4096):
+                        pass
+            assert sum("MIRROR: cannot follow: a frame of" in line for line in member.log) == 1
+        finally:
+            member.close()

@@ -424,7 +424,7 @@ class Process:
             self.world.counts[type(error).__name__] += 1
             self.world.close(connection)
             return
-        if follower.is_begun:
+        if follower.is_welcomed:
             self.election.joined(self.disk.pair, self.disk.epoch)
         if follower.awaits_sums:
             self.world.occurred("prepare")
