@@ -158,9 +158,8 @@ class Etcd:
                 failures.append(str(error))
                 continue
             finally:
-                if not is_answered and server in self._servers:
-                    self._servers.remove(server)
-                    self._servers.append(server)
+                if not is_answered:  # one assignment: the thread that renews the lease asks at the same time
+                    self._servers = [*(each for each in self._servers if each != server), server]
             if not is_answered:
                 raise _Refused(f"status {status} {received[:200].decode('utf-8', 'replace').strip()}".strip())
             answer = json.loads(received)

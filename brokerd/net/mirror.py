@@ -340,7 +340,7 @@ class Mirror:
         deadline = boot_time() + self._lease_s
         while not self._is_stop_requested:
             with suppress(ArbiterFailed, InvalidRecord):
-                if boot_time() >= deadline or (await self._arbiter.read()).leader is not None:
+                if boot_time() >= deadline or (await self._arbiter.read()).leader not in (None, self._member):
                     logger.info("MIRROR: does not lead any more: it handed over; the process starts again")
                     _start_again()
             await asyncio.sleep(HAND_OVER_CHECK_S)
@@ -448,8 +448,7 @@ class Mirror:
         self._decide()
 
     async def _resign(self, lease: str) -> None:
-        with suppress(ArbiterFailed):
-            await self._arbiter.resign(lease)
+        await give_up_lead(self._arbiter, self._member, lease, within_s=self._arbiter_timeout_s)
 
     async def _regain(self, decision: RegainLead) -> None:
         """Regain a lease that ended, or was not renewed in time, while the data path was recovered."""

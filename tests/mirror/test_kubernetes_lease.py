@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import sys
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -176,6 +177,27 @@ def test_a_lead_that_the_arbiter_did_not_take_back_is_given_up_again(
             primary.terminate()
         else:
             primary.post("/mirror/handover")
+        assert pair.wait_for_takeover(primary)
+    finally:
+        pair.close()
+
+
+def test_a_primary_whose_lead_was_not_taken_back_does_not_lead_again(
+    tmp_path_factory: pytest.TempPathFactory, server: LeaseServer
+) -> None:
+    """It has handed over, and the API server fails until its lease has ended: it waits until the other one leads."""
+    flags = [f"--arbiter=kubernetes://{NAMESPACE}/orders", f"--arbiter-service-account={server.service_account}"]
+    pair = Pair(tmp_path_factory.mktemp("pair"), None, *flags, lease="10s")
+    try:
+        pair.start()
+        primary = pair.wait_for_primary()
+        pair.wait_until_in_sync()
+        before = server.leases["orders"]["spec"]["holderIdentity"]
+        server.refusing_to_free = sys.maxsize
+        primary.post("/mirror/handover")
+        primary.wait_for_log("MIRROR: the lead could not be given up")
+        primary.wait_for_log("MIRROR: does not lead any more: it handed over")
+        assert server.leases["orders"]["spec"].get("holderIdentity") not in (None, before)
         assert pair.wait_for_takeover(primary)
     finally:
         pair.close()
