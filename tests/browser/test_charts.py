@@ -76,8 +76,6 @@ def test_what_expires_is_neither_finished_nor_published(live, stack):
         expect(dropped.locator(".value")).to_have_text("4")
     finally:
         stack.command("/policy/delete", pattern="plotted.old")
-    line = charts.get_by_role("img", name="Died and dropped per second").locator(".u-series")
-    expect(line.filter(has_text="Dropped")).to_be_visible()
     expect(numbers).to_contain_text("Depth 0")
     channel = stack.channel("plotted.old", "lines")
     assert (channel["message_count"], channel["depth"], channel["in_flight_count"]) == (4, 0, 0)
@@ -89,6 +87,10 @@ def test_what_expires_is_neither_finished_nor_published(live, stack):
 
     wait_until(lambda: highest("drop_rate") > 0, "the platform has recorded it")
     assert highest("finish_rate") == 0
+    # A page that cannot keep up skips snapshots, perhaps the one of that second. The platform's history has it.
+    page.reload()
+    line = charts.get_by_role("img", name="Died and dropped per second").locator(".u-series")
+    expect(line.filter(has_text="Dropped")).to_be_visible()
 
 
 def test_what_happened_is_marked_in_the_charts(live, stack, axe):
