@@ -7,6 +7,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
+from tests.browser.recorded import reload_once_recorded
 from tests.harness import web
 from tests.harness.waiting import wait_until
 
@@ -69,9 +70,10 @@ def test_emptying_a_channel_shows_what_is_lost_and_asks_for_its_name(live, stack
     numbers = page.get_by_label("Numbers of this channel")
     expect(numbers.get_by_text("Emptied", exact=True)).to_be_visible()
     expect(numbers.get_by_text("0 rewound")).to_be_visible()
+    expect(page.get_by_role("list", name="Events")).to_contain_text("Emptied bins / glass by mara")
+    reload_once_recorded(page, "bins", "glass", "emptied_rate")
     plot = page.get_by_role("img", name="Emptied and rewound per second")
     expect(plot.locator(".u-series").filter(has_text="Emptied")).to_be_visible()
-    expect(page.get_by_role("list", name="Events")).to_contain_text("Emptied bins / glass by mara")
     entry = last_entry(page, "bins / glass")
     expect(entry).to_contain_text("empty")
     expect(entry).to_contain_text("mara")

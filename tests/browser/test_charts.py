@@ -9,6 +9,7 @@ from typing import get_args
 from playwright.sync_api import expect
 
 from nsqplatform.console.events import Kind
+from tests.browser.recorded import highest, reload_once_recorded
 from tests.browser.widths import pixels_beyond
 from tests.harness.v2 import V2Client
 from tests.harness.waiting import wait_until
@@ -79,16 +80,8 @@ def test_what_expires_is_neither_finished_nor_published(live, stack):
     expect(numbers).to_contain_text("Depth 0")
     channel = stack.channel("plotted.old", "lines")
     assert (channel["message_count"], channel["depth"], channel["in_flight_count"]) == (4, 0, 0)
-    question = "history?scope=channel&topic=plotted.old&channel=lines"
-
-    def highest(metric: str) -> float:
-        kept = page.evaluate(f"fetch('/api/v1/{question}').then((answer) => answer.json())")
-        return max((rate or 0 for rate in kept["metrics"][metric]), default=0)
-
-    wait_until(lambda: highest("drop_rate") > 0, "the platform has recorded it")
-    assert highest("finish_rate") == 0
-    # A page that cannot keep up skips snapshots, perhaps the one of that second. The platform's history has it.
-    page.reload()
+    reload_once_recorded(page, "plotted.old", "lines", "drop_rate")
+    assert highest(page, "plotted.old", "lines", "finish_rate") == 0
     line = charts.get_by_role("img", name="Died and dropped per second").locator(".u-series")
     expect(line.filter(has_text="Dropped")).to_be_visible()
 
