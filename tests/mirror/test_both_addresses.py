@@ -59,11 +59,12 @@ def run(*words: str, members: list[Member]) -> CompletedProcess[str]:
 def test_the_address_of_the_follower_is_shown_as_one(pair: Pair) -> None:
     """Whatever the order of the addresses. Members with one name cannot be told apart: then the first one counts."""
     primary = pair.wait_for_primary()
+    leading = primary.mirror_figures()["member"]
     for members in (pair.members, [*reversed(pair.members)]):
         first = members[0] if "pair.example" in primary.command[-1] else primary
         other = pair.other(first)
         lines = {line.split()[0]: line for line in run("nodes", members=members).stdout.splitlines()}
-        assert "OK; leads term 1, follower in sync" in lines[first.http_address]
+        assert f"OK; member {leading} leads term 1, follower in sync" in lines[first.http_address]
         told = lines[other.http_address].split(maxsplit=1)[1].rstrip()
         assert told == f"the same mirrored node as {first.http_address}"
         rows = json.loads(run("nodes", "--json", members=members).stdout)["nodes"]
