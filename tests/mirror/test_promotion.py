@@ -83,6 +83,8 @@ def test_a_pair_whose_record_is_lost_leads_again_once_the_loss_is_accepted(
     assert promote(primary, arbiter) == 1
     assert "the arbiter has no record of the pair" in capsys.readouterr().err
     assert promote(primary, arbiter, "--accept-loss") == 0
+    told = capsys.readouterr().out
+    assert told.startswith("the arbiter had no record of the pair, and has a new one now; member ")
     assert pair.wait_for_primary() is primary
     pair.wait_until_in_sync()
     assert primary.topics()["t"]["depth"] == 1
