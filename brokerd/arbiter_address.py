@@ -43,7 +43,7 @@ def parse_arbiter(text: str) -> EtcdAddress | LeaseAddress:
     if match is None:
         raise InvalidArbiter(
             f"{text!r} is not etcd://HOST:PORT/NAME, etcds://HOST:PORT/NAME or kubernetes://NAMESPACE/NAME, "
-            "with the name of the pair"
+            "with the name of the pair; at etcd, it has the characters .a-zA-Z0-9_-"
         )
     try:
         servers = [parse_host_port(address) for address in match[2].split(",")]

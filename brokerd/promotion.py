@@ -124,7 +124,8 @@ async def promote(data_path: Path, arbiter: Arbiter, *, accepts_loss: bool) -> s
     record = replace(record, epoch=max(record.epoch, state.epoch))
     if await arbiter.write_without_lead(record, found.revision) is None:
         raise NotPromoted("somebody has changed the record of the pair; try again")
-    return f"member {state.member} may lead"
+    written = "" if found.record is not None else "the arbiter had no record of the pair, and has a new one now; "
+    return f"{written}member {state.member} may lead"
 
 
 def _lost_record(state: MirrorState) -> PairRecord:

@@ -18,8 +18,9 @@ from nsqcluster.actions import Action, announced, of_holders, params_of, somewhe
 from nsqcluster.client import Client, Params, url_of
 from nsqcluster.cluster import Cluster, Target
 from nsqcluster.decoding import decode
+from nsqcluster.discovery import nodes_of
 from nsqcluster.errors import Refused, RequestFailed
-from nsqcluster.pairs import distinct
+from nsqcluster.pairs import pair_ids, second_members
 from nsqcluster.posts import failed, post_everywhere
 from nsqcluster.producers import Producer, Producers
 from nsqcluster.results import Result, merged
@@ -139,16 +140,23 @@ class Bulk:
         self, cluster: Cluster, topics: Sequence[str]
     ) -> dict[str, Targets | NotInCluster | ClusterUnreachable]:
         """Find the nodes that have each topic, as :func:`nsqcluster.targets.find`, whose errors are values here."""
-        looked_up, known, given = await asyncio.gather(
+        looked_up, known, pairs = await asyncio.gather(
             _all({address: self._lookup(address, topics) for address in cluster.lookupd}),
             _all({name: self._known(address, topics) for name, address in cluster.given.items()}),
-            distinct(self._http, cluster.given, FIND_S),
+            pair_ids(self._http, cluster.given, FIND_S),
         )
-        known = {name: answer for name, answer in known.items() if name in given}
+        lookups = {topic: _answers(looked_up, topic) for topic in topics}
+        registered = {
+            name: node.address
+            for answers in lookups.values()
+            for name, node in nodes_of(answers.found, cluster.address).items()
+        }
+        seconds = await second_members(self._http, pairs, registered, FIND_S)
+        known = {name: answer for name, answer in known.items() if name not in seconds}
         found: dict[str, Targets | NotInCluster | ClusterUnreachable] = {}
         for topic in topics:
             try:
-                found[topic] = Targets.of(cluster, topic, _answers(looked_up, topic), _answers(known, topic))
+                found[topic] = Targets.of(cluster, topic, lookups[topic], _answers(known, topic))
             except (NotInCluster, ClusterUnreachable) as error:
                 found[topic] = error
         return found

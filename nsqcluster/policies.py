@@ -23,7 +23,7 @@ from nsqcluster.client import Client
 from nsqcluster.cluster import Cluster
 from nsqcluster.discovery import nodes_of
 from nsqcluster.errors import Refused, RequestFailed, detail_of
-from nsqcluster.pairs import distinct
+from nsqcluster.pairs import pair_ids, second_members
 from nsqcluster.posts import post_everywhere
 from nsqcluster.results import Result
 from nsqcluster.survey import CONCURRENCY, Failure
@@ -153,6 +153,8 @@ class Policies:
     addresses: dict[str, str] = field(default_factory=dict)
     by_node: dict[str, dict[Patterns, Values]] = field(default_factory=dict)
     """Node id -> its policies, of the nodes that have policies."""
+    same_as: dict[str, str] = field(default_factory=dict)
+    """Id of a given node that is a member of a pair -> id of the other member, which has the policies of the pair."""
     without: list[str] = field(default_factory=list)
     """Ids of the nodes that have no policies, as Go's."""
     failures: list[Failure] = field(default_factory=list)
@@ -192,7 +194,7 @@ def has_no_policies(error: RequestFailed) -> bool:
 async def read_policies(cluster: Cluster) -> Policies:
     """Read the policies of every node of the cluster. Servers that fail raise nothing; they are in ``failures``."""
     async with cluster.client(concurrency=CONCURRENCY) as http:
-        found, complaints = await _nodes(http, cluster, {})
+        found, complaints, same_as = await _nodes(http, cluster, {})
         answers = await reads.gather(
             {name: node_policies(http, address, cluster.step_s) for name, address in found.items()}
         )
@@ -203,32 +205,35 @@ async def read_policies(cluster: Cluster) -> Policies:
         if not has_no_policies(error)
     ]
     without = [name for name, error in answers.failures.items() if has_no_policies(error)]
-    return Policies(addresses=found, by_node=answers.found, without=without, failures=failures)
+    return Policies(addresses=found, by_node=answers.found, same_as=same_as, without=without, failures=failures)
 
 
 async def _nodes(
     http: Client, cluster: Cluster, seen: Mapping[str, Iterable[str]]
-) -> tuple[dict[str, str], list[Result]]:
-    """The address of every node by its id, sorted, and the registries that did not answer.
+) -> tuple[dict[str, str], list[Result], dict[str, str]]:
+    """The address of every node by its id, sorted, the registries that did not answer, and the second member of each
+    pair with the id of the first, which is among the nodes.
 
     Nodes are those that registries list, those given, and those in ``seen``, which had a topic recently. Raises
     ClusterUnreachable if there are none and a registry did not answer.
     """
-    registered, given = await asyncio.gather(
-        reads.registered_nodes(http, cluster.lookupd, timeout_s=FIND_S), distinct(http, cluster.given, FIND_S)
+    registered, pairs = await asyncio.gather(
+        reads.registered_nodes(http, cluster.lookupd, timeout_s=FIND_S), pair_ids(http, cluster.given, FIND_S)
     )
     silent = [
         Result(node=registry, target="nsqlookupd", outcome="unreachable", detail=detail_of(error))
         for registry, error in registered.failures.items()
     ]
     found = {name: node.address for name, node in nodes_of(registered.found, cluster.address).items()}
-    for name, address in given.items():
-        found.setdefault(name, address)
+    seconds = await second_members(http, pairs, found, FIND_S)
+    for name, address in cluster.given.items():
+        if name not in seconds:
+            found.setdefault(name, address)
     for name in {name for nodes in seen.values() for name in nodes}:
         found.setdefault(name, cluster.address(name))
     if not found and silent:
         raise ClusterUnreachable("nsqlookupd", silent)
-    return dict(sorted(found.items())), silent
+    return dict(sorted(found.items())), silent, seconds
 
 
 async def set_policy(cluster: Cluster, patterns: Patterns, values: Values) -> list[Result]:
@@ -239,7 +244,7 @@ async def set_policy(cluster: Cluster, patterns: Patterns, values: Values) -> li
     PolicyRefused, NotInCluster if no node has policies, and ClusterUnreachable; nothing has changed then.
     """
     async with cluster.client(concurrency=CONCURRENCY) as http:
-        nodes, silent = await _nodes(http, cluster, cluster.seen)
+        nodes, silent, _ = await _nodes(http, cluster, cluster.seen)
         done = await _change(http, nodes, patterns, values, cluster.step_s)
     _raise_refusal(done)
     return silent + done
@@ -251,7 +256,7 @@ async def delete_policy(cluster: Cluster, patterns: Patterns) -> list[Result]:
     Raises the same as ``set_policy``, and NotInCluster if all nodes answered and none has the policy.
     """
     async with cluster.client(concurrency=CONCURRENCY) as http:
-        nodes, silent = await _nodes(http, cluster, cluster.seen)
+        nodes, silent, _ = await _nodes(http, cluster, cluster.seen)
         done = await _change(http, nodes, patterns, None, cluster.step_s)
     _raise_refusal(done)
     if not silent and all(each["outcome"] == "absent" for each in done):
@@ -274,6 +279,7 @@ def mendings(found: Policies, source: str, only: Patterns | None = None) -> list
     A policy that other nodes lack or have with other values is set; one that ``source`` lacks is deleted. Raises
     NotInCluster if the policies of ``source`` are unknown.
     """
+    source = found.same_as.get(source, source)
     if source not in found.by_node:
         raise NotInCluster(_why_unknown(found, source))
     wanted = found.by_node[source]

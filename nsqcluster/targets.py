@@ -12,7 +12,7 @@ from nsqcluster.client import Client
 from nsqcluster.cluster import Cluster, Target
 from nsqcluster.discovery import nodes_of
 from nsqcluster.errors import Refused, detail_of
-from nsqcluster.pairs import distinct
+from nsqcluster.pairs import pair_ids, second_members
 from nsqcluster.producers import Producers
 from nsqcluster.reads import Answers
 from nsqcluster.results import NO_TOPIC, Result
@@ -94,15 +94,17 @@ async def find(http: Client, cluster: Cluster, topic: str) -> Targets:
     Raises ClusterUnreachable if no server answered, or if a registry did not answer and neither the topic nor a node to
     act on was found; NotInCluster if all answered and none knows the topic.
     """
-    lookups, stats, given = await asyncio.gather(
+    lookups, stats, pairs = await asyncio.gather(
         reads.lookups(http, cluster.lookupd, topic, timeout_s=FIND_S),
         reads.stats(http, cluster.given, topic=topic, timeout_s=FIND_S),
-        distinct(http, cluster.given, FIND_S),
+        pair_ids(http, cluster.given, FIND_S),
     )
+    registered = {name: node.address for name, node in nodes_of(lookups.found, cluster.address).items()}
+    seconds = await second_members(http, pairs, registered, FIND_S)
     # Old versions return all topics, whatever the parameter.
     has_topic = {
         name: any(each.topic_name == topic for each in answer.topics)
         for name, answer in stats.found.items()
-        if name in given
+        if name not in seconds
     }
     return Targets.of(cluster, topic, lookups, reads.Answers(found=has_topic, failures=stats.failures))

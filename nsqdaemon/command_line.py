@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, Final, NamedTuple, NoReturn
 
 USAGE: Final = 2
@@ -53,7 +54,16 @@ class CommandParser(argparse.ArgumentParser):
         return "\n".join([text.rstrip("\n"), "", "examples:", *lines, ""])
 
     def error(self, message: str) -> NoReturn:
-        self.exit(USAGE, f"{self.prog}: {message}\n")
+        self.exit(USAGE, f"{self.prog}: {message}{self._nearest_option(message)}\n")
+
+    def _nearest_option(self, message: str) -> str:
+        """A hint at the option that is spelt like the first unknown one, if there is one."""
+        unknown = message.removeprefix("unrecognized arguments: ")
+        if unknown == message or not unknown.startswith("--"):
+            return ""
+        options = [option for action in self._actions for option in action.option_strings]
+        near = get_close_matches(unknown.split()[0].partition("=")[0], options, n=1, cutoff=0.8)
+        return f"; did you mean {near[0]}?" if near else ""
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
         """Write the message to standard error, which may be closed, and exit."""

@@ -88,7 +88,7 @@ def parser_of(
     listed = "\n".join(f"  {verb:<{width}}  {help}" for verb, help in verbs.items())
     parser = ClusterParser(
         prog=prog,
-        usage=f"{prog} [VERB] {names} [options]",
+        usage=f"{prog} {'[VERB]' if 'list' in verbs else 'VERB'} {names} [options]",
         description=f"{description}\n\nverbs:\n{listed}",
         epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -154,11 +154,15 @@ def state(row: NodeRow) -> Cell:
 
 
 def pair_state(mirror: MirrorRow) -> str:
-    """Such as ``leads term 2, follower in sync``, with the lag if there is one."""
+    """Such as ``member 3f9a01bc leads term 2, follower in sync``, with the lag if there is one.
+
+    The row may have the address of the follower, which passes requests on: the member says who leads.
+    """
+    leads = f"member {mirror['member']} leads term {mirror['epoch']}"
     if mirror["under_replicated"]:
-        return f"leads term {mirror['epoch']}, under-replicated: no follower is in sync"
+        return f"{leads}, under-replicated: no follower is in sync"
     lag = f", {mirror['lag_bytes']:,} bytes behind" if mirror["lag_bytes"] else ""
-    return f"leads term {mirror['epoch']}, follower in sync{lag}"
+    return f"{leads}, follower in sync{lag}"
 
 
 def draining(state: DrainRow) -> str:

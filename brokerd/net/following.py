@@ -192,7 +192,8 @@ class Following:
             return
         record = None if election.last_answer is None else election.last_answer.record
         seen = 0 if record is None else record.epoch
-        pair = election.pair if has_messages or record is None else election.pair or record.pair
+        own = election.pair if election.epoch else ""  # it was never of the pair that it has only tried to found
+        pair = own if has_messages or record is None else own or record.pair
         hello = Hello(
             member=self.state.member, pair=pair, boot=self.state.boot, has_data=has_messages, stores_stamps=True
         )

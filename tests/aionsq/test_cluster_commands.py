@@ -363,6 +363,11 @@ async def test_a_misspelt_name_is_answered_with_the_nearest(fleet: Fleet) -> Non
         (("topics", "--nsqd-http-address=127.0.0.1"), "nsq topics: '127.0.0.1' is not host:port"),
         (("topics", "--lookupd-http-address=http://a:b"), "nsq topics: 'http://a:b' is not host:port"),
         (("topics", "--force"), "nsq topics: unrecognized arguments: --force"),
+        (
+            ("topics", "--nsqd-htp-address=127.0.0.1:1"),
+            "nsq topics: unrecognized arguments: --nsqd-htp-address=127.0.0.1:1; did you mean --nsqd-http-address?",
+        ),
+        (("messages",), "nsq messages: a verb is required: cancel or defer"),
     ],
 )
 async def test_a_mistake_in_the_command_line_is_one_line_and_status_2(words: tuple[str, ...], said: str) -> None:

@@ -77,7 +77,20 @@ def test_a_pair_is_handed_over_by_the_button(live: Any, pair: Pair, axe: Any) ->
     expect(cost).to_contain_text("Producers lose their connections and have to connect again.")
     expect(cost).to_contain_text("Publishes without an answer have to be published again.")
     assert axe(page) == []
+    answers: list[tuple[Any, Any]] = []
+    page.route("**/hand-overs", lambda route: answers.append((route, route.fetch())))
     dialog.get_by_role("button", name="Hand over", exact=True).click()
+    expect(page.get_by_text("The other member of the pair leads now")).to_be_attached()
+    # The old primary is no node any more, and the outcome is not known yet: the dialog still says what the action does.
+    expect(cost).to_contain_text(f"Member {to} will lead, and member {before['member']} will follow.")
+
+    def is_answered() -> bool:
+        page.wait_for_timeout(100)
+        return bool(answers)
+
+    wait_until(is_answered, "the hand-over has an answer")
+    route, answer = answers[0]
+    route.fulfill(response=answer)
     done = f"Node {primary.http_address} is handed over: member {to} leads term 2."
     expect(page.get_by_text(done)).to_be_visible()
     expect(page.get_by_text("The other member of the pair leads now")).to_be_visible()

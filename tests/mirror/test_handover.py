@@ -108,7 +108,7 @@ def test_a_pair_is_handed_over_by_the_command(start_pair: StartPair) -> None:
     def nodes(*words: str) -> CompletedProcess[str]:
         return nsq("nodes", *words, f"--nsqd-http-address={node}")
 
-    assert "OK; leads term 1, follower in sync" in nodes().stdout
+    assert f"OK; member {member_of(primary)} leads term 1, follower in sync" in nodes().stdout
     refused = nodes("handover", node)
     assert refused.returncode == 2
     assert f"would hand over node {node} to its follower: its 0 consumers and its producers have to" in refused.stderr
@@ -122,7 +122,7 @@ def test_a_pair_is_handed_over_by_the_command(start_pair: StartPair) -> None:
     primary.end(signal.SIGKILL)
     node = other.http_address
     wait_until(lambda: other.mirror_figures()["under_replicated"], "the primary is alone")
-    assert "OK; leads term 2, under-replicated: no follower is in sync" in nodes().stdout
+    assert f"OK; member {to} leads term 2, under-replicated: no follower is in sync" in nodes().stdout
     failed = nodes("handover", node, "--yes")
     reason = "no follower is in sync, so no other member may lead"
     assert (failed.returncode, failed.stdout) == (1, "")

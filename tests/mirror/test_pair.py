@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -176,6 +177,24 @@ def test_a_refused_member_logs_the_reason_once_and_joins_once_it_can(start_pair:
     state.write_text(own)
     follower.start()
     pair.wait_until_in_sync()
+
+
+def test_a_member_that_lost_the_founding_joins_before_the_arbiter_says_so(start_pair: StartPair) -> None:
+    """Two empty members found a pair at once. The one that came second has stored the pair that it tried to found."""
+    pair = start_pair(lease=LONG_LEASE)
+    primary = pair.wait_for_primary()
+    primary.post("/pub", b"kept", topic="t")
+    follower = pair.other(primary)
+    follower.end(signal.SIGKILL)
+    tried = json.loads((follower.data_path / "mirror.json").read_text()) | {"pair": "tried", "epoch": 0}
+    shutil.rmtree(follower.data_path)
+    follower.data_path.mkdir()
+    (follower.data_path / "mirror.json").write_text(json.dumps(tried))
+    (to_arbiter,) = pair.links(arbiter_of=(follower,))
+    to_arbiter.cut()
+    follower.start()
+    follower.wait_for_log("has the primary's files, and follows")
+    assert [line for line in (*primary.log, *follower.log) if "another pair" in line] == []
 
 
 def test_a_member_with_another_lease_joins_and_logs_it(start_pair: StartPair) -> None:

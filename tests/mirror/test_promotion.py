@@ -83,6 +83,8 @@ def test_a_pair_whose_record_is_lost_leads_again_once_the_loss_is_accepted(
     assert promote(primary, arbiter) == 1
     assert "the arbiter has no record of the pair" in capsys.readouterr().err
     assert promote(primary, arbiter, "--accept-loss") == 0
+    told = capsys.readouterr().out
+    assert told.startswith("the arbiter had no record of the pair, and has a new one now; member ")
     assert pair.wait_for_primary() is primary
     pair.wait_until_in_sync()
     assert primary.topics()["t"]["depth"] == 1
@@ -151,12 +153,14 @@ def test_a_member_in_sync_needs_no_promotion(start_pair: StartPair, capsys: pyte
         member.signal(signal.SIGCONT)
 
 
-@pytest.mark.parametrize("arbiter", ["etcd://127.0.0.1:1", "consul://127.0.0.1:1/x"])
+@pytest.mark.parametrize("arbiter", ["etcd://127.0.0.1:1", "etcd://127.0.0.1:1/my orders", "consul://127.0.0.1:1/x"])
 def test_a_wrong_arbiter_is_a_usage_error(tmp_path: Path, arbiter: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main([f"--data-path={tmp_path}", f"--arbiter={arbiter}"])
     assert end.value.code == 2
-    assert capsys.readouterr().err.startswith(f"nsq promote: --arbiter: '{arbiter}' is not etcd://")
+    said = capsys.readouterr().err
+    assert said.startswith(f"nsq promote: --arbiter: '{arbiter}' is not etcd://")
+    assert said.endswith("; at etcd, it has the characters .a-zA-Z0-9_-\n")
 
 
 def test_a_data_path_of_no_pair_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -311,6 +311,8 @@ CASES: dict[Callable[..., Any], Case] = {
     reads.lookups: case(lambda at: (at.client, [at.lookupd], at.topic), lambda at, found: lists(at, only(found))),
     reads.infos: case(lambda at: (at.client, [at.nsqd]), lambda at, found: only(found).max_deflate_level > 0),
     reads.stats: case(lambda at: (at.client, {"node": at.nsqd}), lambda at, found: has_channel(at, only(found))),
+    pairs.pair_ids: case(lambda at: (at.client, {"node": at.nsqd}), lambda at, found: found == {}),
+    pairs.second_members: case(lambda at: (at.client, {"a": "pair"}, {"node": at.nsqd}), lambda at, found: found == {}),
     pairs.distinct: case(  # what does not answer is returned, too: the tests of the mirror have pairs
         lambda at: (at.client, {"a": at.nsqd, "b": at.nsqd}), lambda at, found: [*found] == ["a", "b"]
     ),

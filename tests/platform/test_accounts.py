@@ -122,6 +122,7 @@ def test_a_link_signs_in_once(link):
     again = follow(Client(enforce_csrf_checks=True), link)
     assert again.status_code == 410
     assert b"no longer works" in again.content
+    assert b"<code>nsq signin-link</code>" in again.content
 
 
 def test_a_link_that_is_only_fetched_stays_good(link):

@@ -12,7 +12,7 @@ from nsqplatform.accounts.services import create_account
 
 
 class Command(BaseCommand):
-    help = "Create an account. Without a password, sign in by `manage.py nsq signin-link --user NAME`."
+    help = "Create an account. Without a password, sign in by `nsq signin-link --user NAME`."
     requires_system_checks = []  # the check of the URLs would import the whole API
 
     def add_arguments(self, parser: CommandParser) -> None:
