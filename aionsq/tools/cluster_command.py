@@ -180,6 +180,11 @@ def checked_name(kind: str, name: str) -> str:
     return name
 
 
+def topics(options: Options) -> list[str]:
+    """The topics that the arguments name, each once. Raises ToolFailed."""
+    return list(dict.fromkeys(checked_name("topic", name) for name in options.names))
+
+
 def topic_and_channels(options: Options) -> tuple[str, list[str]]:
     """The topic and the channels, each once, of a verb that requires both. Raises ToolFailed."""
     topic = checked_name("topic", options.names[0]) if options.names else ""

@@ -123,8 +123,7 @@ def main(argv: Sequence[str]) -> int:
 def run_verb(options: Options) -> int:
     """Run the verb and return the exit status. Raises ToolFailed for arguments that it does not take."""
     if options.verb == "list":
-        topics = [command.checked_name("topic", name) for name in options.names]
-        return command.run(PROG, show_channels(options, list(dict.fromkeys(topics))))
+        return command.run(PROG, show_channels(options, command.topics(options)))
     topic, channels = command.topic_and_channels(options)
     if options.verb == "show":
         if len(channels) > 1:

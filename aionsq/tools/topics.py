@@ -53,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
 
 def run_verb(options: Options) -> int:
     """Run the verb and return the exit status. Raises ToolFailed for arguments that it does not take."""
-    names = list(dict.fromkeys(command.checked_name("topic", name) for name in options.names))
+    names = command.topics(options)
     if options.verb == "list":
         return command.run(PROG, show(options, names))
     if not names:
