@@ -113,7 +113,7 @@ class Topic:
         self._routing_suspended = False
         self._only_ephemeral = False
         self._journal = self.messages.journal
-        self._bound: Bound | None = None
+        self.bound: Bound | None = None
         """None: publishes are accepted, however many messages wait."""
         self._apply_policy()
 
@@ -212,7 +212,7 @@ class Topic:
 
     def admits(self, count: int, nbytes: int) -> bool:
         """Return whether no policy refuses ``count`` messages of ``nbytes`` together. Raises OSError."""
-        return self._bound is None or self._bound.admits(count, nbytes)
+        return self.bound is None or self.bound.admits(count, nbytes)
 
     def publish_messages(
         self,
@@ -285,7 +285,7 @@ class Topic:
         by: Publishers,
         dedup_digest: bytes | None = None,
     ) -> range:
-        if (known := self._seen(dedup_digest)) is not None:
+        if dedup_digest is not None and (known := self._seen(dedup_digest)) is not None:
             return known
         if not self._accepts(batch.count, batch.body_bytes):
             return range(0)
@@ -305,7 +305,7 @@ class Topic:
         dedup_digest: bytes | None = None,
     ) -> range:
         """Publish ``batch``. ``delays`` is an upper bound on the number of its runs of messages with equal delays."""
-        if (known := self._seen(dedup_digest)) is not None:
+        if dedup_digest is not None and (known := self._seen(dedup_digest)) is not None:
             return known
         if not self._accepts(batch.count, batch.body_bytes):
             return range(0)
@@ -323,9 +323,9 @@ class Topic:
         self._published()
         return seqs
 
-    def _seen(self, dedup_digest: bytes | None) -> range | None:
+    def _seen(self, dedup_digest: bytes) -> range | None:
         """The messages of an earlier publish with the same digest; None if none is remembered."""
-        found = None if dedup_digest is None else self.seen_ids.find(dedup_digest, self._runtime.now())
+        found = self.seen_ids.find(dedup_digest, self._runtime.now())
         return None if found is None or self.messages.is_lost(found.first_seq) else found.seqs
 
     def _accepts(self, count: int, body_bytes: int) -> bool:
@@ -335,9 +335,9 @@ class Topic:
             self.message_bytes += body_bytes
             return False
         self._storage.require_publishing()
-        if self._bound is not None:
+        if self.bound is not None:
             try:
-                self._bound.require(count, body_bytes)
+                self.bound.require(count, body_bytes)
             except OSError as error:
                 raise PublishFailed(str(error)) from error
         return True
@@ -558,7 +558,7 @@ class Topic:
 
     def _apply_policy(self) -> None:
         policy = self._runtime.policies.policy_for_topic(self.name)
-        self._bound = Bound(self, policy) if policy.bounds_topic else None
+        self.bound = Bound(self, policy) if policy.bounds_topic else None
         self.lives.every = policy.sample_lives
 
     # -- disk space -----------------------------------------------------------------------------------------------

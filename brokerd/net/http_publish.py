@@ -54,11 +54,10 @@ _LENGTH: Final = struct.Struct(">i")
 
 
 class Gathered(NamedTuple):
-    """Messages for one topic, their requests, and the shared response of these."""
+    """Requests that publish to one topic, and their shared response."""
 
-    bodies: list[bytes]
-    answer: PendingResponse
     requests: list[Request]
+    answer: PendingResponse
 
 
 class Options(NamedTuple):
@@ -80,6 +79,7 @@ class Publishing:
     def __init__(self, broker: Broker, call_soon: Callable[[Callable[[], None]], object]) -> None:
         """``call_soon`` runs a function in the next turn of the event loop."""
         self._broker = broker
+        self._topics = broker.topics
         self._call_soon = call_soon
         self._gathered: dict[str, Gathered] = {}
         syncer = broker.storage.syncer
@@ -89,34 +89,36 @@ class Publishing:
 
     def pub(self, request: Request) -> Answer:
         """``/pub``: the body is one message; ``defer`` is its delay in milliseconds."""
-        body = request.body
-        if len(body) > self._max_msg_size:
+        size = len(request.body)
+        if size > self._max_msg_size:
             raise HTTPError(413, "MSG_TOO_BIG")
-        if not body:
+        if not size:
             raise HTTPError(400, "MSG_EMPTY")
         params = request.params
+        if len(params) > 1 or request.has_headers_below(HEADER_PREFIX):
+            return self._pub_with_parameters(request, params)
+        topic = self._topics.get(params.get("topic", "")) or self._topic(params)
+        if size <= GATHERED_BYTES and (topic.bound is None or self._admits_more(topic)):
+            return self._gather(request, topic.name)
+        topic.publish((request.body,), by=_publisher(request))
+        return self._stored_response()
+
+    def _pub_with_parameters(self, request: Request, params: Mapping[str, str]) -> Answer:
+        """A ``/pub`` that may have headers, options or a delay."""
         options = self._options(params)
         headers = headers_in(request)
         topic = self._topic(params)
         defer = params.get("defer")
         defer_ms = 0 if defer is None else defer_ms_of(defer, self._broker.settings)
-        if headers or options is not None:
-            publish = partial(
-                topic.publish_with_headers, (body,), (headers,), by=_publisher(request), defer_ms=defer_ms
-            )
-            return self._publish_with_options(options or _NO_OPTIONS, topic, publish)
-        if defer is not None:
-            topic.publish((body,), by=_publisher(request), defer_ms=defer_ms)
-        elif len(body) > GATHERED_BYTES or not self._admits_more(topic):
-            topic.publish((body,), by=_publisher(request))
-        else:
-            return self._gather(request, topic.name)
-        return self._stored_response()
+        publish = partial(
+            topic.publish_with_headers, (request.body,), (headers,), by=_publisher(request), defer_ms=defer_ms
+        )
+        return self._publish_with_options(options or _NO_OPTIONS, topic, publish)
 
     def _admits_more(self, topic: Topic) -> bool:
         """Return whether there is room for the messages that are gathered, and for many more."""
         gathered = self._gathered.get(topic.name)
-        count = GATHERING_ROOM + (len(gathered.bodies) if gathered is not None else 0)
+        count = GATHERING_ROOM + (len(gathered.requests) if gathered is not None else 0)
         return topic.admits(count, count * GATHERED_BYTES)
 
     def _gather(self, request: Request, topic: str) -> PendingResponse:
@@ -128,18 +130,18 @@ class Publishing:
         if gathered is None:
             if not self._gathered:
                 self._call_soon(self._publish_gathered)
-            gathered = self._gathered[topic] = Gathered([], PendingResponse(), [])
-        gathered.bodies.append(request.body)
+            gathered = self._gathered[topic] = Gathered([], PendingResponse())
         gathered.requests.append(request)
         return gathered.answer
 
     def _publish_gathered(self) -> None:
         gathered, self._gathered = self._gathered, {}
-        for name, (bodies, answer, requests) in gathered.items():
+        for name, (requests, answer) in gathered.items():
             try:
                 # The topic is looked up again, because it may have been deleted since.
                 topic = self._create_topic(name)
-                topic.publish(bodies, by=[_publisher(each) for each in requests] if topic.lives.every else None)
+                publishers = [_publisher(each) for each in requests] if topic.lives.every else None
+                topic.publish([each.body for each in requests], by=publishers)
             except Exception as error:
                 answer.resolve(refusal(requests[0], error))
             else:
@@ -219,7 +221,7 @@ class Publishing:
         name = params.get("topic")
         if name is None:
             raise HTTPError(400, "MISSING_ARG_TOPIC")
-        topic = self._broker.topics.get(name)
+        topic = self._topics.get(name)
         if topic is not None:
             return topic
         if not is_valid_name(name):

@@ -60,6 +60,12 @@ class Connection:
         """``plain_head`` may be the compiled version. ``body_limit`` returns a lower limit for bodies of a method and
         target; a larger body is refused before it arrives."""
         self.closed = False
+        self.waiting: deque[Request] = deque()
+        """Received requests that are not taken yet."""
+        self.within_message = False
+        """True if a message was received in part, which is not plain."""
+        self.output: list[bytes] = []
+        """Encoded responses that are not sent yet."""
         self.has_large_output = False
         """True if the output is large, so that sending its parts is better than joining them."""
         self.stream: Stream | None = None
@@ -71,13 +77,10 @@ class Connection:
         self._plain_head = plain_head
         self._body_limit = body_limit
         self._parser = httptools.HttpRequestParser(self)
-        self._requests: deque[Request] = deque()
         self._answering: Request | None = None
-        self._output: list[bytes] = []
         self._failure: Response | None = None
         self._ignores_input = False  # input is ignored, after an error or the last request of the connection
         self._unparsed = 0  # bytes received since the last complete message
-        self._begun = False  # the parser is inside a message
         self._continue_due = False
         self._saw_connection = False
         self._is_new_body = True
@@ -87,13 +90,13 @@ class Connection:
 
     def drop(self) -> None:
         """Drop the received requests, after the client has disconnected."""
-        self._requests.clear()
+        self.waiting.clear()
         self._body.clear()
 
     @property
     def unfinished_bytes(self) -> int:
         """Bytes received of an incomplete body."""
-        return self._body_size if self._begun and not self._ignores_input else 0
+        return self._body_size if self.within_message and not self._ignores_input else 0
 
     @property
     def is_new_unfinished(self) -> bool:
@@ -105,7 +108,7 @@ class Connection:
         """Take bytes from the client; bytes after the end of the connection are dropped."""
         start, size = 0, len(data)
         while start < size and not self._ignores_input:
-            if self._begun:
+            if self.within_message:
                 # Parse up to the end of the message, if known: the next head may be plain.
                 end = min(size, start + self._body_left) if self._body_left > 0 else size
             else:
@@ -115,7 +118,7 @@ class Connection:
                     if end <= size and length <= self._max_body_size and head_end - start <= self._max_header_size:
                         method = "POST" if target_start - start == _POST_BYTES else "GET"
                         target, head, body = data[target_start:target_end], data[start:head_end], data[head_end:end]
-                        self._requests.append(Request.plain(method, target, head, body, self.remote_address))
+                        self.waiting.append(Request(method, target, None, body, self.remote_address, head))
                         start = end
                         continue
                 end = data.find(_BLANK_LINE, start) + len(_BLANK_LINE)
@@ -138,8 +141,8 @@ class Connection:
 
     def next_request(self) -> Request | None:
         """The next request to answer; None while more bytes are needed, or after the end of the connection."""
-        if self._requests:
-            self._answering = request = self._requests.popleft()
+        if self.waiting:
+            self._answering = request = self.waiting.popleft()
             return request
         if self._failure is not None:
             self._write(self._failure, head_only=False, connection=_CLOSE)
@@ -156,7 +159,7 @@ class Connection:
             self._write(response, head_only=request.method == "HEAD", connection=_CLOSE)
             if isinstance(response, Stream) and request.method != "HEAD":
                 self.stream = response
-            self._requests.clear()
+            self.waiting.clear()
             self._failure = None
             self._ignores_input = self.closed = True
             return
@@ -164,34 +167,27 @@ class Connection:
             connection = _KEEP_ALIVE if request.wants_keep_alive_header else b""
             self._write(response, head_only=request.method == "HEAD", connection=connection)
         else:
-            self._output.append(response.wire(_date_line()))
-        if self._continue_due and not self._requests:
+            self.output.append(response.wire(_date_line()))
+        if self._continue_due and not self.waiting:
             self._continue_due = False
-            self._output.append(_CONTINUE)
+            self.output.append(_CONTINUE)
 
     def take_output(self) -> bytes:
         """The bytes to send now."""
-        parts = self._output
+        parts = self.output
         output = parts[0] if len(parts) == 1 else b"".join(parts)
         parts.clear()
         return output
 
     def take_parts(self) -> list[bytes]:
         """The bytes to send now, in their parts."""
-        parts, self._output, self.has_large_output = self._output, [], False
+        parts, self.output, self.has_large_output = self.output, [], False
         return parts
-
-    @property
-    def has_output(self) -> bool:
-        """Whether there are bytes to send."""
-        return bool(self._output)
 
     @property
     def full(self) -> bool:
         """Whether the waiting requests have reached the limit of number or of bytes for one connection."""
-        waiting = self._requests
-        if not waiting:
-            return False
+        waiting = self.waiting
         return len(waiting) >= self._max_pipelined or (
             sum(len(request.body) for request in waiting) > self._max_body_size
         )
@@ -199,12 +195,12 @@ class Connection:
     @property
     def has_unanswered(self) -> bool:
         """Whether a received request is not answered yet."""
-        return self._answering is not None or bool(self._requests) or self._failure is not None
+        return self._answering is not None or bool(self.waiting) or self._failure is not None
 
     # --- called by httptools ---
 
     def on_message_begin(self) -> None:
-        self._begun = True
+        self.within_message = True
 
     def on_url(self, url: bytes) -> None:
         self._target += url
@@ -270,7 +266,7 @@ class Connection:
     def on_message_complete(self) -> None:
         if self._discards:
             self._unparsed = 0
-            self._begun = False
+            self.within_message = False
             self._start_message()
             return
         body = self._body
@@ -280,10 +276,10 @@ class Connection:
             self._ignores_input = True
         elif self._saw_connection:
             request.wants_keep_alive_header = self._parser.get_http_version() == "1.0"
-        self._requests.append(request)
+        self.waiting.append(request)
         self._continue_due = False
         self._unparsed = 0
-        self._begun = False
+        self.within_message = False
         self._start_message()
 
     # --- inside ---
@@ -312,7 +308,7 @@ class Connection:
     def _with_ascii_target(self, data: bytes) -> bytes:
         """Escape the non-ASCII bytes of the request line, which Go accepts and httptools does not."""
         line, newline, rest = data.partition(b"\n")
-        if newline and (self._begun or line.strip()):
+        if newline and (self.within_message or line.strip()):
             self._awaits_target = False
         if line.isascii():
             return data
@@ -346,10 +342,10 @@ class Connection:
     def _expect(self, expectation: bytes) -> None:
         if expectation != b"100-continue":
             self._stop(417, "417 Expectation Failed")
-        if self._requests or self._answering is not None:
+        if self.waiting or self._answering is not None:
             self._continue_due = True  # sent after the preceding responses
         else:
-            self._output.append(_CONTINUE)
+            self.output.append(_CONTINUE)
 
     def _check_length(self, length: int, *, expects: bool) -> None:
         """Refuse the request at once if its body exceeds the limit of its route or of the connection."""
@@ -364,14 +360,14 @@ class Connection:
             self._give_up_on_body()
         request = self._request(b"")
         request.oversized = True
-        self._requests.append(request)
+        self.waiting.append(request)
         self._discards = True
 
     def _give_up_on_body(self) -> None:
         """Pass the request on without its body, so that the response has the route's code for a body too big."""
         request = self._request(b"")
         request.oversized = request.closes = True
-        self._requests.append(request)
+        self.waiting.append(request)
         self._ignores_input = True
         raise _Stopped
 
@@ -380,10 +376,10 @@ class Connection:
 
         The parser ended the request after its head; the request is parsed again without the offer, with its body.
         """
-        request = self._requests.pop()
+        request = self.waiting.pop()
         if request.method == "CONNECT":
             request.closes = self._ignores_input = True
-            self._requests.append(request)
+            self.waiting.append(request)
             return
         lines = [b"%s %s HTTP/1.1" % (request.method.encode(), request.target)]
         lines += [b"%s: %s" % header for header in request.headers if header[0].lower() != b"upgrade"]
@@ -401,12 +397,12 @@ class Connection:
         self._body.clear()
 
     def _write(self, response: Response, *, head_only: bool, connection: bytes) -> None:
-        self._output += [response.head, connection, _date_line()]
+        self.output += [response.head, connection, _date_line()]
         if response.parts is not None and not head_only:
-            self._output += response.parts
+            self.output += response.parts
             self.has_large_output = True
         elif not head_only:
-            self._output.append(response.body)
+            self.output.append(response.body)
 
 
 class _Stopped(Exception):

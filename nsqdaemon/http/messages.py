@@ -44,30 +44,24 @@ class Request:
     wants_keep_alive_header = False
     path_value = ""
     quiet = False
-    _head = b""
 
     def __init__(
-        self, method: str, target: bytes, headers: list[tuple[bytes, bytes]], body: bytes, remote_address: str = "@"
+        self,
+        method: str,
+        target: bytes,
+        headers: list[tuple[bytes, bytes]] | None,
+        body: bytes,
+        remote_address: str = "@",
+        head: bytes = b"",
     ) -> None:
+        """``headers`` may be None with a plain ``head``, from which they are parsed on first access."""
         self.method = method
         self.target = target
         self.path, _, self.query = target.partition(b"?")
         self.body = body
         self.remote_address = remote_address
-        self._headers: list[tuple[bytes, bytes]] | None = headers
-
-    @classmethod
-    def plain(cls, method: str, target: bytes, head: bytes, body: bytes, remote_address: str) -> Request:
-        """Create a request with a plain head, whose headers are parsed on first access."""
-        request = cls.__new__(cls)
-        request.method = method
-        request.target = target
-        request.path, _, request.query = target.partition(b"?")
-        request.body = body
-        request.remote_address = remote_address
-        request._head = head
-        request._headers = None
-        return request
+        self._headers = headers
+        self._head = head
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
@@ -97,10 +91,15 @@ class Request:
                 return value.decode("latin-1").strip()
         return None
 
+    def has_headers_below(self, prefix: bytes) -> bool:
+        """Return whether there may be headers whose names begin with ``prefix`` (lower case): False if there are none.
+
+        Much faster than :meth:`headers_below`, because a plain head is not parsed.
+        """
+        return self._headers is not None or self._head.lower().find(prefix) >= 0  # "in" takes twice the time
+
     def headers_below(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
         """The rest of the name, and the value, of the headers whose names begin with ``prefix`` (lower case)."""
-        if self._headers is None and prefix not in self._head.lower():
-            return []  # most heads need not be parsed
         size = len(prefix)
         return [(name[size:], value.strip()) for name, value in self.headers if name[:size].lower() == prefix]
 

@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 Answer = Response | PendingResponse | Awaitable[Response]
 Handler = Callable[[Request], Answer]
+_NOT_AWAITED: Final = (Response, PendingResponse)
 
 _BAD_PATH: Final = Response(400, b"400 Bad Request", (TEXT_HEADER,), closes=True)
 _SERVER_OPTIONS: Final = Response(200)
@@ -111,7 +112,7 @@ class Router:
             answer = route.handler(request)
         except Exception as error:
             return refusal(request, error)
-        return answer if isinstance(answer, (Response, PendingResponse)) else _awaited(request, answer)
+        return answer if isinstance(answer, _NOT_AWAITED) else _awaited(request, answer)
 
     def _find_slowly(self, request: Request) -> dict[str, Route] | Response:
         """The routes of a path that is not in the table exactly as sent."""

@@ -177,15 +177,18 @@ class HTTPProtocol(asyncio.Protocol):
         self.last_traffic = self._loop.time()
         if self._linger is not None:
             return
-        slices = self._server.slices
         if self._waits_for_slice:  # a lower layer may deliver more after reading was paused
             self._unparsed += data
-        elif slices is not None and len(data) > _SMALL_READ_BYTES and slices.is_spent():
+        elif len(data) <= _SMALL_READ_BYTES:
+            self._connection.received(data)
+            self._answer_requests()
+        elif (slices := self._server.slices) is not None and slices.is_spent():
             self._unparsed = data
             self._continue_later(slices)
         else:
             self._take(data)
-        if self._is_counted or self._connection.unfinished_bytes > LONG_BYTES:
+        connection = self._connection
+        if self._is_counted or (connection.within_message and connection.unfinished_bytes > LONG_BYTES):
             self._count_unfinished()
 
     def eof_received(self) -> bool:
@@ -337,11 +340,11 @@ class HTTPProtocol(asyncio.Protocol):
                     deadline = slices.deadline()
                 elif slices.clock() >= deadline:
                     self._continue_later(slices)
-        if connection.has_output:
+        if connection.output:
             self._send()
         if connection.closed or (self._finishing and not connection.has_unanswered):
             self._close_gently()
-        elif self._write_paused or self._read_paused or connection.full:
+        elif self._write_paused or self._read_paused or (connection.waiting and connection.full):
             self._adjust_reading()
 
     def _respond_from_future(self, future: asyncio.Future[Response]) -> None:
