@@ -262,6 +262,7 @@ cdef Py_ssize_t write_commands(
 def append_commands(
     commands, Py_ssize_t nbytes, bytes line, Py_ssize_t max_size, Py_ssize_t max_body, log, Py_ssize_t offset,
     Py_ssize_t end, bytes id_head, uint64_t first_seq, int64_t timestamp, index, Py_ssize_t index_offset,
+    uint64_t segment_offset,
 ):
     cdef Py_buffer source
     cdef Py_buffer target
@@ -279,11 +280,11 @@ def append_commands(
         # A message's head replaces its size; the lines, and the sizes and counts of MPUBs, are not written.
         written = nbytes - (length + (8 if is_mpub else 0)) * count + (HEAD_BYTES - 4) * messages
         if messages == 0 or offset + written > end:
-            return 0, 0, offset
+            return 0, 0, 0
         PyObject_GetBuffer(index, &record, PyBUF_WRITABLE)
         try:
             if index_offset + COMMIT_BYTES > record.len:
-                return 0, 0, offset
+                return 0, 0, 0
             PyObject_GetBuffer(log, &target, PyBUF_WRITABLE)
             try:
                 at = <uint8_t*>target.buf + offset
@@ -292,10 +293,10 @@ def append_commands(
                     <const uint8_t*>id_head, first_seq
                 )
                 write_commit(
-                    <uint8_t*>record.buf + index_offset, first_seq, offset + written, to_be64(<uint64_t>timestamp),
-                    xxh3_64(at, written), <uint32_t>messages, 0, <uint32_t>written
+                    <uint8_t*>record.buf + index_offset, first_seq, segment_offset + <uint64_t>written,
+                    to_be64(<uint64_t>timestamp), xxh3_64(at, written), <uint32_t>messages, 0, <uint32_t>written
                 )
-                return count, messages, offset + written
+                return count, messages, written
             finally:
                 PyBuffer_Release(&target)
         finally:

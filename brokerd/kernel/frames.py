@@ -135,13 +135,15 @@ def append_commands(
     timestamp: Nanoseconds,
     index: Buffer,
     index_offset: int,
+    segment_offset: int,
 ) -> tuple[int, int, int]:
     """Append the messages of the publishes in ``commands[:nbytes]`` as one batch, and write its commit record.
 
     All of them must be PUBs or MPUBs with the command line ``line``, newline included. The frames are written to
     ``log[offset:end]``, and the commit record (:mod:`brokerd.kernel.commit` has its layout) to ``index`` at
-    ``index_offset``. Returns the number of commands, the number of messages, and the offset after the frames;
-    ``(0, 0, offset)``, with nothing written, if the input has anything else or there is no room.
+    ``index_offset``. ``segment_offset`` is the offset of the first frame in its segment. Returns the number of
+    commands, the number of messages, and the bytes of the frames; ``(0, 0, 0)``, with nothing written, if the input has
+    anything else or there is no room.
     """
     gap = len(line)
     if line[:1] == b"M":
@@ -153,15 +155,16 @@ def append_commands(
     behind = offset + body_bytes + MESSAGE_HEAD_BYTES * messages
     record_end = index_offset + RECORD_BYTES
     if not count or stop != nbytes or commands[:gap] != line or behind > end or record_end > len(index):
-        return 0, 0, offset
+        return 0, 0, 0
     if line[:1] == b"M":
         append_batches(log, offset, commands, count, timestamp, id_head, first_seq, gap + 4)
     else:
         append_messages(log, offset, commands, count, timestamp, id_head, first_seq, gap)
     data_hash = xxh3_64_intdigest(memoryview(log)[offset:behind])
-    record = pack_record(first_seq, behind, timestamp, data_hash, messages, 0, behind - offset)
+    written = behind - offset
+    record = pack_record(first_seq, segment_offset + written, timestamp, data_hash, messages, 0, written)
     index[index_offset:record_end] = record  # type: ignore[index]
-    return count, messages, behind
+    return count, messages, written
 
 
 def write_record(log: Buffer, offset: int, record: bytes) -> int:

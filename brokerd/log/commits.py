@@ -259,7 +259,7 @@ class CommitIndex(CommitRecords):
         else:
             self._size, self._records = len(grown), memoryview(grown)[self._start :]
 
-    def extend(self, records: bytes) -> None:
+    def extend(self, records: bytes | memoryview) -> None:
         """Add packed records, whose space was allocated by ``reserve``."""
         offset = self._count * RECORD_BYTES
         (self._records or self.records)[offset : offset + len(records)] = records

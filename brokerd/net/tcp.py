@@ -49,6 +49,8 @@ logger = logging.getLogger("brokerd")
 
 SMALL_READ_BYTES = 4 * 1024
 """Reads of up to this size are handled at once, however long the turn of the event loop has lasted."""
+RUN_READ_BYTES = 32 * 1024
+"""Larger reads are hardly ever one run of commands, because they end within a command."""
 
 _CHECKED_COMMANDS = 16  # single commands between two reads of the clock
 _ONE_LINE = (PubRun, MpubRun)  # all their commands have the same command line
@@ -176,14 +178,12 @@ class Connection(asyncio.BufferedProtocol):
         self._last_read = self.now()
         awaited_magic = session.awaits_magic
         session.received(nbytes)
-        if nbytes <= SMALL_READ_BYTES:
+        is_small = nbytes <= SMALL_READ_BYTES
+        if is_small:
             self._polling.input_arrived(self)
-            if session.is_between_commands and self._take_at_once(nbytes):
-                return
-            self.take_commands()
-        elif self._scheduler.is_spent():
+        if not is_small and self._scheduler.is_spent():
             self.continue_later()
-        else:
+        elif nbytes > RUN_READ_BYTES or not session.is_between_commands or not self._take_at_once(nbytes):
             self.take_commands()
         if awaited_magic and not session.awaits_magic and self._heartbeat is None:
             self.restart_heartbeat()
@@ -265,14 +265,17 @@ class Connection(asyncio.BufferedProtocol):
             self._count_unfinished()
 
     def _take_at_once(self, nbytes: int) -> bool:
-        """Execute a read that is one run of FINs or publishes, as most small reads are.
+        """Execute a read that is one run of FINs or publishes, as most reads of a few commands are.
 
         False, with nothing done, for other input.
         """
         if self.scratch[0] == FIRST_OF_FIN:
             return self._finish(nbytes)
-        if self._line and not self.session.terms.publish_ids and self._publish_again(nbytes):
-            return True
+        if self._line and not self.session.terms.publish_ids and self.scratch.startswith(self._line):
+            if self._publish_again(nbytes):
+                return True
+            if nbytes > SMALL_READ_BYTES:  # it probably ends within a command
+                return False
         run = self.session.only_run()
         if run is None:
             return False

@@ -221,7 +221,7 @@ def test_headers_without_a_message_are_not_those_of_the_next_one(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(CommitIndex, "append", full)
+        patch.setattr(CommitIndex, "extend", full)
         with pytest.raises(OSError, match="No space left"):
             append(log, 1)
         patch.setattr(HeaderFile, "cut", full)  # as a kill: what was written stays

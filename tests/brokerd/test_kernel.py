@@ -216,6 +216,7 @@ def commands_with(line: bytes, batches: list[list[bytes]]) -> bytes:
     st.integers(0, 9),
     st.integers(-60, 60),
     st.integers(0, 60),
+    st.integers(0, 2**31),
     st.binary(max_size=5) | st.just(b""),
 )
 def test_publishes_are_appended_and_committed_alike(
@@ -226,6 +227,7 @@ def test_publishes_are_appended_and_committed_alike(
     offset: int,
     more_room: int,
     index_offset: int,
+    segment_offset: int,
     garbage: bytes,
 ) -> None:
     """Both kernels frame, hash and commit the same batches, or write nothing."""
@@ -235,18 +237,32 @@ def test_publishes_are_appended_and_committed_alike(
     for kernel in (frames, compiled):
         log, index = bytearray(max(end, 0) + 9), bytearray(100)
         result = kernel.append_commands(
-            commands, len(commands), wanted, 600, 5000, log, offset, end, ID_HEAD, seq, 7, index, index_offset
+            commands,
+            len(commands),
+            wanted,
+            600,
+            5000,
+            log,
+            offset,
+            end,
+            ID_HEAD,
+            seq,
+            7,
+            index,
+            index_offset,
+            segment_offset,
         )
         results.append((result, bytes(log), bytes(index)))
     assert results[0] == results[1]
-    (count, messages, behind), log, index = results[0]
+    (count, messages, written), log, index = results[0]
     if not count:
-        assert (messages, behind, any(log), any(index)) == (0, offset, False, False)
+        assert (messages, written, any(log), any(index)) == (0, 0, False, False)
     else:
         commit = Commit(*struct.unpack_from(">QQqQIII", index, index_offset))
-        assert (commit.first_seq, commit.messages, commit.end, commit.timestamp) == (seq, messages, behind, 7)
-        assert commit.start == offset
-        assert commit.matches(memoryview(log))
+        assert (commit.first_seq, commit.messages, commit.timestamp) == (seq, messages, 7)
+        assert (commit.start, commit.end) == (segment_offset, segment_offset + written)
+        in_log = commit._replace(end=offset + written)
+        assert in_log.matches(memoryview(log))
 
 
 dpub_lines = st.builds(

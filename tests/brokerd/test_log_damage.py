@@ -125,7 +125,7 @@ def test_a_publish_that_came_to_nothing_hides_no_later_one(
     log = Log(tmp_path)
     log.append(BodyBatch([b"first"], ID_HEAD, 1))
     with monkeypatch.context() as patch:
-        patch.setattr(CommitIndex, "append" if kind == "killed" else "growth", raise_no_space)
+        patch.setattr(CommitIndex, "extend" if kind == "killed" else "growth", raise_no_space)
         with pytest.raises(OSError, match="space"):
             log.append(BodyBatch([b"y" * 400], ID_HEAD, 2))
     if kind == "killed":

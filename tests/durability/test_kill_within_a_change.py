@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -67,6 +69,36 @@ def test_a_kill_while_a_topic_is_unpaused_counts_a_deferred_message_once(node: N
     got = node.consumer("t", "a")
     node.pass_until(node.now + 2 * DELAY_S)
     assert [body for _, _, body in got] == [b"later"]
+
+
+def test_a_kill_while_a_run_of_publishes_is_written_loses_nothing(
+    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a run that was written in part, no message counts as published, and none as lost."""
+    line, bodies = b"PUB t\n", [b"%d" % number * 200 for number in range(60)]
+    run = bytearray(b"".join(line + len(body).to_bytes(4) + body for body in bodies))
+    topic = node.broker.topic("t")
+    topic.publish([b"first"])
+    written = os.pwrite
+
+    def killed(file: int, data: memoryview, offset: int) -> int:
+        written(file, data[: len(run) // 2], offset)
+        raise Killed
+
+    publish = partial(topic.publish_commands, run, len(run), line, (1 << 20, 1 << 20))
+    monkeypatch.setattr(os, "pwrite", killed)
+    with pytest.raises(Killed):
+        publish()
+    monkeypatch.undo()
+    node.kill()
+    node.open()
+    assert "lost" not in caplog.text
+    topic = node.broker.topics["t"]
+    assert topic.depth == 1
+    assert topic.publish_commands(run, len(run), line, (1 << 20, 1 << 20)) == (60, 60)
+    got = node.consumer("t", "a")
+    node.pass_until(node.now + DELAY_S)
+    assert [body for _, _, body in got] == [b"first", *bodies]
 
 
 def test_a_damaged_checkpoint_redelivers_no_finished_deferred_message(node: Node, tmp_path: Path) -> None:

@@ -91,6 +91,20 @@ class BrokerMachine(Machine):
             self.model.publish(bodies, 0, self.node.now)
             self.topic.publish(bodies)
 
+    @rule(count=st.sampled_from([1, 5, 60]), padding=st.sampled_from([0, 10, 300]))
+    def publish_run(self, count: int, padding: int) -> None:
+        """PUBs in one read with the command line of the read before, which are parsed only if that is necessary."""
+        bodies, line = self.bodies(count, padding), b"PUB t\n"
+        sent = b"".join(line + len(body).to_bytes(4) + body for body in bodies)
+        with self.refusable():
+            self._published(bodies)
+            self.model.publish(bodies, 0, self.node.now)
+            taken = self.topic.publish_commands(bytearray(sent), len(sent), line, (1 << 20, 1 << 20))
+            if taken == (0, 0):
+                self.topic.publish_messages(memoryview(sent), count, gap=len(line))
+            else:
+                assert taken == (count, count)
+
     def _published(self, bodies: list[bytes]) -> None:
         self.is_publish = True
         self.topic_was_full = not self.model.admits(len(bodies))
