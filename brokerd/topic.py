@@ -178,7 +178,10 @@ class Topic:
         the lives of sampled messages.
         """
         batch = BodyBatch(bodies, self.messages.id_head, time.time_ns(), defer_ms)
-        return self._publish_bodies(batch, partial(self.log.append, batch), dedup_digest, by)
+        append = partial(self.log.append, batch)
+        if defer_ms:
+            return self._publish_deferred(batch, append, by, delays=1, dedup_digest=dedup_digest)
+        return self._publish(batch, append, by, dedup_digest)
 
     def publish_with_headers(
         self,
@@ -193,16 +196,8 @@ class Topic:
         if not any(blocks):
             return self.publish(bodies, by=by, defer_ms=defer_ms, dedup_digest=dedup_digest)
         batch = HeaderBatch(bodies, blocks, self.messages.id_head, time.time_ns(), defer_ms)
-        return self._publish_bodies(batch, partial(self.log.append_with_headers, batch), dedup_digest, by)
-
-    def _publish_bodies(
-        self,
-        batch: BodyBatch,
-        append: Callable[[], tuple[int, Segment]],
-        dedup_digest: bytes | None,
-        by: Publishers,
-    ) -> range:
-        if batch.defer_ms:
+        append = partial(self.log.append_with_headers, batch)
+        if defer_ms:
             return self._publish_deferred(batch, append, by, delays=1, dedup_digest=dedup_digest)
         return self._publish(batch, append, by, dedup_digest)
 

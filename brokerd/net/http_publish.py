@@ -139,7 +139,7 @@ class Publishing:
         for name, (requests, answer) in gathered.items():
             try:
                 # The topic is looked up again, because it may have been deleted since.
-                topic = self._create_topic(name)
+                topic = self._topics.get(name) or self._create_topic(name)
                 publishers = [_publisher(each) for each in requests] if topic.lives.every else None
                 topic.publish([each.body for each in requests], by=publishers)
             except Exception as error:
