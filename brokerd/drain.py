@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypedDict
 
 from brokerd.storage import NodeDrained
 from nsqwire.counted import counted
@@ -54,6 +54,15 @@ class Draining(NamedTuple):
     begun: Seconds
     deadline: Seconds | None
     takes_publishes: bool
+
+
+class DrainRow(TypedDict):
+    """A drain in ``/drain`` and ``/stats``. ``since`` is Unix seconds, ``ends_within`` seconds from now."""
+
+    since: int
+    ends_within: Seconds | None
+    takes_publishes: bool
+    messages: int
 
 
 class Drain:
@@ -116,7 +125,7 @@ class Drain:
         is_late = draining.deadline is not None and now >= draining.deadline
         return is_late or (now - draining.begun >= LEAST_S and not self.left)
 
-    def to_json(self) -> dict[str, Any] | None:
+    def to_json(self) -> DrainRow | None:
         """Its state, with times in seconds; None if the node does not drain."""
         draining = self.draining
         if draining is None:

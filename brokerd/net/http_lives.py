@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypedDict
 
 from brokerd.net.http_topics import bounded
 from nsqdaemon.http import Request, Response
@@ -41,7 +41,23 @@ class LifeEndpoint:
         return Response(200, encode_without_floats(answer), (JSON_HEADER, NSQ_HEADER))
 
 
-def _row(event: LifeEvent) -> dict[str, Any]:
+class LifeRow(TypedDict):
+    """An event in the answer to ``/lives``. ``at`` is Unix nanoseconds."""
+
+    number: int
+    topic: str
+    channel: str | None
+    id: str
+    event: str
+    at: int
+    attempts: int
+    reason: str
+    delay_ms: int | None
+    client_id: str
+    client_address: str
+
+
+def _row(event: LifeEvent) -> LifeRow:
     return {
         "number": event.number,
         "topic": event.topic,

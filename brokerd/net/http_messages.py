@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from brokerd.net.http_publish import defer_ms_of
 from brokerd.net.http_topics import checked_topic, ids_of
-from brokerd.publisher_actions import STEPS_AT_ONCE, ActedOn, cancel, defer
+from brokerd.publisher_actions import STEPS_AT_ONCE, ActedOn, Outcome, cancel, defer
 from nsqdaemon.http import Handler, Request, Response
 from nsqdaemon.http.messages import JSON_HEADER, NSQ_HEADER
 from nsqwire.gojson import encode_without_floats
@@ -59,5 +59,13 @@ class MessageVerbs:
         return Response(200, encode_without_floats(answer), (JSON_HEADER, NSQ_HEADER))
 
 
-def _row(message: ActedOn) -> dict[str, Any]:
+class ActedOnRow(TypedDict):
+    """A message in the answer, with its outcome in the topic, if it waits there, and in each channel."""
+
+    id: str
+    topic: Outcome | None
+    channels: dict[str, Outcome]
+
+
+def _row(message: ActedOn) -> ActedOnRow:
     return {"id": message.message_id.decode(), "topic": message.in_topic, "channels": message.channels}
