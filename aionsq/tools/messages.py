@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -21,6 +22,7 @@ VERBS = {
     "cancel": "deliver messages no more, in all channels where no consumer has them",
     "defer": "deliver messages that wait or are deferred after another delay",
 }
+_ID = re.compile("[0-9a-f]{16}")
 WANTED = {"cancel": "cancelled", "defer": "deferred"}
 
 BY = VerbFlag(
@@ -64,7 +66,11 @@ def run_verb(options: Options) -> int:
     topic, *ids = options.names or ("",)
     if not ids:
         raise ToolFailed(f"{options.verb} requires a topic and one or more ids", status=USAGE)
-    return command.run(PROG, recall(options, command.checked_name("topic", topic), ids))
+    name = command.checked_name("topic", topic)
+    for each in ids:
+        if not _ID.fullmatch(each):
+            raise ToolFailed(f"{each!r} is no message id: 16 hexadecimal digits, as in 0040000000000007", status=USAGE)
+    return command.run(PROG, recall(options, name, ids))
 
 
 async def recall(options: Options, topic: str, ids: Sequence[str]) -> int:

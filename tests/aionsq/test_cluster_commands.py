@@ -321,6 +321,8 @@ async def test_messages_are_cancelled_and_deferred_wherever_they_are(fleet: Flee
     [
         (["cancel"], "cancel requires a topic and one or more ids"),
         (["cancel", "orders"], "cancel requires a topic and one or more ids"),
+        (["cancel", "orders", "0040000000000007", "zzz"], "'zzz' is no message id: 16 hexadecimal digits"),
+        (["cancel", "orders", "00400000000000AB"], "'00400000000000AB' is no message id"),
         (["cancel", "a b", "1"], "'a b' is not a valid topic name: "),
         ([], "a verb is required: cancel or defer"),
         (["defer", "orders", "1"], "defer requires --by, such as --by=10m"),
