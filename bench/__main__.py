@@ -11,14 +11,13 @@ import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
 
 from rich.console import Console
 
-from bench.errors import BenchError
+from bench.command_line import Parser, errors_in_one_line, positive_count
 from bench.measure import Options, Row
 from bench.pair import etcd_program
-from bench.processes import Cores, Terminated, raise_descriptor_limit, raise_on_sigterm
+from bench.processes import Cores, raise_descriptor_limit
 from bench.rows import ROWS, run, run_beside
 from bench.table import table, waits_table
 
@@ -30,30 +29,11 @@ FASTEST = 8_000_000
 """Messages per second that the check for free disk space assumes."""
 
 
-class Parser(argparse.ArgumentParser):
-    """Reports a usage error in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        fail(message, status=2)
-
-
-def fail(message: str, status: int = 1) -> NoReturn:
-    print(f"bench: {message}", file=sys.stderr)
-    raise SystemExit(status)
-
-
 def positive_seconds(text: str) -> float:
     with suppress(ValueError):
         if 0 < (seconds := float(text)) <= 3600:
             return seconds
     raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds between 0 and 3600")
-
-
-def positive_count(text: str) -> int:
-    with suppress(ValueError):
-        if (count := int(text)) > 0:
-            return count
-    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
 
 
 def arguments() -> argparse.Namespace:
@@ -106,7 +86,7 @@ def arguments() -> argparse.Namespace:
         help="use the pure-Python kernel; with 'beside', measure each row with both kernels",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    given = parser.parse_args()
+    given = parser.parse_intermixed_args()
     given.rates = [int(word) for word in given.rows if word.isdecimal()] or list(RATES)
     given.rows = [word for word in given.rows if not word.isdecimal()]
     if unknown := [name for name in given.rows if name not in ROWS]:
@@ -129,6 +109,13 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     given = arguments()
+    raise_descriptor_limit()
+    with errors_in_one_line("bench"):
+        measure_and_print(given)
+
+
+def measure_and_print(given: argparse.Namespace) -> None:
+    """Measure the rows, and print them. Raises BenchError and OSError."""
     options = Options(
         seconds=given.seconds,
         rounds=given.rounds,
@@ -144,25 +131,12 @@ def main() -> None:
         twin=given.twin == "only",
         cores=Cores.available(),
     )
-    console = Console(width=None if sys.stdout.isatty() else 210)
-    progress = Console(stderr=True)
     measured = run_beside if given.twin == "beside" else run
     rows: list[Row] = []
-    raise_descriptor_limit()
-    raise_on_sigterm()
-    try:
-        with progress.status("measuring") as status:
-            for name in given.rows:
-                status.update(f"measuring {name}")
-                rows.extend(measured(name, options))
-    except BenchError as error:
-        fail(str(error))
-    except OSError as error:
-        fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
-    except KeyboardInterrupt:
-        fail("interrupted", status=130)
-    except Terminated:
-        fail("terminated", status=143)
+    with Console(stderr=True).status("measuring") as status:
+        for name in given.rows:
+            status.update(f"measuring {name}")
+            rows.extend(measured(name, options))
     if given.json:
         document = {
             "seconds": options.seconds,
@@ -175,6 +149,7 @@ def main() -> None:
         print(json.dumps(document, indent=2))
         return
     kernel = {None: "kernel as installed", "only": "pure-Python kernel", "beside": "both kernels"}[given.twin]
+    console = Console(width=None if sys.stdout.isatty() else 210)
     console.print(table(rows, options, kernel))
     if (waits := waits_table(rows)) is not None:
         console.print(waits)

@@ -5,8 +5,9 @@ same short load, in random order, so that other processes disturb all of them eq
 where the system happens to place them in memory, so they are started anew several times.
 
 The ratio is our processor time per message divided by that of DIR's broker: the median over the starts of the median
-over the rounds. The noise is the largest distance from 1 of the same ratio of our two brokers; a smaller difference
-means nothing. DIR needs a .venv of its own, which make setup creates there.
+over the rounds. Below 1, this checkout's broker takes less time. The noise is the largest distance from 1 of the same
+ratio of our two brokers; a smaller difference means nothing. DIR needs a .venv of its own, which make setup creates
+there.
 """
 
 from __future__ import annotations
@@ -27,19 +28,18 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import load, wire
-from bench.errors import BenchError
+from bench.command_line import Parser, errors_in_one_line, positive_count
 from bench.load import Load
-from bench.measure import CHANNEL, READY_COUNT, TOPIC, Measured, create_work, measure
+from bench.measure import CHANNEL, PATIENCE_SECONDS, READY_COUNT, TOPIC, Measured, create_work, measure
 from bench.processes import Cores, LoadProcesses, load_processes, pin
 from bench.server import HERE, Server
+from bench.throughput import CONNECTIONS, MPUB_CONNECTIONS, PIPELINED
 
-SIZE, BATCH, PIPELINED, WINDOW = 200, 200, 64, 16
-CONNECTIONS = {"http": 32, "mpub": 4}
+SIZE, BATCH = 200, 200
 LOAD_SECONDS = 0.1
-"""Length of one load."""
+"""Length of one load, except of ``sub``."""
 SUB_COMMANDS = 100
 """MPUBs before each load of ``sub``, which consumes their messages."""
-PATIENCE_SECONDS = 60.0
 
 Work = Callable[[Server], Measured]
 
@@ -59,12 +59,16 @@ class Comparison:
 
 @contextmanager
 def broker_of(checkout: Path, cores: Cores, below: Path | None) -> Iterator[Server]:
-    """Run a checkout's brokerd with its own interpreter and an empty data path below ``below``. Raises BenchError."""
+    """Run a checkout's brokerd with the checkout's interpreter. Raises BenchError.
+
+    Its data path is a new directory in ``below``, or in the system's temporary directory.
+    """
     with tempfile.TemporaryDirectory(prefix="bench-", dir=below) as data_path:
         flags = ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0", "--broadcast-address=127.0.0.1"]
         # -P: the packages of this directory must not go before those of the checkout.
         command = ["-P", "-m", "brokerd", *flags, f"--data-path={data_path}"]
-        server = Server(command, ["TCP", "HTTP"], {"PYTHONPATH": str(checkout)}, program=interpreter(checkout))
+        environment, program = {"PYTHONPATH": str(checkout)}, interpreter(checkout)
+        server = Server(command, ["TCP", "HTTP"], environment, program=program, name=f"brokerd of {checkout}")
         try:
             pin(server.pid, cores.server)
             yield server
@@ -95,7 +99,7 @@ def works(processes: LoadProcesses) -> Mapping[str, Work]:
         )
 
     def sub(server: Server) -> Measured:
-        filled = run(load.publish, server.tcp, many, BATCH, PATIENCE_SECONDS, SUB_COMMANDS, WINDOW).messages
+        filled = run(load.publish, server.tcp, many, BATCH, PATIENCE_SECONDS, SUB_COMMANDS).messages
         consume = partial(load.consume, server.tcp, TOPIC, CHANNEL, expected=filled, size=SIZE, ready_count=READY_COUNT)
         return measure(server, partial(run, consume, seconds=PATIENCE_SECONDS))
 
@@ -104,25 +108,24 @@ def works(processes: LoadProcesses) -> Mapping[str, Work]:
         "pub1": publish(load.publish_one_at_a_time, one, seconds),
         "pub64": publish(load.publish_in_bursts, one * PIPELINED, PIPELINED, seconds),
         "sub": sub,
-        "http": post(plain, 1, CONNECTIONS["http"]),
-        "mpub": post(batches, BATCH, CONNECTIONS["mpub"]),
+        "http": post(plain, 1, CONNECTIONS),
+        "mpub": post(batches, BATCH, MPUB_CONNECTIONS),
     }
 
 
 WORKS = ("pub", "pub1", "pub64", "sub", "http", "mpub")
 
 
-def compare(checkout: Path, names: Sequence[str], starts: int, rounds: int, below: Path | None) -> Iterator[Comparison]:
-    """Yield the comparison of each work. Raises BenchError."""
+def compare(checkout: Path, name: str, starts: int, rounds: int, below: Path | None) -> Comparison:
+    """Compare the brokers under one work. Raises BenchError."""
     cores = Cores.available()
     with load_processes(cores, 1) as processes:
-        for name in names:
-            work = works(processes)[name]
-            yield _comparison(name, [_start(work, checkout, rounds, cores, below) for _ in range(starts)])
+        work = works(processes)[name]
+        return _comparison(name, [_start(work, checkout, rounds, cores, below) for _ in range(starts)])
 
 
 def _start(work: Work, checkout: Path, rounds: int, cores: Cores, below: Path | None) -> list[list[float]]:
-    """Start two brokers of ours and one of the other checkout. Returns each one's µs per message in all rounds."""
+    """Start two brokers of this checkout and one of the other. Returns the µs per message of each in every round."""
     with ExitStack() as running:
         brokers = [running.enter_context(broker_of(each, cores, below)) for each in (HERE, HERE, checkout)]
         for broker in brokers:
@@ -138,10 +141,8 @@ def _start(work: Work, checkout: Path, rounds: int, cores: Cores, below: Path | 
 def _comparison(work: str, starts: Sequence[Sequence[Sequence[float]]]) -> Comparison:
     ratios = [_ratio([*first, *second], [*theirs, *theirs]) for first, second, theirs in starts]
     noise = max(abs(_ratio(first, second) - 1) for first, second, _ in starts)
-    ours_us, theirs_us = (
-        statistics.median(us for start in starts for broker in start[which] for us in broker)
-        for which in (slice(0, 2), slice(2, 3))
-    )
+    ours_us = statistics.median(us for first, second, _ in starts for us in (*first, *second))
+    theirs_us = statistics.median(us for _, _, theirs in starts for us in theirs)
     return Comparison(work, ours_us, theirs_us, statistics.median(ratios), ratios, noise)
 
 
@@ -149,9 +150,9 @@ def _ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
     return statistics.median(one / other for one, other in zip(ours, theirs, strict=True))
 
 
-def table(comparisons: Sequence[Comparison], checkout: Path) -> Table:
+def table(comparisons: Sequence[Comparison]) -> Table:
     """The comparisons as a table for a terminal."""
-    grid = Table(title=f"processor time per message of {SIZE} B, compared with {checkout}", title_justify="left")
+    grid = Table()
     grid.add_column("work")
     for heading in ("ours, µs", "theirs, µs", "ratio", "of each start", "noise"):
         grid.add_column(heading, justify="right")
@@ -163,27 +164,32 @@ def table(comparisons: Sequence[Comparison], checkout: Path) -> Table:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m bench.against",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=f"works: {' '.join(WORKS)}",
     )
     parser.add_argument("checkout", metavar="DIR", type=Path, help="a checkout of this project after make setup")
-    parser.add_argument("works", nargs="*", metavar="work", help="works to compare (default: all)")
-    parser.add_argument("--starts", type=int, default=5, help="starts of the brokers (default 5)")
-    parser.add_argument("--rounds", type=int, default=20, help="loads of 0.1 s per start (default 20)")
+    parser.add_argument("works", nargs="*", metavar="work", default=WORKS, help="works to compare (default: all)")
+    parser.add_argument("--starts", type=positive_count, default=5, help="starts of the brokers (default 5)")
+    parser.add_argument(
+        "--rounds",
+        type=positive_count,
+        default=20,
+        help=f"rounds of each start, in which every broker has one load of {LOAD_SECONDS} s (default 20)",
+    )
     parser.add_argument(
         "--data-path", type=Path, help="directory for data paths (default: the system's temporary directory)"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    given = parser.parse_args()
+    parser.add_argument("--json", action="store_true", help="print one JSON array instead of a table")
+    given = parser.parse_intermixed_args()
     if unknown := [name for name in given.works if name not in WORKS]:
         parser.error(f"no work called {unknown[0]!r}; there are {', '.join(WORKS)}")
+    if not given.checkout.is_dir():
+        parser.error(f"{given.checkout} is not a directory")
     if not interpreter(given.checkout).exists():
         parser.error(f"{given.checkout} has no {interpreter(Path())}; run make setup there")
-    if min(given.starts, given.rounds) < 1:
-        parser.error("--starts and --rounds must be at least 1")
     if given.data_path is not None and not given.data_path.is_dir():
         parser.error(f"--data-path {given.data_path} is not a directory")
     return given
@@ -191,17 +197,22 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     given = arguments()
-    checkout = given.checkout.resolve()
-    try:
-        comparisons = list(compare(checkout, given.works or WORKS, given.starts, given.rounds, given.data_path))
-    except (BenchError, OSError) as error:
-        sys.exit(f"against: {error}")
-    except KeyboardInterrupt:
-        sys.exit(130)
+    with errors_in_one_line("bench.against"):
+        measure_and_print(given)
+
+
+def measure_and_print(given: argparse.Namespace) -> None:
+    """Compare the brokers, and print the comparisons. Raises BenchError and OSError."""
+    checkout, comparisons = given.checkout.resolve(), []
+    with Console(stderr=True).status("measuring") as status:
+        for name in given.works:
+            status.update(f"measuring {name}")
+            comparisons.append(compare(checkout, name, given.starts, given.rounds, given.data_path))
     if given.json:
         print(json.dumps([asdict(each) for each in comparisons], indent=2))
     else:
-        Console(width=None if sys.stdout.isatty() else 120).print(table(comparisons, checkout))
+        print(f"processor time per message of {SIZE} B, compared with {checkout}")
+        Console(width=None if sys.stdout.isatty() else 120).print(table(comparisons))
 
 
 if __name__ == "__main__":

@@ -149,7 +149,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=200, help="bytes in a message (default 200)")
     parser.add_argument("--batch", type=int, default=200, help="messages in an MPUB (default 200)")
     parser.add_argument("--clients", default="aionsq,pynsq,gnsq", help="comma-separated names, or all")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    parser.add_argument("--json", action="store_true", help="print one JSON array instead of a table")
     given = parser.parse_args()
     clients = list(CLIENTS) if given.clients == "all" else [name.strip() for name in given.clients.split(",")]
     if unknown := [name for name in clients if name not in CLIENTS]:

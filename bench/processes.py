@@ -61,7 +61,10 @@ def started_on(cores: frozenset[int]) -> Iterator[None]:
 
 
 def processor_seconds(pid: int) -> float:
-    """Return user and system time of a process and all its threads so far: on Linux in ns, elsewhere in clock ticks."""
+    """Return user and system time of a process and all its threads so far, in seconds.
+
+    The resolution is 1 ns on Linux, and a clock tick elsewhere.
+    """
     if platform.system() == "Linux":
         return time.clock_gettime(~pid << 3 | _SCHEDULER_CLOCK)  # the id that clock_getcpuclockid(3) returns
     times = psutil.Process(pid).cpu_times()
@@ -118,6 +121,7 @@ class LoadProcesses:
 
     def start(self, load: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         # In another thread, which signals do not interrupt: a process whose start is interrupted prints a traceback.
+        # For the same reason, that thread blocks SIGINT, and so does the process that it starts.
         return self._starter.submit(self._pool.submit, load, *args, **kwargs).result()
 
     def run(self, load: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -129,12 +133,13 @@ def load_processes(cores: Cores, count: int) -> Iterator[LoadProcesses]:
     """Yield ``count`` fresh interpreters, pinned to the load's cores. They end with the block."""
     spawn = multiprocessing.get_context("spawn")  # forked ones would inherit the parent's sockets and buffers
     with (
-        ProcessPoolExecutor(count, spawn, initializer=_begin, initargs=(cores.load,)) as pool,
-        ThreadPoolExecutor(1, "start load") as starter,
+        ProcessPoolExecutor(count, spawn, initializer=pin, initargs=(0, cores.load)) as pool,
+        ThreadPoolExecutor(1, "start load", initializer=_block_sigint) as starter,
     ):
         yield LoadProcesses(pool, starter)
 
 
-def _begin(cores: frozenset[int]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches this process too, and the parent ends it
-    pin(0, cores)
+def _block_sigint() -> None:
+    """Block SIGINT in this thread and in the processes that it starts. Ctrl-C reaches them too, and the parent ends
+    them."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

@@ -36,6 +36,7 @@ class Server:
         environment: Mapping[str, str] | None = None,
         *,
         program: Path | None = None,
+        name: str = "",
         cores: frozenset[int] = frozenset(),
         watched: str = "",
         own_session: bool = False,
@@ -43,13 +44,13 @@ class Server:
         """Start ``command`` and wait for a ``<interface>: listening on`` line on stderr for each of ``interfaces``.
 
         Lines that contain ``watched`` are kept for ``wait_for``.
-        ``own_session``: start it in a session of its own, whose priority can be set.
+        ``own_session``: start it in a session of its own, whose priority can be set. ``name`` is for errors.
 
         ``command`` is the arguments of ``program``, or of this interpreter if that is None. All of the process's
         threads run on ``cores``; an empty set means any. Raises BenchError with the last log line if the process exits,
         or does not listen in time.
         """
-        self.name = program.name if program else command[1] if command[0] == "-m" else command[0]
+        self.name = name or (program.name if program else command[1] if command[0] == "-m" else command[0])
         self.addresses: dict[str, Address] = {}
         self.data_path: Path | None = None
         self.output_tail: deque[str] = deque(maxlen=20)

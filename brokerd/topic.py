@@ -34,7 +34,6 @@ MPUB_LINE = ord("M")
 LEAST_MESSAGE_BYTES = SIZE_BYTES + 1
 """Least number of bytes that a message takes in a command."""
 
-
 Publishers = Party | list[Party] | None
 """Who publishes: one for all messages, or one for each; None if it is the broker."""
 
@@ -246,7 +245,7 @@ class Topic:
         """Publish the PUBs or MPUBs with the command line ``line`` that fill ``commands[:nbytes]``, on the fast path.
 
         ``limits`` are the largest message and the largest body, in bytes. Returns the number of commands and messages.
-        Both are 0, with nothing stored, if the caller must parse the commands, which also raises their errors.
+        Both are 0, with nothing stored, if the caller has to use the regular path, which also reports errors.
         """
         storage = self._storage
         if self.ephemeral or self._only_ephemeral or storage.refusal is not None:

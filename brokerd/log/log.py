@@ -41,6 +41,7 @@ class Log:
         self._capacity = FIRST_SEGMENT_BYTES
         self._disk = DiskThread() if disk is None or directory is None else disk
         self._retired: Segment | None = None
+        """A removed segment whose file is kept for reuse."""
         self._late: Segment | None = None
         """A segment that was created too late for the publish that needed it."""
         self.foreign_files: list[Path] = []
@@ -163,7 +164,10 @@ class Log:
     def append_commands(
         self, commands: Input, nbytes: int, line: bytes, limits: tuple[int, int], id_head: bytes, timestamp: Nanoseconds
     ) -> tuple[int, int, Segment | None]:
-        """As Segment.append_commands. Also returns the segment. Raises OSError if the segment cannot be mapped."""
+        """As Segment.append_commands. Also returns the segment, or None if there is none yet.
+
+        Raises OSError if the segment cannot be mapped.
+        """
         if not self.segments:
             return 0, 0, None
         segment = self.segments[-1]
@@ -187,7 +191,10 @@ class Log:
         return segment
 
     def _new_segment(self, capacity: int, least: int) -> Segment:
-        """An empty segment of ``capacity`` bytes; one of at least ``least``, if that exists. Raises OSError."""
+        """An empty segment: the late one if it has at least ``least`` bytes, or one of ``capacity`` bytes.
+
+        On a disk with less space it is smaller, but has at least ``least`` bytes. Raises OSError.
+        """
         self._disk.require()
         if self._late is not None and self._late.capacity >= least:
             late, self._late = self._late, None

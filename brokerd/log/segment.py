@@ -63,7 +63,6 @@ class Segment:
     """One file of messages. ``path`` is its ``.log``, or None for a segment in memory, of an ephemeral topic."""
 
     def __init__(self, path: Path | None, first_seq: int, map_: mmap.mmap, commits: CommitIndex) -> None:
-        # The map is closed when its last slice is freed, which may wait in a connection's write buffer.
         self.path = path
         self.first_seq = first_seq
         self.capacity = len(map_)
@@ -77,9 +76,12 @@ class Segment:
         self.is_named = False
         """True once the syncer was notified of the file; its next sync includes the file's name."""
         self._limit = self.capacity
+        """The offset beyond which nothing is appended."""
+        # The map is closed when its last slice is freed, which may wait in a connection's write buffer.
         self._map: mmap.mmap | None = map_
         self._view: memoryview | None = memoryview(map_)
-        self._has_slices = False  # of a map that was let go, which cannot be read once the file is truncated
+        self._has_slices = False
+        """True if slices of an earlier map may still be in use. They cannot be read once the file is truncated."""
         self.commits = commits
         self.headers: HeaderFile | None = None
         """The headers of its messages; None if no message has any."""
@@ -293,7 +295,7 @@ class Segment:
             self.commits.unmap()
 
     def _close_map(self) -> None:
-        """Let the map go. Slices that wait to be sent stay readable."""
+        """Close the map, or leave this to its slices. Slices that wait to be sent stay readable."""
         map_, view, self._map, self._view = self._map, self._view, None, None
         if view is not None:
             view.release()
@@ -317,7 +319,7 @@ class Segment:
         """
         start, first_seq, nbytes = self.end, self.next_seq, batch.nbytes
         end = start + nbytes
-        self.commits.reserve(1)  # before the frames: those of a failed append would follow the next, shorter batch
+        self.commits.reserve(1)  # may fail: frames that were written before it could extend beyond a shorter next batch
         if (file := self._file_for(nbytes)) < 0:
             data = self._view or self.map
             batch.write(data, start, first_seq)
@@ -342,7 +344,7 @@ class Segment:
             return self.append(batch)
         except OSError:
             if headers.end > end:
-                with suppress(OSError):  # what stays has another timestamp than the message with the number
+                with suppress(OSError):  # headers that stay do not have the timestamp of the message with their number
                     headers.cut(self.next_seq)
             raise
 
@@ -414,15 +416,15 @@ class Segment:
         """Append publishes with :func:`brokerd.kernel.frames.append_commands`, two to four times as fast as ``append``.
 
         ``limits`` are the largest message and body, in bytes. Returns the number of commands and of messages. Both are
-        0, with nothing appended, if the input has anything else or there is no space; the caller then uses ``append``.
+        0, with nothing appended, if the input has other commands or there is no space; the caller then uses ``append``.
         """
         start, first_seq = self.end, self.next_seq
         index, at = self.commits.next_place
         file = self._opened() if nbytes >= WRITTEN_FROM else -1
         if file < 0:
-            log, offset, most, record, record_at = self._view or self.map, start, self._limit, index, at
+            log, offset, log_end, record, record_at = self._view or self.map, start, self._limit, index, at
         elif at + RECORD_BYTES <= len(index):
-            most = min(self._limit - start, len(_staging))
+            log_end = min(self._limit - start, len(_staging))
             log, offset, record, record_at = _staging, 0, _staged_record, 0
         else:
             return 0, 0
@@ -433,7 +435,7 @@ class Segment:
             *limits,
             log,
             offset,
-            most,
+            log_end,
             id_head,
             first_seq,
             timestamp,

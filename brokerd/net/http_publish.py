@@ -61,7 +61,7 @@ class Gathered(NamedTuple):
 
 
 class Options(NamedTuple):
-    """The parameters ``ids`` and ``dedup_id`` of a publish, which is then not stored together with other requests'.
+    """The parameters ``ids`` and ``dedup_id`` of a publish. A publish with one of them is stored in a batch of its own.
 
     ``dedup_digest`` is None without a deduplication id.
     """
@@ -95,7 +95,7 @@ class Publishing:
         if not size:
             raise HTTPError(400, "MSG_EMPTY")
         params = request.params
-        if len(params) > 1 or request.has_headers_below(HEADER_PREFIX):
+        if len(params) > 1 or request.may_have_headers_below(HEADER_PREFIX):
             return self._pub_with_parameters(request, params)
         topic = self._topics.get(params.get("topic", "")) or self._topic(params)
         if size <= GATHERED_BYTES and (topic.bound is None or self._admits_more(topic)):
@@ -177,14 +177,14 @@ class Publishing:
 
     def _stored_response(self, response: Response = OK) -> Answer:
         """The response for the messages just published, at once or after a sync."""
-        if self._syncer is None or self._syncer.is_stalled:
+        if self._syncer is None or self._syncer.is_stalled:  # while it is stalled, nothing was stored
             return response
         answer = PendingResponse()
         self._resolve_once_stored(answer, response)
         return answer
 
     def _resolve_once_stored(self, answer: PendingResponse, response: Response = OK) -> None:
-        if self._syncer is None or self._syncer.is_stalled:  # then nothing was stored
+        if self._syncer is None or self._syncer.is_stalled:
             answer.resolve(response)
         else:
             self._syncer.when_synced(lambda error: answer.resolve(response if error is None else EXITING))

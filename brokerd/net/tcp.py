@@ -56,6 +56,7 @@ _CHECKED_COMMANDS = 16  # single commands between two reads of the clock
 _ONE_LINE = (PubRun, MpubRun)  # all their commands have the same command line
 FIRST_OF_FIN = ord("F")
 _LONG_COMMANDS = frozenset({PubRun, DpubRun, MpubRun, Mpub, HeaderMpub, Fin, Req, Touch})
+"""The clock is read after each of these: one of them may contain many commands or messages."""
 
 WRITE_HIGH_WATER = 512 * 1024
 """Above this many bytes in a connection's write buffer, its client is sent no more messages."""
@@ -307,7 +308,9 @@ class Connection(asyncio.BufferedProtocol):
     def _publish_again(self, nbytes: int) -> bool:
         """Execute a read that has only publishes with the last command line, on the fast path.
 
-        False, with nothing done, for other input, for errors, and if a segment is full or an index has to grow."""
+        False, with nothing done, for other or invalid input, and if the topic cannot take it on the fast path, such as
+        because a segment is full or an index has to grow.
+        """
         topic = self.broker.topics.get(self._published_to)
         if topic is None:
             return False
@@ -402,13 +405,13 @@ class Connection(asyncio.BufferedProtocol):
     def _after_wait(self, command: Command, then: Callable[[], object], done: asyncio.Future[None]) -> None:
         self._waiting = None
         self._end_reset_watch()
-        failure = None if done.cancelled() else done.exception()
+        raised = None if done.cancelled() else done.exception()
         if self.session.closed:
             return
         self._last_read = self.now()
         try:
-            if failure is not None:
-                raise failure
+            if raised is not None:
+                raise raised
             then()
         except NSQError as error:
             self.session.refuse(error)

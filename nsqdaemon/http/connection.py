@@ -63,7 +63,7 @@ class Connection:
         self.waiting: deque[Request] = deque()
         """Received requests that are not taken yet."""
         self.within_message = False
-        """True if a message was received in part, which is not plain."""
+        """True from the first to the last byte of a message that httptools parses, because its head is not plain."""
         self.output: list[bytes] = []
         """Encoded responses that are not sent yet."""
         self.has_large_output = False
@@ -364,7 +364,7 @@ class Connection:
         self._discards = True
 
     def _give_up_on_body(self) -> None:
-        """Pass the request on without its body, so that the response has the route's code for a body too big."""
+        """Pass the request on without its body, so that the response has the route's code for too big a body."""
         request = self._request(b"")
         request.oversized = request.closes = True
         self.waiting.append(request)
@@ -411,7 +411,6 @@ class _Stopped(Exception):
 
 _date_ends_s = 0.0
 _date = b""
-
 
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")

@@ -72,7 +72,7 @@ class Request:
 
     @property
     def params(self) -> Mapping[str, str]:
-        """The query's parameters, the first value of each. Raises HTTPError 400 INVALID_REQUEST for an invalid one."""
+        """The query's parameters, the first value of each. Raises HTTPError 400 INVALID_REQUEST."""
         query = self.query
         return _parse_cached(query) if len(query) <= _CACHED_QUERY_BYTES else parse_query(query)
 
@@ -91,8 +91,8 @@ class Request:
                 return value.decode("latin-1").strip()
         return None
 
-    def has_headers_below(self, prefix: bytes) -> bool:
-        """Return whether there may be headers whose names begin with ``prefix`` (lower case): False if there are none.
+    def may_have_headers_below(self, prefix: bytes) -> bool:
+        """Return False only if no header's name begins with ``prefix`` (lower case). True may be wrong.
 
         Much faster than :meth:`headers_below`, because a plain head is not parsed.
         """

@@ -31,7 +31,9 @@ _PIECE_BYTES: Final = 32 * 1024
 _SMALL_READ_BYTES: Final = 4 * 1024
 """Reads of up to this size are handled at once, even if the time slice is used up."""
 _CHECKED_REQUESTS: Final = 8
+"""Number of requests between two reads of the clock."""
 _LARGE_BODY_BYTES: Final = 16 * 1024
+"""The clock is also read after each request with a larger body."""
 
 
 class Slices(Protocol):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -45,3 +46,13 @@ def test_processor_time_is_exact() -> None:
     before = time.process_time()
     measured = processor_seconds(os.getpid())
     assert before <= measured <= time.process_time()
+
+
+def test_a_load_process_that_starts_is_not_interrupted_by_ctrl_c(tmp_path: Path) -> None:
+    """Ctrl-C reaches every process of the terminal. One that was starting then would print a traceback."""
+    interrupts_itself = "import os, sys\nif '--multiprocessing-fork' in sys.orig_argv:\n    os.kill(os.getpid(), 2)\n"
+    (tmp_path / "sitecustomize.py").write_text(interrupts_itself)
+    uses = "import os, bench.processes as p\nwith p.load_processes(p.Cores.available(), 1) as load: load.run(os.getpid)"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    done = subprocess.run([sys.executable, "-c", uses], capture_output=True, text=True, timeout=150, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
