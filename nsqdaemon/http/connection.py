@@ -84,6 +84,7 @@ class Connection:
         self._continue_due = False
         self._saw_connection = False
         self._is_new_body = True
+        self._begins = False  # a message began in the data that was parsed last
         self._start_message()
 
     # --- called by the transport ---
@@ -200,7 +201,7 @@ class Connection:
     # --- called by httptools ---
 
     def on_message_begin(self) -> None:
-        self.within_message = True
+        self.within_message = self._begins = True
 
     def on_url(self, url: bytes) -> None:
         self._target += url
@@ -287,6 +288,7 @@ class Connection:
     def _feed(self, data: bytes) -> None:
         self._unparsed += len(data)
         self._around_body += len(data)
+        self._begins = False
         if self._awaits_target:
             data = self._with_ascii_target(data)
         try:
@@ -296,6 +298,10 @@ class Connection:
         except httptools.HttpParserError:
             if not self._ignores_input:  # otherwise one of our limits stopped the parser
                 self._fail(400, "400 Bad Request")
+        if self._begins and self._target:
+            # The message may follow another one in the data, and the rest of its head or body must not be escaped.
+            line = b"%s %s" % (self._parser.get_method(), self._target)
+            self._awaits_target = not self._head_done and data.endswith(line)
         if self._unparsed > self._max_header_size and not self._ignores_input:
             if not self._head_done:
                 self._fail(431, "431 Request Header Fields Too Large")

@@ -11,6 +11,11 @@ import pytest
 from tests.harness.waiting import DEADLINE_S
 
 HOST = b"Host: x\r\n"
+NEXT = b"POST /pub?topic=t HTTP/1.1\r\n" + HOST + b"Content-Length: 6\r\n\r\n"
+CHUNKED = b"POST /pub?topic=t HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
+UPGRADE = (
+    b"POST /pub?topic=t HTTP/1.1\r\n" + HOST + b"Upgrade: h2c\r\nConnection: Upgrade\r\nContent-Length: 3\r\n\r\nabc"
+)
 MALFORMED = [
     # the request, the beginning of the answer, what else it contains
     (b"\x00\x01\x02\x03\r\n\r\n", b"HTTP/1.1 400 ", b"Connection: close"),
@@ -134,6 +139,42 @@ def test_requests_sent_together_are_answered_in_order(broker):
         broker.http, get % b"/ping" + get % b"/nothing" + get % b"/ping" + b"nonsense\r\n\r\n" + get % b"/info"
     )
     assert re.findall(rb"HTTP/1.1 (\d+)", answer) == [b"200", b"404", b"200", b"400"]
+
+
+def response_to(client: socket.socket) -> bytes:
+    """The body of the next response, whose status is 200."""
+    response = http.client.HTTPResponse(client, method="POST")
+    response.begin()
+    assert response.status == 200
+    return response.read()
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        # the second request begins in a read with the end of the first, and its body comes later
+        (b"", CHUNKED + NEXT),
+        # the same without chunks: the head of the first comes in two reads
+        (b"POST /pub?topic=t HT", b"TP/1.1\r\n" + HOST + b"Content-Length: 3\r\n\r\nabc" + NEXT),
+        # a request that offers another protocol
+        (b"", UPGRADE + NEXT),
+    ],
+)
+def test_the_body_of_a_pipelined_request_is_stored_as_it_was_sent(broker, connect, first, second):
+    """A read may end between the head of a request and its body, of which no byte is ASCII."""
+    body = bytes(range(250, 256))
+    with socket.create_connection(broker.http, DEADLINE_S) as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        client.sendall(first)
+        broker.request("GET", "/ping")  # served after what was sent before
+        client.sendall(second)
+        assert response_to(client) == b"OK"
+        client.sendall(body)
+        assert response_to(client) == b"OK"
+    consumer = connect(broker)
+    consumer.ok(b"SUB t c\n")
+    consumer.send(b"RDY 2\n")
+    assert [consumer.message()[2] for _ in range(2)] == [b"abc", body]
 
 
 @pytest.mark.parametrize(("path", "allow"), [("/ping", "GET, OPTIONS"), ("/pub", "OPTIONS, POST")])
