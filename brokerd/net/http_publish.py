@@ -95,9 +95,10 @@ class Publishing:
         if not size:
             raise HTTPError(400, "MSG_EMPTY")
         params = request.params
-        if len(params) > 1 or request.may_have_headers_below(HEADER_PREFIX):
+        name = params.get("topic")
+        if name is None or len(params) > 1 or request.may_have_headers_below(HEADER_PREFIX):
             return self._pub_with_parameters(request, params)
-        topic = self._topics.get(params.get("topic", "")) or self._topic(params)
+        topic = self._topics.get(name) or self._topic(params)
         if size <= GATHERED_BYTES and (topic.bound is None or self._admits_more(topic)):
             return self._gather(request, topic.name)
         topic.publish((request.body,), by=_publisher(request))
@@ -140,8 +141,12 @@ class Publishing:
             try:
                 # The topic is looked up again, because it may have been deleted since.
                 topic = self._topics.get(name) or self._create_topic(name)
-                publishers = [_publisher(each) for each in requests] if topic.lives.every else None
-                topic.publish([each.body for each in requests], by=publishers)
+                if topic.drops_of(len(requests)):
+                    for each in requests:
+                        topic.publish((each.body,), by=_publisher(each))
+                else:
+                    publishers = [_publisher(each) for each in requests] if topic.lives.every else None
+                    topic.publish([each.body for each in requests], by=publishers)
             except Exception as error:
                 answer.resolve(refusal(requests[0], error))
             else:

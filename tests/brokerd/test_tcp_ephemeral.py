@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import socket
 import struct
 from base64 import b64decode
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 from tests.harness import web
-from tests.harness.waiting import wait_until
+from tests.harness.waiting import DEADLINE_S, wait_until
 
 Connect = Callable[..., Any]
 
@@ -165,6 +168,23 @@ def test_an_ephemeral_topic_without_channels_is_bounded(start_broker: Callable[.
     consumer.ok(b"SUB t#ephemeral c\n")
     consumer.send(b"RDY 100\n")
     assert [consumer.message()[2] for _ in range(10)] == [b"%d" % number for number in range(10)]
+
+
+def test_requests_that_arrive_together_are_dropped_one_by_one(start_broker: Callable[..., Any]) -> None:
+    """Of thirty requests that the broker reads in one turn, ten are kept, as of thirty PUBs."""
+    broker = start_broker("--mem-queue-size=10")
+    assert broker.request("POST", "/topic/create?topic=t%23ephemeral", b"").status == 200
+    head = b"POST /pub?topic=t%23ephemeral HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n"
+    with ExitStack() as stack:
+        clients = [stack.enter_context(socket.create_connection(broker.http, DEADLINE_S)) for _ in range(30)]
+        broker.request("GET", "/ping")  # all connections are accepted
+        broker.process.send_signal(signal.SIGSTOP)
+        for client in clients:
+            client.sendall(head + b"x")
+        broker.process.send_signal(signal.SIGCONT)
+        assert {client.recv(4096)[:15] for client in clients} == {b"HTTP/1.1 200 OK"}
+    topic = broker.stats()["topics"][0]
+    assert (topic["depth"], topic["message_count"]) == (10, 30)
 
 
 def allocated_bytes(broker: Any) -> int:
