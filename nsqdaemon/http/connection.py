@@ -85,6 +85,7 @@ class Connection:
         self._saw_connection = False
         self._is_new_body = True
         self._begins = False  # a message began in the data that was parsed last
+        self._awaits_target = True
         self._start_message()
 
     # --- called by the transport ---
