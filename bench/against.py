@@ -32,7 +32,7 @@ from bench.command_line import Parser, errors_in_one_line, positive_count
 from bench.load import Load
 from bench.measure import CHANNEL, PATIENCE_SECONDS, READY_COUNT, TOPIC, Measured, create_work, measure
 from bench.processes import Cores, LoadProcesses, load_processes, pin
-from bench.server import HERE, Server
+from bench.server import HERE, LOOPBACK, Server, stopped_after
 from bench.throughput import CONNECTIONS, MPUB_CONNECTIONS, PIPELINED
 
 SIZE, BATCH = 200, 200
@@ -64,18 +64,13 @@ def broker_of(checkout: Path, cores: Cores, below: Path | None) -> Iterator[Serv
     Its data path is a new directory in ``below``, or in the system's temporary directory.
     """
     with tempfile.TemporaryDirectory(prefix="bench-", dir=below) as data_path:
-        flags = ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0", "--broadcast-address=127.0.0.1"]
         # -P: the packages of this directory must not go before those of the checkout.
-        command = ["-P", "-m", "brokerd", *flags, f"--data-path={data_path}"]
+        command = ["-P", "-m", "brokerd", *LOOPBACK, f"--data-path={data_path}"]
         environment, program = {"PYTHONPATH": str(checkout)}, interpreter(checkout)
-        server = Server(command, ["TCP", "HTTP"], environment, program=program, name=f"brokerd of {checkout}")
-        try:
+        name = f"brokerd of {checkout}"
+        with stopped_after(Server(command, ["TCP", "HTTP"], environment, program=program, name=name)) as server:
             pin(server.pid, cores.server)
             yield server
-            server.stop()
-        finally:
-            if server.process.poll() is None:
-                server.kill()
 
 
 def interpreter(checkout: Path) -> Path:

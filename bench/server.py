@@ -156,18 +156,25 @@ class Server:
             self._news.notify_all()
 
 
+LOOPBACK = ("--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0", "--broadcast-address=127.0.0.1")
+"""Flags of a broker, ours or the reference's, on free ports."""
+
+
+@contextmanager
+def stopped_after(server: Server) -> Iterator[Server]:
+    """Stop the server after the block, or kill it after an error. Raises BenchError if it does not stop."""
+    try:
+        yield server
+        server.stop()
+    finally:
+        if server.process.poll() is None:
+            server.kill()
+
+
 def start_brokerd(data_path: Path, *flags: str, twin: bool = False) -> Server:
     """Start a brokerd on free loopback ports. ``twin``: use the pure-Python kernel."""
     server = Server(
-        [
-            "-m",
-            "brokerd",
-            "--tcp-address=127.0.0.1:0",
-            "--http-address=127.0.0.1:0",
-            "--broadcast-address=127.0.0.1",
-            f"--data-path={data_path}",
-            *flags,
-        ],
+        ["-m", "brokerd", *LOOPBACK, f"--data-path={data_path}", *flags],
         ["TCP", "HTTP"],
         {"BROKERD_KERNEL": "python"} if twin else None,
     )
@@ -179,30 +186,20 @@ def start_brokerd(data_path: Path, *flags: str, twin: bool = False) -> Server:
 def reference(program: Path, cores: Cores, below: Path | None) -> Iterator[Server]:
     """Run the reference's ``nsqd`` or ``nsqlookupd``, on the core that our server uses."""
     with tempfile.TemporaryDirectory(prefix="bench-", dir=below) as data_path:
-        flags = ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0", "--broadcast-address=127.0.0.1"]
-        if program.name == "nsqd":
-            flags.append(f"--data-path={data_path}")
-        server = Server(flags, ["TCP", "HTTP"], program=program, cores=cores.server)
-        try:
+        flags = [*LOOPBACK, f"--data-path={data_path}"] if program.name == "nsqd" else LOOPBACK
+        with stopped_after(Server(flags, ["TCP", "HTTP"], program=program, cores=cores.server)) as server:
             yield server
-            server.stop()
-        finally:
-            if server.process.poll() is None:
-                server.kill()
 
 
 @contextmanager
 def brokerd(cores: Cores, below: Path | None, *flags: str, twin: bool = False) -> Iterator[Server]:
     """Run a brokerd with its own data path below ``below`` (default: the system's temporary directory)."""
-    with tempfile.TemporaryDirectory(prefix="bench-", dir=below) as data_path:
-        server = start_brokerd(Path(data_path), *flags, twin=twin)
-        try:
-            pin(server.pid, cores.server)
-            yield server
-            server.stop()
-        finally:
-            if server.process.poll() is None:
-                server.kill()
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-", dir=below) as data_path,
+        stopped_after(start_brokerd(Path(data_path), *flags, twin=twin)) as server,
+    ):
+        pin(server.pid, cores.server)
+        yield server
 
 
 @contextmanager
