@@ -6,6 +6,7 @@ import re
 
 from playwright.sync_api import expect
 
+from tests.browser.attention import attention
 from tests.browser.held import Held
 from tests.harness.waiting import wait_until
 
@@ -44,8 +45,25 @@ def test_the_overview_shows_backlogs(live, stack):
     page = live("/")
     largest = page.get_by_role("region", name="Largest backlog")
     expect(largest.get_by_role("listitem").first).to_contain_text("parcels")
-    attention = page.get_by_role("region", name="Needs attention")
-    expect(attention.get_by_role("listitem").filter(has_text="parcels / depot")).to_contain_text("no clients")
+    expect(attention(page, "parcels / depot")).to_contain_text("no clients")
+
+
+def test_all_that_needs_attention_is_listed_after_a_click(live, stack, axe):
+    """The first few items leave room for charts; the button shows the rest, and hides it again."""
+    for number in range(9):
+        stack.publish(f"neglected.{number}")
+        stack.command("/channel/create", topic=f"neglected.{number}", channel="unread")
+    page = live("/")
+    items = page.get_by_role("region", name="Needs attention").get_by_role("listitem")
+    button = page.get_by_role("button", name="Show all")
+    expect(button).to_be_visible()
+    button.click()
+    for number in range(9):
+        expect(items.filter(has_text=f"neglected.{number} / unread")).to_be_visible()
+    assert axe(page) == []
+    page.get_by_role("button", name="Show less").click()
+    expect(button).to_be_visible()
+    assert items.count() < 9
 
 
 def test_a_page_requests_constant_data_once(live, stack):
@@ -248,10 +266,10 @@ def test_the_overview_fits_a_desktop_screen(live, stack):
     expect(page.get_by_role("dialog")).to_have_count(0)
     page = live("/")
     expect(page.get_by_role("list", name="Events")).to_contain_text("Paused fitting.7")
-    attention = page.get_by_role("region", name="Needs attention")
-    expect(attention.get_by_role("listitem").first).to_be_visible()
+    listed = page.get_by_role("region", name="Needs attention")
+    expect(listed.get_by_role("listitem").first).to_be_visible()
     expect(page.get_by_role("region", name="Largest backlog").get_by_role("listitem")).to_have_count(5)
-    parts = [attention, *page.get_by_role("region", name="Charts").get_by_role("img").all()]
+    parts = [listed, *page.get_by_role("region", name="Charts").get_by_role("img").all()]
     parts += [page.get_by_role("region", name=name) for name in ("Fastest growing", "Largest backlog")]
     assert len(parts) >= 6
 

@@ -96,6 +96,11 @@ test('problems: nodes down first, then backlogs without clients and timeouts', (
   ]);
 });
 
+test('the node that went down last comes first', () => {
+  const nodes = [10, 30, 20].map((since) => node(`n${since}:1`, { state: 'down', down_since: since, error: 'refused' }));
+  expect(attentionOf(snapshot(nodes, [], [])).map((item) => item.name)).toEqual(['n30:1', 'n20:1', 'n10:1']);
+});
+
 test('problems of topics and channels are in order of their backlog', () => {
   const channels = [1, 300, 20].map((depth) => channel('orders', `c${depth}`, { depth, client_count: 0 }));
   const paused = topic('stopped', { paused: true, depth: 40 });

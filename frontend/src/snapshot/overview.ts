@@ -1,5 +1,5 @@
 /** The overview's rankings and warnings. */
-import { unansweredText } from './down';
+import { downNodes, unansweredText } from './down';
 import { leftText } from './drain';
 import { backlogOf, channelKey, totalsOf, type ClusterSnapshot } from './snapshot';
 import type { Route } from '../navigation/routes';
@@ -87,14 +87,17 @@ export type Attention = {
 
 const waiting = (depth: number): string => `${count(depth)} waiting`;
 
-/** Problems, worst first: nodes down or unhealthy, then nodes that drain or are under-replicated, topics and channels in order of their backlog. */
+/** Problems, worst first: nodes that are down, the last that went down first, or unhealthy, then nodes that drain or are under-replicated, topics and channels in order of their backlog. */
 export function attentionOf(snapshot: ClusterSnapshot): Attention[] {
   const found: Attention[] = [];
+  for (const node of downNodes(snapshot)) {
+    const detail = `${unansweredText(node, snapshot.takenAt)}: ${node.error ?? ''}`;
+    found.push({ key: `n ${node.id}`, tone: 'bad', what: 'down', name: node.id, detail, waiting: 0, route: { page: 'node', node: node.id } });
+  }
   for (const node of snapshot.nodes.values()) {
+    if (node.state === 'down') continue;
     const route: Route = { page: 'node', node: node.id };
-    if (node.state === 'down') {
-      found.push({ key: `n ${node.id}`, tone: 'bad', what: 'down', name: node.id, detail: `${unansweredText(node, snapshot.takenAt)}: ${node.error ?? ''}`, waiting: 0, route });
-    } else if (node.health !== 'OK') {
+    if (node.health !== 'OK') {
       found.push({ key: `n ${node.id}`, tone: 'bad', what: 'unhealthy', name: node.id, detail: node.health, waiting: 0, route });
     } else if (node.drain) {
       const left = node.drain.messages;
