@@ -16,8 +16,8 @@ EXTRAS ?= [dev]
 # The distributions besides the one at the root, which requires them: docs/distributions.md.
 DISTRIBUTIONS := common client daemons analytics platform
 CORES := $(shell nproc)
-# How many processes share the tests, a file at a time: one more than cores, because tests wait for a third of their time.
-JOBS ?= $(shell expr $(CORES) + 1)
+# How many processes share the tests, a file at a time. Each uses half of a core: tests wait for the rest of their time.
+JOBS ?= $(shell expr 2 \* $(CORES) + 1)
 # What `make check` compares with.
 BASE ?= main
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
@@ -203,8 +203,9 @@ frontend/dist/index.html: $(FRONTEND_SOURCES) frontend/src/api/schema.d.ts front
 
 # ---- the rest
 
-chromium: ## Debian's chromium, which the browser tests drive
-	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; }
+chromium: ## Debian's chromium, which the browser tests drive, and its build without a user interface
+	@{ command -v chromium && command -v chromium-headless-shell; } >/dev/null || \
+		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium chromium-headless-shell; }
 
 docs: $(VENV)/installed ## the tables of settings, flags, options and figures in docs/
 	cd platform && ../$(BIN)/python -m nsqplatform.cluster.snapshots.figure_files

@@ -46,6 +46,8 @@ FLAGS = (
 
 expect.set_options(timeout=DEADLINE_S * 1000)
 
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+"""Chromium's names. The first is its build without a user interface, which takes half of the processor time."""
 WITHOUT = (
     # Each new window loads two pages for suggestions below the address bar, which cost more than a page of ours.
     *("WebUIOmniboxPopup", "WebUIOmniboxAimPopup"),
@@ -252,7 +254,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Stack:
 
 @pytest.fixture(scope="session")
 def chromium() -> Browser:
-    executable = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    executable = next(filter(None, map(shutil.which, BROWSERS)), None)
     if executable is None:
         pytest.skip("no chromium on PATH: make chromium")
     playwright = _shared.enter_context(sync_playwright())
