@@ -2,9 +2,8 @@
 
 One process runs all tests of a file, so that they share fixtures. The longest files run first, so that all processes
 end at about the same time. ``seconds.txt`` contains the measured time of each file; a file that it does not list runs
-before all others. The browser tests are divided between two processes, each with one platform and one browser, so that
-they do not end long after everything else. One process runs the tests of reports, with one Spark session: its first
-reports take several times as long as later ones.
+before all others. The browser tests are divided between two processes, each with one platform and one browser, and so
+are those of reports, each with one Spark session, so that they do not end long after everything else.
 
 ``make seconds`` measures the times again.
 """
@@ -20,7 +19,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 SECONDS = Path(__file__).with_name("seconds.txt")
-TOGETHER = {"tests/browser/": 2, "tests/analytics/": 1}
+TOGETHER = {"tests/browser/": 2, "tests/analytics/": 2}
 """Folders whose files share fixtures that take long to set up, and the number of processes for each folder."""
 APART = ("tests/analytics/test_runner.py",)
 """Long files of these folders that do not use these fixtures."""
