@@ -54,14 +54,14 @@ def test_all_that_needs_attention_is_listed_after_a_click(live, stack, axe):
         stack.publish(f"neglected.{number}")
         stack.command("/channel/create", topic=f"neglected.{number}", channel="unread")
     page = live("/")
-    items = page.get_by_role("region", name="Needs attention").get_by_role("listitem")
-    button = page.get_by_role("button", name="Show all")
+    region = page.get_by_role("region", name="Needs attention")
+    items, button = region.get_by_role("listitem"), region.get_by_role("button", name="Show all")
     expect(button).to_be_visible()
     button.click()
     for number in range(9):
         expect(items.filter(has_text=f"neglected.{number} / unread")).to_be_visible()
     assert axe(page) == []
-    page.get_by_role("button", name="Show less").click()
+    region.get_by_role("button", name="Show less").click()
     expect(button).to_be_visible()
     assert items.count() < 9
 
