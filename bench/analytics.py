@@ -24,6 +24,7 @@ from typing import NamedTuple
 import psutil
 
 from bench.archive import midnight, write_day
+from bench.command_line import Parser, directory, errors_in_one_line, positive_count
 
 SCAN = """
 import sys
@@ -133,17 +134,23 @@ def _spent_s(process: psutil.Process) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.analytics", description=__doc__)
-    parser.add_argument("--channels", type=int, default=1000, help="channels of the archive (default 1,000)")
-    parser.add_argument("--every", type=int, default=10, help="seconds between samples (default 10)")
+    parser = Parser(prog="python -m bench.analytics", description=__doc__)
+    parser.add_argument("--channels", type=positive_count, default=1000, help="channels of the archive (default 1,000)")
+    parser.add_argument("--every", type=positive_count, default=10, help="seconds between samples (default 10)")
     parser.add_argument(
-        "--days", type=int, default=1, help="days of the long report; with more than one, it reads rollups"
+        "--days", type=positive_count, default=1, help="days of the long report; with more than one, it reads rollups"
     )
     parser.add_argument(
-        "--data-path", type=Path, help="directory for the archive (default: the system's temporary directory)"
+        "--data-path", type=directory, help="directory for the archive (default: the system's temporary directory)"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON array instead of lines")
     given = parser.parse_args()
+    with errors_in_one_line("bench.analytics"):
+        measure(given)
+
+
+def measure(given: argparse.Namespace) -> None:
+    """Generate the archive, run the reports, and print what they took. Raises OSError."""
     with tempfile.TemporaryDirectory(prefix="nsq-bench-", dir=given.data_path) as folder:
         root, until = Path(folder) / "archive", midnight(0)
         rows = write_day(root, midnight(1), given.channels, given.every)

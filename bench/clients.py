@@ -6,7 +6,6 @@ extra installs.
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import json
 import math
@@ -20,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import load, wire
+from bench.command_line import Parser, errors_in_one_line, positive_count
 from bench.errors import BenchError
 from bench.load import Load
 from bench.measure import create
@@ -139,15 +139,15 @@ def table(figures: Sequence[Figure], seconds: float, size: int, batch: int) -> T
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m bench.clients",
         description=(__doc__ or "").partition("\n")[0],
         epilog=f"works: {' '.join(WORKS)}",
     )
     parser.add_argument("works", nargs="*", metavar="work", help="works to measure (default: all)")
     parser.add_argument("--seconds", type=float, default=3.0, help="seconds per client and work (default 3)")
-    parser.add_argument("--size", type=int, default=200, help="bytes in a message (default 200)")
-    parser.add_argument("--batch", type=int, default=200, help="messages in an MPUB (default 200)")
+    parser.add_argument("--size", type=positive_count, default=200, help="bytes in a message (default 200)")
+    parser.add_argument("--batch", type=positive_count, default=200, help="messages in an MPUB (default 200)")
     parser.add_argument("--clients", default="aionsq,pynsq,gnsq", help="comma-separated names, or all")
     parser.add_argument("--json", action="store_true", help="print one JSON array instead of a table")
     given = parser.parse_args()
@@ -158,18 +158,17 @@ def main() -> None:
         parser.error(f"no work called {unknown[0]!r}; there are {', '.join(WORKS)}")
     if not (0 < given.seconds <= 60 and 0 < given.size <= 1_000_000 and 0 < given.batch * (given.size + 4) < 5_000_000):
         parser.error("--seconds, --size or --batch is out of range")
-    try:
-        figures = measure(given.seconds, given.size, given.batch, clients, given.works or WORKS)
-    except ModuleNotFoundError as error:
-        sys.exit(f"clients: {error.name} is not installed; the dev extra has it")
-    except (BenchError, OSError) as error:
-        sys.exit(f"clients: {error}")
-    if given.json:
-        print(json.dumps([asdict(figure) for figure in figures], indent=2))
-    else:
-        Console(width=None if sys.stdout.isatty() else 120).print(
-            table(figures, given.seconds, given.size, given.batch)
-        )
+    with errors_in_one_line("bench.clients"):
+        try:
+            figures = measure(given.seconds, given.size, given.batch, clients, given.works or WORKS)
+        except ModuleNotFoundError as error:
+            raise BenchError(f"{error.name} is not installed; the dev extra has it") from error
+        if given.json:
+            print(json.dumps([asdict(figure) for figure in figures], indent=2))
+        else:
+            Console(width=None if sys.stdout.isatty() else 120).print(
+                table(figures, given.seconds, given.size, given.batch)
+            )
 
 
 if __name__ == "__main__":

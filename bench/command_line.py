@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import NoReturn
 
 from bench.errors import BenchError
@@ -32,6 +33,12 @@ def positive_count(text: str) -> int:
     raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
 
 
+def directory(text: str) -> Path:
+    if (path := Path(text)).is_dir():
+        return path
+    raise argparse.ArgumentTypeError(f"{text!r} is not a directory")
+
+
 def fail(program: str, message: str, status: int = 1) -> NoReturn:
     print(f"{program}: {message}", file=sys.stderr)
     raise SystemExit(status)
@@ -53,7 +60,7 @@ def errors_in_one_line(program: str) -> Iterator[None]:
         # The output may be what failed: without this, Python would try to write the rest at the exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         fail(program, f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
-    except KeyboardInterrupt:
-        fail(program, "interrupted", status=130)
     except Terminated:
         fail(program, "terminated", status=143)
+    except KeyboardInterrupt:
+        fail(program, "interrupted", status=130)

@@ -23,6 +23,7 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
+from bench.command_line import Parser, errors_in_one_line, positive_count
 from bench.errors import BenchError
 from bench.kill9 import kill_repeatedly
 
@@ -184,14 +185,8 @@ def table(faults: list[Fault]) -> Table:
     return grid
 
 
-def positive_count(text: str) -> int:
-    if text.isdecimal() and int(text) > 0:
-        return int(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-
-
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.failures", description=(__doc__ or "").partition("\n")[0])
+    parser = Parser(prog="python -m bench.failures", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
         "--component", action="append", choices=COMPONENTS, help="component to run; may be repeated (default: all)"
     )
@@ -207,22 +202,19 @@ def main() -> None:
     options = Options(given.rounds, given.seconds, seed)
     faults = list[Fault]()
     progress = Console(stderr=True)
-    try:
-        for name in given.component or COMPONENTS:
-            progress.print(f"{name}, seed {seed}", highlight=False)
-            result = COMPONENTS[name](options)
-            faults += result.faults
-            if result.output:
-                progress.print(result.output, markup=False, highlight=False)
-    except (BenchError, OSError) as error:
-        progress.print(f"failures: {error} (seed {seed})", style="red", markup=False, highlight=False)
-        raise SystemExit(1) from None
-    except KeyboardInterrupt:
-        progress.print("failures: interrupted")
-        raise SystemExit(130) from None
-    finally:
-        if faults:
-            Console(width=None if sys.stdout.isatty() else 130).print(table(faults))
+    with errors_in_one_line("bench.failures"):
+        try:
+            for name in given.component or COMPONENTS:
+                progress.print(f"{name}, seed {seed}", highlight=False)
+                result = COMPONENTS[name](options)
+                faults += result.faults
+                if result.output:
+                    progress.print(result.output, markup=False, highlight=False)
+        except (BenchError, OSError) as error:
+            raise BenchError(f"{error} (seed {seed})") from error
+        finally:
+            if faults:
+                Console(width=None if sys.stdout.isatty() else 130).print(table(faults))
     if not all(fault.is_good for fault in faults):
         raise SystemExit(1)
 

@@ -12,7 +12,6 @@ status is 1 if there are any. These are violations:
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import gc
@@ -29,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import wire
+from bench.command_line import Parser, directory, errors_in_one_line, positive_count
 from bench.errors import BenchError
 from bench.ledger import Ledger
 from bench.measure import ask
@@ -296,16 +296,17 @@ async def kill_repeatedly(
     ledger = Ledger(CHANNELS)
     slowest = 0.0
 
-    async def start() -> Server:
+    def start() -> Server:
+        # Not in a thread: if this task were cancelled meanwhile, nothing would stop the broker.
         nonlocal slowest
         began = time.monotonic()
-        server = await asyncio.to_thread(start_brokerd, data_path, *FLAGS, twin=twin)
+        server = start_brokerd(data_path, *FLAGS, twin=twin)
         slowest = max(slowest, time.monotonic() - began)
         return server
 
     for number in range(rounds):
         gc.freeze()  # the ledger grows, and a search for cycles in it would take longer than messages may take
-        server = await start()
+        server = start()
         try:
             if number == 0:
                 create(server)
@@ -314,7 +315,7 @@ async def kill_repeatedly(
             server.kill()
         if report:
             report(number + 1, ledger)
-    server = await start()
+    server = start()
     try:
         await drain(server, ledger, chance)
         server.stop()
@@ -332,10 +333,10 @@ def create(server: Server) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.kill9", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=10, help="number of kills (default 10)")
+    parser = Parser(prog="python -m bench.kill9", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--rounds", type=positive_count, default=10, help="number of kills (default 10)")
     parser.add_argument("--seed", type=int, help="repeat the choices of an earlier run; its timing cannot be repeated")
-    parser.add_argument("--data-path", type=Path, help="directory for the data path, which is kept on failure")
+    parser.add_argument("--data-path", type=directory, help="directory for the data path, which is kept on failure")
     parser.add_argument("--gently", action="store_true", help="stop the broker by SIGTERM instead, under the same load")
     parser.add_argument("--twin", action="store_true", help="use the pure-Python kernel")
     given = parser.parse_args()
@@ -351,14 +352,18 @@ def main() -> None:
             flush=True,
         )
 
-    try:
-        outcome = asyncio.run(
-            kill_repeatedly(data_path, given.rounds, seed, gently=given.gently, twin=given.twin, report=report)
-        )
-    except (BenchError, OSError) as error:
-        print(f"\nkill9: {error} (seed {seed}, data in {data_path})", file=sys.stderr)
-        raise SystemExit(1) from None
-    print(file=sys.stderr)
+    with errors_in_one_line("bench.kill9"):
+        try:
+            outcome = asyncio.run(
+                kill_repeatedly(data_path, given.rounds, seed, gently=given.gently, twin=given.twin, report=report)
+            )
+        except (BenchError, OSError) as error:
+            raise BenchError(f"{error} (seed {seed}, data in {data_path})") from error
+        except BaseException:
+            shutil.rmtree(data_path, ignore_errors=True)
+            raise
+        finally:
+            print(file=sys.stderr)
     print(f"{given.rounds} rounds, seed {seed}, slowest start {outcome.start_seconds:.2f} s")
     print(f"{outcome.ledger.acknowledged_count:>9} publishes acknowledged")
     for what, number in sorted(outcome.ledger.counts.items()):

@@ -98,8 +98,8 @@ def raise_descriptor_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-class Terminated(BaseException):
-    """SIGTERM arrived. Like KeyboardInterrupt, it passes through ``finally`` blocks, which end servers."""
+class Terminated(KeyboardInterrupt):
+    """SIGTERM arrived. As after SIGINT, ``finally`` blocks end servers. An event loop stops for no other exception."""
 
 
 def raise_on_sigterm() -> None:

@@ -35,6 +35,7 @@ import psutil
 
 from bench.analytics import measured, run_command
 from bench.archive import midnight, write_day
+from bench.command_line import Parser, directory, errors_in_one_line, positive_count
 
 FROM_SAMPLES = """
 WITH readings AS (
@@ -252,20 +253,27 @@ class Table:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.reports", description=__doc__)
-    parser.add_argument("--channels", type=int, default=1000, help="channels of the day (default 1,000)")
-    parser.add_argument("--every", type=int, default=60, help="seconds between samples of the day (default 60)")
-    parser.add_argument("--reports", type=int, default=4, help="reports of each kind in the session (default 4)")
-    parser.add_argument("--in-a-row", type=int, metavar="N", help="run only N small reports in one session")
+    parser = Parser(prog="python -m bench.reports", description=__doc__)
+    parser.add_argument("--channels", type=positive_count, default=1000, help="channels of the day (default 1,000)")
+    parser.add_argument(
+        "--every", type=positive_count, default=60, help="seconds between samples of the day (default 60)"
+    )
+    parser.add_argument(
+        "--reports", type=positive_count, default=4, help="reports of each kind in the session (default 4)"
+    )
+    parser.add_argument("--in-a-row", type=positive_count, metavar="N", help="run only N small reports in one session")
     parser.add_argument("--rest", type=float, default=60.0, help="seconds before the last report (default 60)")
     parser.add_argument("--no-samples", action="store_true", help="leave out the day from samples, the longest part")
-    parser.add_argument("--data-path", type=Path, help="directory for the archives (default: the temporary directory)")
+    parser.add_argument(
+        "--data-path", type=directory, help="directory for the archives (default: the temporary directory)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON array instead of lines")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="nsq-bench-", dir=given.data_path) as folder:
-        rows = in_a_row(Path(folder), given) if given.in_a_row else measure(Path(folder), given)
-    if given.json:
-        print(json.dumps(rows, indent=2))
+    with errors_in_one_line("bench.reports"):
+        with tempfile.TemporaryDirectory(prefix="nsq-bench-", dir=given.data_path) as folder:
+            rows = in_a_row(Path(folder), given) if given.in_a_row else measure(Path(folder), given)
+        if given.json:
+            print(json.dumps(rows, indent=2))
 
 
 def measure(folder: Path, given: argparse.Namespace) -> list[dict[str, Any]]:

@@ -28,6 +28,7 @@ from typing import Any
 import uvloop
 
 from aionsq import ClientError, Consumer, ConsumerOptions, Ids, Message, Node, Producer, ProducerOptions
+from bench.command_line import Parser, directory, errors_in_one_line
 from bench.errors import BenchError
 from bench.soak_cluster import Cluster
 
@@ -280,10 +281,10 @@ def summary(outcome: Outcome, seconds: float, seed: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.soak", description=(__doc__ or "").partition("\n")[0])
+    parser = Parser(prog="python -m bench.soak", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--minutes", type=minutes, default=10.0, help="duration (default 10)")
     parser.add_argument("--seed", type=int, help="repeat the choices of an earlier run; its timing cannot be repeated")
-    parser.add_argument("--data-path", type=Path, help="directory for the data paths, which are kept on failure")
+    parser.add_argument("--data-path", type=directory, help="directory for the data paths, which are kept on failure")
     parser.add_argument("--log", type=Path, help="file for the client's log")
     given = parser.parse_args()
     seed = random.SystemRandom().randrange(1 << 32) if given.seed is None else given.seed
@@ -298,16 +299,16 @@ def main() -> None:
     def report(line: str) -> None:
         print(f"\r{line}\x1b[K" if is_terminal else line, end="" if is_terminal else "\n", file=sys.stderr, flush=True)
 
-    try:
-        outcome = uvloop.run(soak(below, given.minutes * 60, seed, report))
-    except (BenchError, ClientError, OSError, ExceptionGroup) as error:
-        print(f"\nsoak: {error} (seed {seed}, data in {below})", file=sys.stderr)
-        raise SystemExit(1) from None
-    except KeyboardInterrupt:
-        shutil.rmtree(below, ignore_errors=True)
-        print("\nsoak: interrupted", file=sys.stderr)
-        raise SystemExit(130) from None
-    print(file=sys.stderr)
+    with errors_in_one_line("bench.soak"):
+        try:
+            outcome = uvloop.run(soak(below, given.minutes * 60, seed, report))
+        except (BenchError, ClientError, OSError, ExceptionGroup) as error:
+            raise BenchError(f"{error} (seed {seed}, data in {below})") from error
+        except BaseException:
+            shutil.rmtree(below, ignore_errors=True)
+            raise
+        finally:
+            print(file=sys.stderr)
     print(summary(outcome, given.minutes * 60, seed))
     if not outcome.is_good:
         print(f"the data is kept: {below}")

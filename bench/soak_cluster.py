@@ -30,11 +30,13 @@ class Broker:
         self._at = 0
         self._data_path = data_path
         self._registries = registries
-        self._server: Server | None = None
+        self.server: Server | None = None
 
     async def start(self) -> None:
-        self._server = await asyncio.to_thread(
-            start_brokerd,
+        await asyncio.to_thread(self._start)
+
+    def _start(self) -> None:
+        self.server = start_brokerd(
             self._data_path,
             f"--tcp-address={self.tcp_addresses[self._at]}",
             f"--http-address={self.http_address}",
@@ -43,25 +45,25 @@ class Broker:
 
     async def kill(self) -> None:
         """``kill -9``."""
-        if self._server is not None:
-            await asyncio.to_thread(self._server.kill)
+        if self.server is not None:
+            await asyncio.to_thread(self.server.kill)
 
     async def stop(self) -> None:
         """Send SIGTERM and wait for the exit."""
-        if self._server is not None:
-            await asyncio.to_thread(self._server.stop)
+        if self.server is not None:
+            await asyncio.to_thread(self.server.stop)
 
     def move(self) -> None:
         """Use the other address from the next start on."""
         self._at = 1 - self._at
 
     async def pause(self, seconds: float) -> None:
-        assert self._server is not None
-        os.kill(self._server.pid, signal.SIGSTOP)
+        assert self.server is not None
+        os.kill(self.server.pid, signal.SIGSTOP)
         try:
             await asyncio.sleep(seconds)
         finally:
-            os.kill(self._server.pid, signal.SIGCONT)
+            os.kill(self.server.pid, signal.SIGCONT)
 
 
 class Registry:
@@ -70,16 +72,19 @@ class Registry:
     def __init__(self) -> None:
         self.tcp_address, self.http_address = free_address(), free_address()
         self.is_busy = False
-        self._server: Server | None = None
+        self.server: Server | None = None
 
     async def start(self) -> None:
+        await asyncio.to_thread(self._start)
+
+    def _start(self) -> None:
         addresses = [f"--tcp-address={self.tcp_address}", f"--http-address={self.http_address}"]
-        self._server = await asyncio.to_thread(Server, ["-m", "nsqlookup", *addresses], ["TCP", "HTTP"])
+        self.server = Server(["-m", "nsqlookup", *addresses], ["TCP", "HTTP"])
 
     async def kill(self) -> None:
         """``kill -9``; the registry loses all registrations."""
-        if self._server is not None:
-            await asyncio.to_thread(self._server.kill)
+        if self.server is not None:
+            await asyncio.to_thread(self.server.kill)
 
 
 class Cluster:
@@ -103,9 +108,11 @@ class Cluster:
                     await node.channel("create", topic, channel)
 
     async def close(self) -> None:
-        """End every process."""
+        """End every process, also those whose start was cancelled: they start in threads, which go on."""
+        await asyncio.get_running_loop().shutdown_default_executor()
         processes: list[Broker | Registry] = [*self.brokers, *self.registries]
-        await asyncio.gather(*(each.kill() for each in processes))
+        for server in [each.server for each in processes if each.server is not None]:
+            server.kill()
 
     async def inject_faults(self, seconds: float, chance: random.Random) -> None:
         """Apply faults for ``seconds``, several at a time; at the end all processes run."""
