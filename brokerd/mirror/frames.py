@@ -19,6 +19,8 @@ from xxhash import xxh3_64, xxh3_64_digest, xxh3_64_intdigest
 from brokerd.mirror.errors import InvalidStream
 
 MAX_PAYLOAD_BYTES: Final = 16 * 1024 * 1024
+MAX_GREETING_BYTES: Final = 64 * 1024
+"""Largest payload of a connection's first frame, HELLO: anybody may send one."""
 _TLS_BEGINS: Final = 0x1603  # the first two bytes of a handshake, RFC 8446, 5.1
 JOINED_BELOW: Final = 16 * 1024
 """Frames with a payload of fewer bytes are encoded in one piece."""
@@ -90,10 +92,11 @@ class FrameReader:
     """Takes the frames out of a stream.
 
     The stream's bytes are either passed to ``feed``, or read into ``get_buffer()`` and taken by ``read``, so that large
-    payloads are not copied.
+    payloads are not copied. A frame with a payload of more than ``max_payload_bytes`` is an error.
     """
 
-    def __init__(self, buffer_bytes: int = BUFFER_BYTES) -> None:
+    def __init__(self, buffer_bytes: int = BUFFER_BYTES, max_payload_bytes: int = MAX_PAYLOAD_BYTES) -> None:
+        self.max_payload_bytes = max_payload_bytes
         self._buffer_bytes = buffer_bytes
         self._buffer = memoryview(b"")  # until it is needed: many connections send nothing, or whole frames to feed
         self._start = self._end = 0  # of the bytes in the buffer that are not parsed yet
@@ -110,7 +113,7 @@ class FrameReader:
                 self._buffer = memoryview(bytearray(self._buffer_bytes))
             return self._buffer
         length = int.from_bytes(self._buffer[self._start : self._start + 4]) if unread >= 4 else 0
-        needed = _HEAD.size + min(length, MAX_PAYLOAD_BYTES)
+        needed = _HEAD.size + min(length, self.max_payload_bytes)
         if self._start + needed > len(self._buffer):
             before = self._buffer[self._start : self._end]
             if needed > len(self._buffer):
@@ -122,14 +125,14 @@ class FrameReader:
     def read(self, nbytes: int) -> list[Frame]:
         """The frames that ``nbytes`` more bytes of the stream complete. Raises InvalidStream."""
         self._end += nbytes
-        frames, self._start = _frames_in(self._buffer, self._start, self._end)
+        frames, self._start = _frames_in(self._buffer, self._start, self._end, self.max_payload_bytes)
         return frames
 
     def feed(self, data: bytes) -> list[Frame]:
         """The frames that ``data`` completes. Their payloads stay valid. Raises InvalidStream."""
         frames, at = list[Frame](), 0
         if self._start == self._end:
-            frames, at = _frames_in(data, 0, len(data))
+            frames, at = _frames_in(data, 0, len(data), self.max_payload_bytes)
         while at < len(data):
             room = self.get_buffer()
             nbytes = min(len(room), len(data) - at)
@@ -139,14 +142,14 @@ class FrameReader:
         return frames
 
 
-def _frames_in(data: bytes | memoryview, at: int, end: int) -> tuple[list[Frame], int]:
+def _frames_in(data: bytes | memoryview, at: int, end: int, max_payload_bytes: int) -> tuple[list[Frame], int]:
     """The complete frames of ``data[at:end]``, whose payloads are slices of it, and the offset after them."""
     frames = list[Frame]()
     while end - at >= _HEAD.size:
         length, number_of_kind, epoch, number, check = _HEAD.unpack_from(data, at)
         if length >> 16 == _TLS_BEGINS:
             raise InvalidStream("it begins with TLS: --mirror-tls is set on one member only")
-        if length > MAX_PAYLOAD_BYTES:
+        if length > max_payload_bytes:
             raise InvalidStream(f"a frame of {length:,} bytes is too large")
         next_at = at + _HEAD.size + length
         if end < next_at:
