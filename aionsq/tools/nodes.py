@@ -217,8 +217,13 @@ def end_of(node: str, options: Options, found: Survey) -> str:
 
 
 def takeover_of(node: str, found: Survey) -> str:
-    """Describe what the hand-over does, as the end of a sentence that begins with "This will"."""
+    """Describe what the hand-over does, as the end of a sentence that begins with "This will".
+
+    Raises ToolFailed if the node answered and has no mirror.
+    """
     stats = found.nodes[node].stats
+    if stats is not None and stats.mirror is None:
+        raise ToolFailed(f"node {node} has no mirror")
     consumers = "its consumers" if stats is None else f"its {counted(over_topics('client_count', stats), 'consumer')}"
     return (
         f"hand over node {node} to its follower: {consumers} and its producers have to connect again, and messages of "

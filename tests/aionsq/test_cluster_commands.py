@@ -257,6 +257,14 @@ async def test_a_node_is_drained_and_takes_messages_again(fleet: Fleet) -> None:
     assert (nobody.status, nobody.errors) == (2, "nsq nodes: drain requires one or more nodes\n")
 
 
+async def test_a_hand_over_of_a_node_without_a_mirror_is_refused_before_the_question(fleet: Fleet) -> None:
+    """With the node, and status 1."""
+    node = fleet.brokers[0].http_address
+    refused = await fleet.nsq("nodes", "handover", node)
+    assert (refused.status, refused.output) == (1, "")
+    assert refused.errors == f"nsq nodes: node {node} has no mirror\n"
+
+
 async def test_a_drain_of_an_unknown_node_is_refused_before_the_question(fleet: Fleet) -> None:
     """With the nodes that there are; nothing is drained, also if another node was named correctly."""
     node = fleet.nodes[0]
