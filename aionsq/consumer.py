@@ -140,7 +140,8 @@ class Consumer:
         """Connect to the given nsqds, and query the nsqlookupds once.
 
         Raises ConnectFailed if none of the given nsqds can be reached and there is no nsqlookupd, and ConsumerStopped
-        after a stop. nsqlookupds that do not answer are queried again at the next poll.
+        after a stop. nsqlookupds that do not answer are queried again at the next poll. If it fails or is cancelled, the
+        consumer is stopped.
         """
         if self._stopping:
             raise ConsumerStopped(f"the consumer of {self.topic}/{self.channel} was stopped")
@@ -149,11 +150,11 @@ class Consumer:
         self._started = True
         try:
             await self._membership.connect(self._direct, must_reach_one=not self._lookup_addresses)
-        except ConnectFailed:
+            if self._lookup_addresses:
+                await self._discover(self._lookup_addresses)
+        except (ConnectFailed, asyncio.CancelledError):
             await self.stop(timedelta(0))
             raise
-        if self._lookup_addresses:
-            await self._discover(self._lookup_addresses)
         if not self._stopping:
             self._redistributing = asyncio.create_task(self._redistribute_forever())
 

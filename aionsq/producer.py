@@ -124,7 +124,11 @@ class Producer:
         self._closed = False
 
     async def __aenter__(self) -> Self:
-        await self.start()
+        try:
+            await self.start()
+        except asyncio.CancelledError:
+            await self.close(timedelta(0))
+            raise
         return self
 
     async def __aexit__(

@@ -226,6 +226,22 @@ def _producer(address: str) -> dict[str, Any]:
 
 
 @pytest.fixture
+async def silent() -> AsyncIterator[str]:
+    """The address of a server that accepts connections and never answers."""
+    over = asyncio.Event()
+
+    async def wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await over.wait()
+        writer.close()
+
+    server = await asyncio.start_server(wait, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    yield f"{host}:{port}"
+    over.set()
+    server.close()
+
+
+@pytest.fixture
 async def start_nsqd() -> AsyncIterator[Callable[[], Awaitable[ScriptedNsqd]]]:
     """``await start_nsqd()`` starts another scripted nsqd."""
     async with AsyncExitStack() as stack:

@@ -258,7 +258,7 @@ async def test_a_node_is_drained_and_takes_messages_again(fleet: Fleet) -> None:
 
 
 async def test_a_hand_over_of_a_node_without_a_mirror_is_refused_before_the_question(fleet: Fleet) -> None:
-    """With the node, and status 1."""
+    """The error names the node; the status is 1."""
     node = fleet.brokers[0].http_address
     refused = await fleet.nsq("nodes", "handover", node)
     assert (refused.status, refused.output) == (1, "")

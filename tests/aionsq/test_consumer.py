@@ -49,6 +49,27 @@ async def test_a_loop_finishes_each_message_when_it_asks_for_the_next(nsqd):
     ]
 
 
+@pytest.mark.parametrize("uses", ["run", "async with"])
+async def test_a_consumer_that_is_cancelled_while_it_starts_closes_its_connections(nsqd, silent, uses):
+    """Also if it waits for an nsqlookupd: a message that arrived meanwhile is for other consumers."""
+    consumer = Consumer("t", "c", nsqd_tcp_addresses=[nsqd.address], lookupd_http_addresses=[silent], options=options())
+
+    async def start():
+        async with consumer:
+            pass
+
+    starting = asyncio.create_task(start() if uses == "async with" else consumer.run(print))
+    peer = await nsqd.consumer()
+    peer.message(b"a")
+    await peer.processed()
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    with pytest.raises(ConsumerStopped):
+        await consumer.start()
+    await until(lambda: peer.closed, "the connection is closed")
+
+
 async def test_an_error_in_the_loop_requeues_the_message_it_was_about(nsqd):
     """Messages that arrived after it are requeued at once, for other consumers."""
 

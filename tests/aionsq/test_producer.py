@@ -24,6 +24,26 @@ RESPONSE, ERROR = 0, 1
 MS = timedelta(milliseconds=1)
 
 
+async def test_a_producer_that_is_cancelled_while_it_starts_closes_its_connections(nsqd, silent):
+    """One nsqd is connected, and another does not answer."""
+
+    producer = Producer([nsqd.address, silent])
+
+    async def start():
+        async with producer:
+            pass
+
+    starting = asyncio.create_task(start())
+    peer = await nsqd.peer()
+    await peer.processed()
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    with pytest.raises(ProducerClosed):
+        await producer.start()
+    await nsqd.until(lambda: peer.closed)
+
+
 async def test_publishing_sends_the_three_commands_of_nsq(nsqd):
     """PUB, MPUB and DPUB, each answered once nsqd says OK."""
     async with Producer(nsqd.address) as producer:
