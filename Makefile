@@ -16,7 +16,8 @@ EXTRAS ?= [dev]
 # The distributions besides the one at the root, which requires them: docs/distributions.md.
 DISTRIBUTIONS := common client daemons analytics platform
 CORES := $(shell nproc)
-# How many processes share the tests, a file at a time. Each uses half of a core: tests wait for the rest of their time.
+# How many processes share the tests, a file at a time. Each uses half of a core, because tests wait for a good part of
+# their time; one more keeps all cores busy.
 JOBS ?= $(shell expr 2 \* $(CORES) + 1)
 # What `make check` compares with.
 BASE ?= main

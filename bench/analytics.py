@@ -11,6 +11,7 @@ JVM.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import subprocess
 import sys
@@ -100,15 +101,26 @@ def measured(command: list[str]) -> Cost:
         process = psutil.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         peak, over = 0, threading.Event()
         spent: dict[int, float] = {}
-        while process.poll() is None:
-            family = [process, *_children(process)]
-            peak = max(peak, sum(_resident(member) for member in family))
-            spent |= {member.pid: _spent_s(member) or spent.get(member.pid, 0.0) for member in family}
-            over.wait(0.2)
+        try:
+            while process.poll() is None:
+                family = [process, *_children(process)]
+                peak = max(peak, sum(_resident(member) for member in family))
+                spent |= {member.pid: _spent_s(member) or spent.get(member.pid, 0.0) for member in family}
+                over.wait(0.2)
+        except KeyboardInterrupt:
+            kill_all([process, *_children(process)])
+            raise
         if process.returncode:
             log.seek(0)
             raise SystemExit(f"bench: {' '.join(command[:5])} failed: {log.read().decode(errors='replace')[-800:]}")
     return Cost(time.perf_counter() - began, sum(spent.values()), peak / 1e6)
+
+
+def kill_all(processes: list[psutil.Process]) -> None:
+    """Kill processes that have not ended."""
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def _children(process: psutil.Process) -> list[psutil.Process]:

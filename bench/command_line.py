@@ -8,10 +8,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, Self
 
 from bench.errors import BenchError
-from bench.processes import Terminated, raise_on_sigterm
+from bench.processes import interrupt_at_sigterm
 
 
 class Parser(argparse.ArgumentParser):
@@ -50,7 +50,7 @@ def errors_in_one_line(program: str) -> Iterator[None]:
 
     The block's ``finally`` clauses have stopped the servers then.
     """
-    raise_on_sigterm()
+    is_terminated = interrupt_at_sigterm().is_set
     try:
         yield
         sys.stdout.flush()
@@ -60,7 +60,27 @@ def errors_in_one_line(program: str) -> Iterator[None]:
         # The output may be what failed: without this, Python would try to write the rest at the exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         fail(program, f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
-    except Terminated:
-        fail(program, "terminated", status=143)
     except KeyboardInterrupt:
+        if is_terminated():
+            fail(program, "terminated", status=143)
         fail(program, "interrupted", status=130)
+
+
+class Progress:
+    """Lines of progress on standard error. On a terminal, each replaces the one before."""
+
+    def __init__(self) -> None:
+        self._is_terminal = sys.stderr.isatty()
+        self._is_shown = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def show(self, line: str) -> None:
+        text = f"\r{line}\x1b[K" if self._is_terminal else f"{line}\n"
+        print(text, end="", file=sys.stderr, flush=True)
+        self._is_shown = True
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_terminal and self._is_shown:
+            print(file=sys.stderr)

@@ -12,6 +12,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -161,12 +162,26 @@ def tested(promise: str, fault: str, tests: list[str], more: Mapping[str, str]) 
 
 def run_pytest(tests: list[str], more: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", "-q", "-rA", "--show-capture=no", "-p", "no:cacheprovider", *tests]
-    done = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, **more}, stdin=subprocess.DEVNULL, capture_output=True, text=True
+    pipe = subprocess.PIPE
+    running = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **more},
+        stdin=subprocess.DEVNULL,
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        start_new_session=True,
     )
-    if done.returncode not in (0, 1):
-        raise BenchError(f"{tests[0]} could not be run:\n{tail(done.stdout + done.stderr)}")
-    return done
+    try:
+        output, errors = running.communicate()
+    except KeyboardInterrupt:
+        running.send_signal(signal.SIGINT)  # so that it ends the servers of its tests
+        running.communicate()
+        raise
+    if running.returncode not in (0, 1):
+        raise BenchError(f"{tests[0]} could not be run:\n{tail(output + errors)}")
+    return subprocess.CompletedProcess(command, running.returncode, output, errors)
 
 
 def tail(output: str) -> str:

@@ -12,13 +12,13 @@ status is 1 if there are any. These are violations:
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import gc
 import random
 import shutil
 import struct
-import sys
 import tempfile
 import time
 from collections import Counter, deque
@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import wire
-from bench.command_line import Parser, directory, errors_in_one_line, positive_count
+from bench.command_line import Parser, Progress, directory, errors_in_one_line, positive_count
 from bench.errors import BenchError
 from bench.ledger import Ledger
 from bench.measure import ask
@@ -297,7 +297,7 @@ async def kill_repeatedly(
     slowest = 0.0
 
     def start() -> Server:
-        # Not in a thread: if this task were cancelled meanwhile, nothing would stop the broker.
+        # In this thread: if the task were cancelled during a start in another one, nothing would stop the broker.
         nonlocal slowest
         began = time.monotonic()
         server = start_brokerd(data_path, *FLAGS, twin=twin)
@@ -340,30 +340,29 @@ def main() -> None:
     parser.add_argument("--gently", action="store_true", help="stop the broker by SIGTERM instead, under the same load")
     parser.add_argument("--twin", action="store_true", help="use the pure-Python kernel")
     given = parser.parse_args()
+    with errors_in_one_line("bench.kill9"):
+        run(given)
+
+
+def run(given: argparse.Namespace) -> None:
+    """Kill the broker repeatedly, and print the violations. Exits with status 1 if there are any. Raises BenchError."""
     seed = random.SystemRandom().randrange(1 << 32) if given.seed is None else given.seed
     data_path = Path(tempfile.mkdtemp(prefix="kill9-", dir=given.data_path))
 
     def report(number: int, ledger: Ledger) -> None:
-        print(
-            f"\rround {number}/{given.rounds}: {ledger.acknowledged_count} acknowledged, "
-            f"{len(ledger.violations)} violations",
-            end="",
-            file=sys.stderr,
-            flush=True,
-        )
+        acknowledged, violations = ledger.acknowledged_count, len(ledger.violations)
+        progress.show(f"round {number}/{given.rounds}: {acknowledged} acknowledged, {violations} violations")
 
-    with errors_in_one_line("bench.kill9"):
-        try:
+    try:
+        with Progress() as progress:
             outcome = asyncio.run(
                 kill_repeatedly(data_path, given.rounds, seed, gently=given.gently, twin=given.twin, report=report)
             )
-        except (BenchError, OSError) as error:
-            raise BenchError(f"{error} (seed {seed}, data in {data_path})") from error
-        except BaseException:
-            shutil.rmtree(data_path, ignore_errors=True)
-            raise
-        finally:
-            print(file=sys.stderr)
+    except (BenchError, OSError) as error:
+        raise BenchError(f"{error} (seed {seed}, data in {data_path})") from error
+    except KeyboardInterrupt:
+        shutil.rmtree(data_path, ignore_errors=True)
+        raise
     print(f"{given.rounds} rounds, seed {seed}, slowest start {outcome.start_seconds:.2f} s")
     print(f"{outcome.ledger.acknowledged_count:>9} publishes acknowledged")
     for what, number in sorted(outcome.ledger.counts.items()):

@@ -6,12 +6,14 @@ import multiprocessing
 import os
 import platform
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import NoReturn, ParamSpec, TypeVar
+from types import FrameType
+from typing import ParamSpec, TypeVar
 
 import psutil
 
@@ -98,18 +100,44 @@ def raise_descriptor_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM arrived. As after SIGINT, ``finally`` blocks end servers. An event loop stops for no other exception."""
+def interrupt_at_sigterm() -> threading.Event:
+    """Handle the first SIGTERM as Ctrl-C, after which ``finally`` blocks end servers, and ignore later ones.
 
+    Returns an event that is set if SIGTERM has arrived.
+    """
+    arrived = threading.Event()
 
-def raise_on_sigterm() -> None:
-    """Make the first SIGTERM raise Terminated in the main thread. Later ones do not interrupt the cleanup."""
-
-    def raise_terminated(number: int, frame: object) -> NoReturn:
+    def handle(number: int, frame: FrameType | None) -> None:
+        arrived.set()
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise Terminated
+        # An event loop has a handler of its own for Ctrl-C, which cancels the main task.
+        interrupt = signal.getsignal(signal.SIGINT)
+        if not callable(interrupt):
+            raise KeyboardInterrupt
+        interrupt(signal.SIGINT, frame)
 
-    signal.signal(signal.SIGTERM, raise_terminated)
+    signal.signal(signal.SIGTERM, handle)
+    return arrived
+
+
+@contextmanager
+def signals_deferred() -> Iterator[None]:
+    """Handle SIGINT and SIGTERM only after the block, so that it can store a process that it starts."""
+    if threading.current_thread() is not threading.main_thread():  # it receives no signals
+        yield
+        return
+    arrived = list[int]()
+    handlers = {
+        number: signal.signal(number, lambda which, _: arrived.append(which))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for which in arrived:
+            signal.raise_signal(which)
 
 
 class LoadProcesses:

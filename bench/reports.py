@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from bench.analytics import measured, run_command
+from bench.analytics import kill_all, measured, run_command
 from bench.archive import midnight, write_day
 from bench.command_line import Parser, directory, errors_in_one_line, positive_count
 
@@ -188,6 +188,10 @@ class Session:
         self._process.stdin.close()
         psutil.wait_procs(family, timeout=PATIENCE_S)
 
+    def kill(self) -> None:
+        """Kill the session and its Java, with a report that it may run."""
+        kill_all(self._family())
+
     def _family(self) -> list[psutil.Process]:
         try:
             return [self._process, *self._process.children(recursive=True)]
@@ -219,6 +223,9 @@ def session(log: Path, jobs: int = MOST_JOBS) -> Iterator[Session]:
     opened = Session(log, jobs)
     try:
         yield opened
+    except KeyboardInterrupt:
+        opened.kill()
+        raise
     finally:
         opened.close()
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.errors import BenchError
-from bench.processes import Cores, anonymous_bytes, pin, processor_seconds, started_on
+from bench.processes import Cores, anonymous_bytes, pin, processor_seconds, signals_deferred, started_on
 
 START_SECONDS = 150.0
 STOP_SECONDS = 60.0
@@ -44,7 +44,8 @@ class Server:
         """Start ``command`` and wait for a ``<interface>: listening on`` line on stderr for each of ``interfaces``.
 
         Lines that contain ``watched`` are kept for ``wait_for``.
-        ``own_session``: start it in a session of its own, whose priority can be set. ``name`` is for errors.
+        ``own_session``: start it in a session of its own, whose priority can be set, and which Ctrl-C does not reach.
+        ``name`` is for errors.
 
         ``command`` is the arguments of ``program``, or of this interpreter if that is None. All of the process's
         threads run on ``cores``; an empty set means any. Raises BenchError with the last log line if the process exits,
@@ -55,9 +56,16 @@ class Server:
         self.data_path: Path | None = None
         self.output_tail: deque[str] = deque(maxlen=20)
         path = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH", "")]))
+        self._watched = watched
+        self._seen: list[tuple[float, str]] = []
+        self._news = threading.Condition()
+        self._listening = threading.Event()
+        self._interfaces = frozenset(interfaces)
+        self._reader = threading.Thread(target=self._read_log, daemon=True)
+        process = None
         try:
-            with started_on(cores):
-                self.process = subprocess.Popen(
+            with signals_deferred(), started_on(cores):
+                process = self.process = subprocess.Popen(
                     [str(program or sys.executable), *command],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
@@ -66,20 +74,14 @@ class Server:
                     start_new_session=own_session,
                     env={**os.environ, "PYTHONPATH": path, **(environment or {})},
                 )
-        except OSError as error:
-            raise BenchError(f"{self.name} cannot be started: {error.strerror}") from None
-        self._watched = watched
-        self._seen: list[tuple[float, str]] = []
-        self._news = threading.Condition()
-        self._listening = threading.Event()
-        self._interfaces = frozenset(interfaces)
-        self._reader = threading.Thread(target=self._read_log, daemon=True)
-        self._reader.start()
-        try:
+                self._reader.start()
             if interfaces:
                 self._listening.wait(START_SECONDS)
+        except OSError as error:
+            raise BenchError(f"{self.name} cannot be started: {error.strerror}") from None
         except BaseException:  # interrupted: the caller never receives this server and cannot stop it
-            self.kill()
+            if process is not None:
+                self.kill()
             raise
         if not self._interfaces <= self.addresses.keys():
             self.kill()
@@ -177,6 +179,7 @@ def start_brokerd(data_path: Path, *flags: str, twin: bool = False) -> Server:
         ["-m", "brokerd", *LOOPBACK, f"--data-path={data_path}", *flags],
         ["TCP", "HTTP"],
         {"BROKERD_KERNEL": "python"} if twin else None,
+        own_session=True,
     )
     server.data_path = data_path
     return server

@@ -13,7 +13,6 @@ import itertools
 import logging
 import random
 import shutil
-import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
@@ -28,7 +27,7 @@ from typing import Any
 import uvloop
 
 from aionsq import ClientError, Consumer, ConsumerOptions, Ids, Message, Node, Producer, ProducerOptions
-from bench.command_line import Parser, directory, errors_in_one_line
+from bench.command_line import Parser, Progress, directory, errors_in_one_line
 from bench.errors import BenchError
 from bench.soak_cluster import Cluster
 
@@ -287,6 +286,12 @@ def main() -> None:
     parser.add_argument("--data-path", type=directory, help="directory for the data paths, which are kept on failure")
     parser.add_argument("--log", type=Path, help="file for the client's log")
     given = parser.parse_args()
+    with errors_in_one_line("bench.soak"):
+        run(given)
+
+
+def run(given: argparse.Namespace) -> None:
+    """Run the soak, and print its summary. Exits with status 1 if a message was lost. Raises BenchError, OSError."""
     seed = random.SystemRandom().randrange(1 << 32) if given.seed is None else given.seed
     logging.basicConfig(
         level=logging.INFO if given.log else logging.CRITICAL,
@@ -294,21 +299,14 @@ def main() -> None:
         format="%(asctime)s %(levelname)s %(name)s %(message)s",
     )
     below = Path(tempfile.mkdtemp(prefix="soak-", dir=given.data_path))
-    is_terminal = sys.stderr.isatty()
-
-    def report(line: str) -> None:
-        print(f"\r{line}\x1b[K" if is_terminal else line, end="" if is_terminal else "\n", file=sys.stderr, flush=True)
-
-    with errors_in_one_line("bench.soak"):
-        try:
-            outcome = uvloop.run(soak(below, given.minutes * 60, seed, report))
-        except (BenchError, ClientError, OSError, ExceptionGroup) as error:
-            raise BenchError(f"{error} (seed {seed}, data in {below})") from error
-        except BaseException:
-            shutil.rmtree(below, ignore_errors=True)
-            raise
-        finally:
-            print(file=sys.stderr)
+    try:
+        with Progress() as progress:
+            outcome = uvloop.run(soak(below, given.minutes * 60, seed, progress.show))
+    except (BenchError, ClientError, OSError, ExceptionGroup) as error:
+        raise BenchError(f"{error} (seed {seed}, data in {below})") from error
+    except KeyboardInterrupt:
+        shutil.rmtree(below, ignore_errors=True)
+        raise
     print(summary(outcome, given.minutes * 60, seed))
     if not outcome.is_good:
         print(f"the data is kept: {below}")

@@ -79,7 +79,7 @@ class Registry:
 
     def _start(self) -> None:
         addresses = [f"--tcp-address={self.tcp_address}", f"--http-address={self.http_address}"]
-        self.server = Server(["-m", "nsqlookup", *addresses], ["TCP", "HTTP"])
+        self.server = Server(["-m", "nsqlookup", *addresses], ["TCP", "HTTP"], own_session=True)
 
     async def kill(self) -> None:
         """``kill -9``; the registry loses all registrations."""
@@ -108,7 +108,7 @@ class Cluster:
                     await node.channel("create", topic, channel)
 
     async def close(self) -> None:
-        """End every process, also those whose start was cancelled: they start in threads, which go on."""
+        """End every process. Starts run in threads and continue after a cancellation, so this waits for them."""
         await asyncio.get_running_loop().shutdown_default_executor()
         processes: list[Broker | Registry] = [*self.brokers, *self.registries]
         for server in [each.server for each in processes if each.server is not None]:

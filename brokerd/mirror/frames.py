@@ -19,8 +19,8 @@ from xxhash import xxh3_64, xxh3_64_digest, xxh3_64_intdigest
 from brokerd.mirror.errors import InvalidStream
 
 MAX_PAYLOAD_BYTES: Final = 16 * 1024 * 1024
-MAX_GREETING_BYTES: Final = 64 * 1024
-"""Largest payload of a connection's first frame, HELLO: anybody may send one."""
+MAX_HELLO_BYTES: Final = 64 * 1024
+"""Largest payload of HELLO, in bytes. Any client can send one."""
 _TLS_BEGINS: Final = 0x1603  # the first two bytes of a handshake, RFC 8446, 5.1
 JOINED_BELOW: Final = 16 * 1024
 """Frames with a payload of fewer bytes are encoded in one piece."""

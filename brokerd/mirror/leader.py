@@ -26,7 +26,7 @@ from brokerd.mirror.actions import (
     write_head,
 )
 from brokerd.mirror.errors import InvalidStream
-from brokerd.mirror.frames import MAX_GREETING_BYTES, MAX_PAYLOAD_BYTES, Frame, FrameReader, Kind, encode_frame
+from brokerd.mirror.frames import MAX_HELLO_BYTES, MAX_PAYLOAD_BYTES, Frame, FrameReader, Kind, encode_frame
 from brokerd.mirror.hello import Hello, Welcome
 from brokerd.mirror.manifest import Copy, File, decode_sums, encode_files
 from brokerd.mirror.pair import PairRecord
@@ -144,7 +144,7 @@ class _Link:
 
     def __init__(self, number: int, now: Seconds) -> None:
         self.number = number
-        self.reader = FrameReader(max_payload_bytes=MAX_GREETING_BYTES)
+        self.reader = FrameReader(max_payload_bytes=MAX_HELLO_BYTES)
         self.state = LinkState.CONNECTED
         self.hello: Hello | None = None
         self.member = ""
@@ -422,7 +422,6 @@ class Leader:
         if frame.kind is _ACK and link.hello is not None:  # first: nearly all are
             self._applied(link, frame, now)
         elif frame.kind is Kind.HELLO and link.hello is None:
-            link.reader.max_payload_bytes = MAX_PAYLOAD_BYTES
             self._greeted(link, Hello.from_bytes(bytes(frame.payload)), frame.epoch)
         elif link.hello is None:
             raise InvalidStream("the first frame is no greeting")
@@ -453,6 +452,7 @@ class Leader:
                 if other is not link and other.member == hello.member:
                     self._close(other, "the member has connected again")
             link.hello, link.member = hello, hello.member
+            link.reader.max_payload_bytes = MAX_PAYLOAD_BYTES
             if hello.member in self._believed:
                 link.state = LinkState.EVICTED
                 self._review()

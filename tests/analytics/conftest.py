@@ -1,4 +1,4 @@
-"""One Spark session for all of these tests, and brokers whose latencies are known."""
+"""One Spark session for all of these tests in a process, and brokers whose latencies are known."""
 
 from __future__ import annotations
 

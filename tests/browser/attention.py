@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from playwright.sync_api import Locator, Page
+from contextlib import suppress
+
+from playwright.sync_api import Error, Locator, Page
 
 from tests.harness.waiting import wait_until
 
 
-def attention(page: Page, text: str) -> Locator:
+def attention_item(page: Page, text: str) -> Locator:
     """Wait for the item of the overview's list that contains ``text``, and return it. The page lists the first few
     items, and all of them after a click."""
     region = page.get_by_role("region", name="Needs attention")
@@ -16,7 +18,9 @@ def attention(page: Page, text: str) -> Locator:
 
     def is_listed() -> bool:
         if item.count() == 0 and rest.count() > 0:
-            rest.click()
+            # It disappears if the list becomes shorter.
+            with suppress(Error):
+                rest.click(timeout=1000)
         return item.count() > 0
 
     wait_until(is_listed, f"{text} needs attention")

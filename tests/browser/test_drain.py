@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.attention import attention
+from tests.browser.attention import attention_item
 from tests.browser.conftest import SecondNode, Stack
 from tests.harness.waiting import wait_until
 
@@ -86,7 +86,7 @@ def test_other_pages_show_that_a_node_drains_until_its_process_has_ended(live: A
     for name in ("Drain…", "Cancel the drain"):
         expect(page.get_by_role("button", name=name)).to_have_count(0)
     page.get_by_role("link", name="Overview", exact=True).click()
-    item = attention(page, node.id)
+    item = attention_item(page, node.id)
     expect(item).to_contain_text("draining")
     expect(item).to_contain_text("2 messages are left")
     expect(item).not_to_contain_text("unhealthy")

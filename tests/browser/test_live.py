@@ -6,7 +6,7 @@ import re
 
 from playwright.sync_api import expect
 
-from tests.browser.attention import attention
+from tests.browser.attention import attention_item
 from tests.browser.held import Held
 from tests.harness.waiting import wait_until
 
@@ -45,7 +45,7 @@ def test_the_overview_shows_backlogs(live, stack):
     page = live("/")
     largest = page.get_by_role("region", name="Largest backlog")
     expect(largest.get_by_role("listitem").first).to_contain_text("parcels")
-    expect(attention(page, "parcels / depot")).to_contain_text("no clients")
+    expect(attention_item(page, "parcels / depot")).to_contain_text("no clients")
 
 
 def test_all_that_needs_attention_is_listed_after_a_click(live, stack, axe):

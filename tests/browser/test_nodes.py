@@ -9,7 +9,7 @@ import time
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.attention import attention
+from tests.browser.attention import attention_item
 from tests.browser.widths import pixels_beyond
 from tests.harness.waiting import wait_until
 
@@ -68,7 +68,7 @@ def test_a_node_that_hangs_is_shown_as_down_and_in_the_outcome(live, stack):
         row = page.get_by_role("row").filter(has=page.get_by_role("link", name=other.id))
         expect(row.get_by_text("down", exact=True)).to_be_visible()
         page.get_by_role("link", name="Overview", exact=True).click()
-        expect(attention(page, other.id)).to_contain_text("has not answered since")
+        expect(attention_item(page, other.id)).to_contain_text("has not answered since")
         page.goto("/topics/spread")
         page.get_by_role("button", name="Pause", exact=True).click()
         dialog = page.get_by_role("dialog")

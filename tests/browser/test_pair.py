@@ -111,7 +111,7 @@ def test_a_pair_is_handed_over_by_the_button(live: Any, pair: Pair, axe: Any) ->
 def test_a_pair_without_a_follower_is_shown_as_under_replicated(live: Any, pair: Pair, axe: Any) -> None:
     """On Nodes and on its page, where nobody can hand it over. A viewer has no button at all.
 
-    The overview shows it, too, if nothing worse needs attention (frontend/src/snapshot/overview.test.ts).
+    The overview lists it among what needs attention (frontend/src/snapshot/overview.test.ts).
     """
     primary = pair.wait_for_primary()
     follower, node = pair.other(primary), primary.http_address

@@ -2,8 +2,8 @@
 
 One process runs all tests of a file, so that they share fixtures. The longest files run first, so that all processes
 end at about the same time. ``seconds.txt`` contains the measured time of each file; a file that it does not list runs
-before all others. The browser tests are divided between two processes, each with one platform and one browser, and so
-are those of reports, each with one Spark session, so that they do not end long after everything else.
+before all others. The browser tests are divided between two processes, each with one platform and one browser. So are
+the report tests, each with one Spark session. Otherwise they would end long after everything else.
 
 ``make seconds`` measures the times again.
 """

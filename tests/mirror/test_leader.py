@@ -8,7 +8,7 @@ import pytest
 
 from brokerd.mirror.actions import Action, Create, Delete, Rename, Write, decode_actions
 from brokerd.mirror.follower import Follower
-from brokerd.mirror.frames import MAX_GREETING_BYTES, MAX_PAYLOAD_BYTES, Frame, Kind
+from brokerd.mirror.frames import MAX_HELLO_BYTES, MAX_PAYLOAD_BYTES, Frame, Kind
 from brokerd.mirror.hello import Welcome
 from brokerd.mirror.leader import MAX_STRANGERS, Appended, Close, CompareFiles, Leader, StepDown, TakeCut, WriteRecord
 from brokerd.mirror.manifest import Copy, File
@@ -283,13 +283,13 @@ def test_connections_that_do_not_greet_make_room_for_others() -> None:
 
 
 def test_a_stranger_cannot_announce_a_large_frame() -> None:
-    """It is closed at once, before any memory is kept for the frame; a follower that has greeted may send one."""
+    """It is closed when the head of the frame arrives. A follower that has greeted may send such a frame."""
     subject = leader()
     join(subject)
     subject.connected(2, 0.0)
     taken(subject)
     for link in (1, 2):
-        subject.received(link, (MAX_GREETING_BYTES + 1).to_bytes(4) + bytes(25), 0.0)
+        subject.received(link, (MAX_HELLO_BYTES + 1).to_bytes(4) + bytes(25), 0.0)
     assert taken(subject) == [Close(2, "a frame of 65,537 bytes is too large")]
 
 

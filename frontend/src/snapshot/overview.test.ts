@@ -96,7 +96,7 @@ test('problems: nodes down first, then backlogs without clients and timeouts', (
   ]);
 });
 
-test('the node that went down last comes first', () => {
+test('the node that went down most recently comes first', () => {
   const nodes = [10, 30, 20].map((since) => node(`n${since}:1`, { state: 'down', down_since: since, error: 'refused' }));
   expect(attentionOf(snapshot(nodes, [], [])).map((item) => item.name)).toEqual(['n30:1', 'n20:1', 'n10:1']);
 });

@@ -87,7 +87,7 @@ export type Attention = {
 
 const waiting = (depth: number): string => `${count(depth)} waiting`;
 
-/** Problems, worst first: nodes that are down, the last that went down first, or unhealthy, then nodes that drain or are under-replicated, topics and channels in order of their backlog. */
+/** Problems: nodes that are down, the most recent first; unhealthy nodes; nodes that drain or are under-replicated; topics and channels by backlog. */
 export function attentionOf(snapshot: ClusterSnapshot): Attention[] {
   const found: Attention[] = [];
   for (const node of downNodes(snapshot)) {
