@@ -140,8 +140,8 @@ class Consumer:
         """Connect to the given nsqds, and query the nsqlookupds once.
 
         Raises ConnectFailed if none of the given nsqds can be reached and there is no nsqlookupd, and ConsumerStopped
-        after a stop. nsqlookupds that do not answer are queried again at the next poll. If it fails or is cancelled, the
-        consumer is stopped.
+        after a stop. nsqlookupds that do not answer are queried again at the next poll. The consumer is stopped if this
+        fails or is cancelled.
         """
         if self._stopping:
             raise ConsumerStopped(f"the consumer of {self.topic}/{self.channel} was stopped")
