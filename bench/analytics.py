@@ -11,7 +11,6 @@ JVM.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import subprocess
 import sys
@@ -26,6 +25,7 @@ import psutil
 
 from bench.archive import midnight, write_day
 from bench.command_line import Parser, directory, errors_in_one_line, positive_count
+from bench.family import kill_family
 
 SCAN = """
 import sys
@@ -108,19 +108,12 @@ def measured(command: list[str]) -> Cost:
                 spent |= {member.pid: _spent_s(member) or spent.get(member.pid, 0.0) for member in family}
                 over.wait(0.2)
         except KeyboardInterrupt:
-            kill_all([process, *_children(process)])
+            kill_family(process.pid)
             raise
         if process.returncode:
             log.seek(0)
             raise SystemExit(f"bench: {' '.join(command[:5])} failed: {log.read().decode(errors='replace')[-800:]}")
     return Cost(time.perf_counter() - began, sum(spent.values()), peak / 1e6)
-
-
-def kill_all(processes: list[psutil.Process]) -> None:
-    """Kill processes that have not ended."""
-    for process in processes:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
 
 
 def _children(process: psutil.Process) -> list[psutil.Process]:

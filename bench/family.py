@@ -42,6 +42,14 @@ def family_seconds(pid: int) -> float:
     return seconds
 
 
+def kill_family(pid: int) -> None:
+    """Kill a process and all its descendants. Does nothing if it has ended."""
+    with suppress(psutil.NoSuchProcess):
+        for process in (psutil.Process(pid), *(process for process, _ in descendants(pid))):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+
+
 def lower_priority(pid: int) -> None:
     """Give a process and its running descendants the lowest priority.
 

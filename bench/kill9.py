@@ -349,12 +349,13 @@ def run(given: argparse.Namespace) -> None:
     seed = random.SystemRandom().randrange(1 << 32) if given.seed is None else given.seed
     data_path = Path(tempfile.mkdtemp(prefix="kill9-", dir=given.data_path))
 
-    def report(number: int, ledger: Ledger) -> None:
-        acknowledged, violations = ledger.acknowledged_count, len(ledger.violations)
-        progress.show(f"round {number}/{given.rounds}: {acknowledged} acknowledged, {violations} violations")
-
     try:
         with Progress() as progress:
+
+            def report(number: int, ledger: Ledger) -> None:
+                acknowledged, violations = ledger.acknowledged_count, len(ledger.violations)
+                progress.show(f"round {number}/{given.rounds}: {acknowledged} acknowledged, {violations} violations")
+
             outcome = asyncio.run(
                 kill_repeatedly(data_path, given.rounds, seed, gently=given.gently, twin=given.twin, report=report)
             )

@@ -33,9 +33,10 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from bench.analytics import kill_all, measured, run_command
+from bench.analytics import measured, run_command
 from bench.archive import midnight, write_day
 from bench.command_line import Parser, directory, errors_in_one_line, positive_count
+from bench.family import kill_family
 
 FROM_SAMPLES = """
 WITH readings AS (
@@ -190,7 +191,7 @@ class Session:
 
     def kill(self) -> None:
         """Kill the session and its Java, with a report that it may run."""
-        kill_all(self._family())
+        kill_family(self._process.pid)
 
     def _family(self) -> list[psutil.Process]:
         try:
