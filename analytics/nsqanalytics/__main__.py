@@ -22,7 +22,7 @@ from nsqanalytics.notebook import VIEWS, make_views
 from nsqanalytics.parameters import BadParameter, Given, declared, duration, summary
 from nsqanalytics.progress import Progress
 from nsqanalytics.run import own_output, own_session, run
-from nsqanalytics.session import spark_session
+from nsqanalytics.session import end_with_java, spark_session
 from nsqanalytics.warm_session import IDLE_S, MOST_JOBS, serve
 
 
@@ -86,10 +86,10 @@ def _sql(arguments: argparse.Namespace) -> int:
 
 
 def _exit_at_end_of_input() -> None:
-    """Exit when the process at the other end of standard input has ended, even by kill -9. The JVM then exits too."""
+    """Exit when the process at the other end of standard input has ended, even by kill -9. Java ends too."""
     while os.read(0, 4096):
         pass
-    os._exit(1)
+    end_with_java()
 
 
 def _given(pairs: list[str]) -> Given:

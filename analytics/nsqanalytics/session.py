@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from nsqanalytics.class_archive import class_archive
 from nsqanalytics.files import FEW_BYTES
@@ -364,6 +365,17 @@ def own_java() -> subprocess.Popen[bytes] | None:
     core = sys.modules.get("pyspark.core.context")
     gateway = getattr(getattr(core, "SparkContext", None), "_gateway", None)
     return getattr(gateway, "proc", None)
+
+
+def end_with_java() -> NoReturn:
+    """End this process at once, and Java with it.
+
+    By itself, Java ends at the end of its standard input, but only if it could write its port to a temporary file. If
+    that file's folder was removed before, it would run forever.
+    """
+    if os.getpgrp() == os.getpid():  # the group has no process of others
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
 
 
 def _stop(session: SparkSession) -> None:

@@ -39,7 +39,7 @@ from nsqanalytics.locations import Locations
 from nsqanalytics.parameters import BadParameter
 from nsqanalytics.progress import Progress
 from nsqanalytics.run import Declined, own_output, run
-from nsqanalytics.session import is_small, java_watched, own_java, set_for_size, spark_session
+from nsqanalytics.session import end_with_java, is_small, java_watched, own_java, set_for_size, spark_session
 from nsqwire.counted import counted
 
 if TYPE_CHECKING:
@@ -278,8 +278,8 @@ def serve(idle_s: float, most_jobs: int) -> int:
 
     def read() -> None:
         session.read(iter(sys.stdin.readline, ""))
-        # The other side has ended. Java ends with this process.
-        os._exit(1)
+        # The other side has ended.
+        end_with_java()
 
     threading.Thread(target=read, name="requests", daemon=True).start()
     session.serve()

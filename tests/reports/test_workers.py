@@ -5,6 +5,7 @@ They execute no statement that the tests of runs do not execute: they have no ma
 
 from __future__ import annotations
 
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.processes import is_gone
+from tests.harness.processes import descendants, is_gone
 from tests.harness.waiting import wait_until
 from tests.reports.test_runs import PATIENCE_S, REQUEST, schedule_of, sink, states_of, worker
 
@@ -77,6 +78,20 @@ def test_a_worker_killed_in_the_middle_leaves_a_failed_run_and_nothing_else(call
     )
     assert closed["error"] == "the worker died during the run"
     assert list((tmp_path / "reports").iterdir()) == []
+
+
+@pytest.mark.spark
+def test_a_worker_killed_while_spark_starts_leaves_no_java(caller, worker, archive, tmp_path: Path):
+    """Also if the run's temporary files are removed meanwhile: Java cannot report its port then, and goes on."""
+    caller("operator")("POST", "reports/runs", REQUEST)
+    killed = worker(NSQ_SPARK_IDLE_S="0")
+    submit = "org.apache.spark.deploy.SparkSubmit"
+    wait_until(lambda: descendants(killed.process.pid, word=submit), "Spark's JVM starts", within_s=PATIENCE_S)
+    jobs = killed.jobs()
+    killed.end(signal.SIGKILL)
+    for scratch in (tmp_path / "reports").glob("*.scratch"):
+        shutil.rmtree(scratch)
+    wait_until(lambda: all(map(is_gone, jobs)), "its processes are gone")
 
 
 def test_a_stopping_worker_does_not_wait_for_its_report(caller, worker, archive, tmp_path: Path):
