@@ -24,6 +24,13 @@ settings.load_profile("tests")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--record-seconds", action="store_true", help="write tests/harness/seconds.txt (make seconds)")
+    parser.addoption(
+        "--slow-browser",
+        type=float,
+        default=1,
+        metavar="N",
+        help="pages of the browser tests get a processor N times slower, and each answer N times 50 ms later",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -252,14 +252,33 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Stack:
     return running
 
 
+def slow_down(page: Page, times: float) -> None:
+    """Give the page a slower processor and late answers, so that a test that reads before the page is ready fails."""
+    devtools = page.context.new_cdp_session(page)
+    devtools.send("Emulation.setCPUThrottlingRate", {"rate": times})
+    late = {"offline": False, "latency": 50 * times, "downloadThroughput": -1, "uploadThroughput": -1}
+    devtools.send("Network.enable")
+    devtools.send("Network.emulateNetworkConditions", late)
+
+
 @pytest.fixture(scope="session")
-def chromium() -> Browser:
+def chromium(pytestconfig: pytest.Config) -> Browser:
     executable = next(filter(None, map(shutil.which, BROWSERS)), None)
     if executable is None:
         pytest.skip("no chromium on PATH: make chromium")
     playwright = _shared.enter_context(sync_playwright())
     browser = playwright.chromium.launch(executable_path=executable, args=[*SWITCHES])
     _shared.callback(browser.close)
+    times = pytestconfig.getoption("--slow-browser")
+    if times > 1:
+        new_context = browser.new_context
+
+        def new_slow_context(**options: Any) -> BrowserContext:
+            context = new_context(**options)
+            context.on("page", lambda page: slow_down(page, times))
+            return context
+
+        browser.new_context = new_slow_context  # type: ignore[method-assign]
     return browser
 
 

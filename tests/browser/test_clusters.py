@@ -133,7 +133,7 @@ def test_each_cluster_is_chosen_in_the_header_and_shows_only_its_own(two, open_a
     topic = page.get_by_role("link", name="techno", exact=True)
     with page.context.expect_page() as opened:
         topic.click(modifiers=["Control"])
-    assert opened.value.url == f"{two.site}/c/berlin/topics/techno"
+    opened.value.wait_for_url(f"{two.site}/c/berlin/topics/techno")
     topic.click()
     page.wait_for_url("**/c/berlin/topics/techno")
     expect(page.get_by_role("link", name="cellar", exact=True)).to_be_visible()
