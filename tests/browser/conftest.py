@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, CDPSession, Page, expect, sync_playwright
 
 from bench.ports import free_port
 from tests.harness import web
@@ -252,13 +252,31 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Stack:
     return running
 
 
-def slow_down(page: Page, times: float) -> None:
-    """Give the page a slower processor and late answers, so that a test that reads before the page is ready fails."""
-    devtools = page.context.new_cdp_session(page)
-    devtools.send("Emulation.setCPUThrottlingRate", {"rate": times})
-    late = {"offline": False, "latency": 50 * times, "downloadThroughput": -1, "uploadThroughput": -1}
-    devtools.send("Network.enable")
-    devtools.send("Network.emulateNetworkConditions", late)
+class SlowPages:
+    """Gives the pages of a context a slower processor and late answers, so that a test that reads too early fails."""
+
+    def __init__(self, context: BrowserContext, times: float) -> None:
+        self._times = times
+        self._sessions: list[CDPSession] = []
+        context.on("page", self._slow_down)
+        # Chromium takes the last of its network conditions, so those of Playwright would end the delay, or be ended.
+        context.set_offline = self._set_offline  # type: ignore[method-assign]
+
+    def _slow_down(self, page: Page) -> None:
+        session = page.context.new_cdp_session(page)
+        session.send("Emulation.setCPUThrottlingRate", {"rate": self._times})
+        session.send("Network.enable")
+        self._sessions.append(session)
+        self._set_network(session, offline=False)
+
+    def _set_offline(self, offline: bool) -> None:
+        for session in self._sessions:
+            self._set_network(session, offline=offline)
+
+    def _set_network(self, session: CDPSession, *, offline: bool) -> None:
+        latency_ms = 50 * self._times
+        conditions = {"offline": offline, "latency": latency_ms, "downloadThroughput": -1, "uploadThroughput": -1}
+        session.send("Network.emulateNetworkConditions", conditions)
 
 
 @pytest.fixture(scope="session")
@@ -275,7 +293,7 @@ def chromium(pytestconfig: pytest.Config) -> Browser:
 
         def new_slow_context(**options: Any) -> BrowserContext:
             context = new_context(**options)
-            context.on("page", lambda page: slow_down(page, times))
+            SlowPages(context, times)
             return context
 
         browser.new_context = new_slow_context  # type: ignore[method-assign]
