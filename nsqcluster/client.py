@@ -107,10 +107,11 @@ class Client:
         params: Params | None = None,
         body: bytes = b"",
         *,
+        headers: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
     ) -> bytearray:
-        """POST and return the response's body."""
-        return await self._request("POST", url_of(address, path, params), body, timeout_s)
+        """POST and return the response's body. ``headers`` are sent beside those of every request."""
+        return await self._request("POST", url_of(address, path, params), body, timeout_s, headers)
 
     async def stream(self, address: str, path: str, params: Params | None = None) -> AsyncIterator[bytes]:
         """GET a document of any length and yield its bytes as they arrive, each within the timeout."""
@@ -147,20 +148,24 @@ class Client:
             raise Refused(str(url), response.status, message_of(text) or phrase, text=text, phrase=phrase)
         return response
 
-    async def _send(self, method: str, url: URL, body: bytes) -> aiohttp.ClientResponse:
+    async def _send(
+        self, method: str, url: URL, body: bytes, headers: Mapping[str, str] | None = None
+    ) -> aiohttp.ClientResponse:
         if self._session is None:
             self._session = self._opened()
-        return await self._session.request(method, url, data=body or None, allow_redirects=False)
+        return await self._session.request(method, url, data=body or None, headers=headers, allow_redirects=False)
 
-    async def _request(self, method: str, url: str, body: bytes, timeout_s: float | None) -> bytearray:
+    async def _request(
+        self, method: str, url: str, body: bytes, timeout_s: float | None, headers: Mapping[str, str] | None = None
+    ) -> bytearray:
         within_s = self._timeout_s if timeout_s is None else timeout_s
         try:
             target = URL(url, encoded=True)
             async with self._server_limiters[target.authority], self._limiter, asyncio.timeout(within_s):
-                status, phrase, answer = await self._exchange(method, target, body)
+                status, phrase, answer = await self._exchange(method, target, body, headers)
                 if status == 403 and (port := https_port(answer)) is not None:
                     target = target.with_scheme("https").with_port(port)
-                    status, phrase, answer = await self._exchange(method, target, body)
+                    status, phrase, answer = await self._exchange(method, target, body, headers)
         except aiohttp.ConnectionTimeoutError:
             raise ConnectTimedOut(url, self._connect_timeout_s) from None
         except TimeoutError as error:
@@ -173,9 +178,11 @@ class Client:
             raise Refused(url, status, message_of(text) or phrase, text=text, phrase=phrase)
         return answer
 
-    async def _exchange(self, method: str, url: URL, body: bytes) -> tuple[int, str, bytearray]:
+    async def _exchange(
+        self, method: str, url: URL, body: bytes, headers: Mapping[str, str] | None
+    ) -> tuple[int, str, bytearray]:
         """Send one request; return status, reason phrase and body of the response."""
-        async with await self._send(method, url, body) as response:
+        async with await self._send(method, url, body, headers) as response:
             answer = bytearray()
             async for part in response.content.iter_any():
                 answer += part

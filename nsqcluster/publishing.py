@@ -8,14 +8,30 @@ from collections.abc import Mapping, Sequence
 from struct import pack
 
 from nsqcluster.client import Client
+from nsqcluster.errors import Refused
 
 
-async def publish(http: Client, address: str, topic: str, body: bytes, *, defer_ms: int = 0) -> None:
-    """Publish one message, which is delivered after ``defer_ms`` at the earliest."""
+async def stores_headers(http: Client, address: str) -> bool:
+    """Whether the node stores the headers of messages: brokerd does, Go's nsqd does not."""
+    try:
+        await http.get_body(address, "/channel/peek")
+    except Refused as error:  # brokerd misses a parameter, nsqd does not know the path
+        return not error.is_unknown_request
+    return True
+
+
+async def publish(
+    http: Client, address: str, topic: str, body: bytes, *, headers: Mapping[str, str] | None = None, defer_ms: int = 0
+) -> None:
+    """Publish one message, which is delivered after ``defer_ms`` at the earliest.
+
+    Go's nsqd drops the headers. The node removes spaces at both ends of their values.
+    """
     params: dict[str, str | int] = {"topic": topic}
     if defer_ms:
         params["defer"] = defer_ms
-    await http.post(address, "/pub", params, body)
+    sent = {f"X-NSQ-Header-{name}": value for name, value in (headers or {}).items()}
+    await http.post(address, "/pub", params, body, headers=sent)
 
 
 async def publish_all(http: Client, address: str, topic: str, bodies: Sequence[bytes]) -> None:
@@ -31,8 +47,8 @@ async def publish_with_headers(
 ) -> None:
     """Publish bodies with headers with one request: the node stores all of them or none.
 
-    Only brokerd takes headers. Go's nsqd would store each envelope as a body, so the address must be that of a node
-    that has shown headers. Bodies are in base64, and the node's --max-body-size bounds the whole.
+    Go's nsqd would store each envelope as a body, so the address must be that of a node that stores headers
+    (:func:`stores_headers`). Bodies are in base64, and the node's --max-body-size bounds the whole.
     """
     lines = [{"headers": dict(headers), "body_base64": b64encode(body).decode()} for body, headers in published]
     text = "\n".join(json.dumps(line, ensure_ascii=False) for line in lines)

@@ -61,14 +61,20 @@ def test_messages_are_published_from_the_topics_page(live, stack, letters):
     assert held(page, "letters", "post") == [b"[2]", b'{"a": 1}']
 
 
-def test_a_file_goes_deferred_to_the_node_that_was_chosen(live, stack, letters):
-    """Any bytes; a delay that is invalid or that the node refuses is reported beside its field."""
+def test_a_file_goes_deferred_with_headers_to_the_node_that_was_chosen(live, stack, letters):
+    """Any bytes; a header or delay that is invalid or that the node refuses is reported beside its field."""
     node = stack.addresses["--nsqd-http-address"]
     page = live("/topics/letters?publish=on")
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("tab", name="File").click()
     dialog.get_by_label("Files").set_input_files({"name": "a.bin", "mimeType": "x/y", "buffer": bytes(range(256))})
     dialog.get_by_label("Node").select_option(node)
+    headers = dialog.get_by_label("Headers")
+    for given, complaint in (("tenant", "Lines such as “tenant: acme”"), ("a b: acme", "Header name 'a b' is not")):
+        headers.fill(given)
+        dialog.get_by_role("button", name="Publish", exact=True).click()
+        expect(dialog.get_by_role("alert")).to_contain_text(complaint)
+    headers.fill("Tenant: acme")
     delay = dialog.get_by_label("Deliver after")
     for given, complaint in (("soon", "A time such as"), ("2h", "longer than this node permits")):
         delay.fill(given)
@@ -82,6 +88,8 @@ def test_a_file_goes_deferred_to_the_node_that_was_chosen(live, stack, letters):
     article = page.get_by_role("main").get_by_role("article")
     article.get_by_role("button", name=re.compile("^[0-9a-f]{16}$")).click()
     expect(article).to_contain_text("due")
+    expect(article).to_contain_text("tenant")
+    expect(article).to_contain_text("acme")
     expect(article).to_contain_text("00 01 02 03")
 
 

@@ -449,6 +449,9 @@ CASES: dict[Callable[..., Any], Case] = {
         is_brokerds=False,
     ),
     policies.channel_policies: with_policy(lambda at: (at.cluster, at.topic, CHANNEL), shows_policy, is_brokerds=False),
+    publishing.stores_headers: case(
+        lambda at: (at.client, at.nsqd), lambda at, stores: stores is (at.strict.implementation != "go")
+    ),
     publishing.publish: case(
         lambda at: (at.client, at.nsqd, at.topic, b"second"), lambda at, nothing: depth_becomes(at.strict, at.topic, 2)
     ),

@@ -253,3 +253,38 @@ def test_messages_whose_headers_a_mask_hides_are_not_copied(broker, operator):
     publish(broker, envelope(**HEADERS))
     refused = act(operator, "copy", broker, "returns")
     assert (refused.status_code, "returns" in broker.topics()) == (403, False)
+
+
+def test_messages_are_published_with_headers(broker, cluster, signed_in):
+    """Each message has them, also a deferred one; names are in lower case, and a value may have any characters."""
+    operator = signed_in("operator")
+    headers = {"Tenant": "acme", "note": "Zürich, “a” = 1"}
+    sent = {"topic": "orders", "node": broker.http_address, "headers": headers}
+    for bodies in (["a", "b"], ["c"]):
+        assert operator.request("POST", "messages", sent | {"bodies": bodies}).json()["count"] == len(bodies)
+    later = sent | {"bodies": ["later"], "defer_ms": 60_000}
+    assert operator.request("POST", "messages", later).json()["count"] == 1
+    wait_until(lambda: len(stored(broker)) == 4, "the messages are in the channel")
+    expected = {"tenant": "acme", "note": "Zürich, “a” = 1"}
+    assert stored(broker) == [(body, expected) for body in ("a", "b", "c", "later")]
+
+
+def test_headers_lead_to_a_node_that_stores_them(broker, go_cluster, signed_in, settings):
+    """Of a fleet with Go's nsqd. If no node stores headers, or the chosen one does not, nothing is published."""
+    go = go_cluster.nodes[0]
+    go.topic("orders")
+    settings.NSQLOOKUPD_HTTP_ADDRESSES = ()
+    settings.NSQD_HTTP_ADDRESSES = (go.address, broker.http_address)
+    operator = signed_in("operator")
+    sent = {"topic": "orders", "bodies": ["x"], "headers": {"tenant": "acme"}}
+    for number in range(1, 6):
+        assert operator.request("POST", "messages", sent).json()["node"] == broker.http_address
+        wait_until(lambda number=number: len(stored(broker)) == number, "the message is in the channel")
+    settings.NSQD_HTTP_ADDRESSES = (go.address,)
+    for chosen in (None, go.address):
+        refused = operator.request("POST", "messages", sent | {"node": chosen})
+        assert refused.status_code == 422
+        assert refused.json()["message"] == (
+            f"headers: node {go.address} does not store headers: only brokerd does, not Go's nsqd"
+        )
+    assert go.published == []

@@ -94,6 +94,12 @@ def test_a_node_that_fails_is_named_and_the_attempt_written_down(go_cluster, ope
         ({"bodies": ["x" * 1_048_577]}, "bodies: a message is larger than this node accepts"),
         ({"bodies": ["x" * 1_000_000] * 6}, "bodies: 6,000,000 bytes together; the limit is 5,242,880"),
         ({"bodies": ["x"], "topic": "two words"}, "topic: "),
+        ({"bodies": ["x"], "headers": {"a b": "x"}}, "headers: header name 'a b' is not 1 to 64 characters"),
+        ({"bodies": ["x"], "headers": {"a": "x", "A": "y"}}, "headers: header a appears twice"),
+        ({"bodies": ["x"], "headers": {"a": "x\ny"}}, "headers: value of header a has a control character"),
+        ({"bodies": ["x"], "headers": {"a": " x"}}, "headers: value of header a begins or ends with a space"),
+        ({"bodies": ["x"], "headers": {"a": 1}}, "headers.a: "),
+        ({"bodies": ["x"], "headers": {"tenant": "acme"}}, "only brokerd does, not Go's nsqd"),
     ],
 )
 def test_an_invalid_publish_names_its_field(go_cluster, operator, request_body, complaint):

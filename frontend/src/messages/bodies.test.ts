@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { base64Of, bytesOf, delayMs, hexOf, messagesOf, publishFaults, textOf } from './bodies';
+import { base64Of, bytesOf, delayMs, headersOf, hexOf, messagesOf, publishFaults, textOf } from './bodies';
 import { ApiError } from '../api/client';
 
 const bytes = (text: string): Uint8Array => new TextEncoder().encode(text);
@@ -24,6 +24,11 @@ describe('typed messages', () => {
     expect(messagesOf('a\n\nb\r\n', true)).toEqual(['a', 'b']);
     expect(messagesOf('a\nb', false)).toEqual(['a\nb']);
     expect(messagesOf('', false)).toEqual([]);
+  });
+  it('has headers, one a line', () => {
+    expect(headersOf('')).toEqual({});
+    expect(headersOf('Tenant: acme\r\n\n url:http://a:1 \nempty:')).toEqual({ Tenant: 'acme', url: 'http://a:1', empty: '' });
+    expect(['tenant', 'a: 1\na: 2'].map(headersOf)).toEqual([null, null]);
   });
   it('is a delay in several ways', () => {
     expect(['', '5', '1.5s', '1h30m', '250ms'].map(delayMs)).toEqual([0, 5000, 1500, 5_400_000, 250]);

@@ -42,6 +42,8 @@ export function messagesOf(text: string, onePerLine: boolean): string[] {
   return onePerLine ? text.split(/\r?\n/).filter((line) => line !== '') : text === '' ? [] : [text];
 }
 
+const FIELDS = ['bodies', 'headers', 'defer_ms', 'node'];
+
 const UNITS: Record<string, number> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
 
 /** `90s`, `1h30m`, `500ms` or plain seconds as milliseconds; 0 if empty, null if invalid. */
@@ -53,14 +55,25 @@ export function delayMs(text: string): number | null {
   return Math.round([...given.matchAll(/(\d+(?:\.\d+)?)(ms|s|m|h)/g)].reduce((sum, [, n, unit]) => sum + Number(n) * (UNITS[unit ?? ''] ?? 0), 0));
 }
 
+/** Headers typed as `name: value`, one a line; null if a line has no colon or a name appears twice. */
+export function headersOf(text: string): Record<string, string> | null {
+  const headers = new Map<string, string>();
+  for (const line of text.split(/\r?\n/).filter((each) => each.trim() !== '')) {
+    const [, name, value] = /^([^:]*):(.*)$/.exec(line) ?? [];
+    if (name === undefined || value === undefined || headers.has(name.trim())) return null;
+    headers.set(name.trim(), value.trim());
+  }
+  return Object.fromEntries(headers);
+}
+
 /**
  * The errors of a refused publish, by field. The invalid one of several messages is identified by its number, from 1.
  */
 export function publishFaults(error: unknown, number: number): Faults {
-  if (!(error instanceof ApiError) || number === 1) return faultsOf(error, ['bodies', 'defer_ms', 'node']);
+  if (!(error instanceof ApiError) || number === 1) return faultsOf(error, FIELDS);
   const named = error.fieldErrors.map(({ field, message }) => {
     const at = /^bodies\.(\d+)$/.exec(field)?.[1];
     return { field, message: at === undefined ? message : `message ${Number(at) + 1}: ${message}` };
   });
-  return faultsOf(new ApiError(error.status, error.message, named), ['bodies', 'defer_ms', 'node']);
+  return faultsOf(new ApiError(error.status, error.message, named), FIELDS);
 }

@@ -52,6 +52,7 @@ class PublishIn(Body):
     topic: Name
     node: str | None = Field(None, max_length=300, description="a node's id; null for any")
     format: PublishFormat = Field("text", description="format of the bodies; json is validated and sent unchanged")
+    headers: dict[str, str] = Field({}, description="headers of each message; only brokerd stores them")
     defer_ms: int = Field(0, ge=0, le=2_592_000_000, description="delay of the delivery; nodes limit it")
     bodies: list[str] = Field(min_length=1, max_length=MAX_MESSAGES)
 
@@ -76,6 +77,7 @@ def publish(request: HttpRequest, body: PublishIn) -> PublishOut:
         topic=body.topic,
         texts=body.bodies,
         given=body.format,
+        headers=body.headers,
         defer_ms=body.defer_ms,
         node=body.node,
         remote_address=remote_address(request),

@@ -6,8 +6,8 @@ import asyncio
 import json
 import random
 from base64 import b64decode
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
 
 from asgiref.sync import async_to_sync
 
@@ -21,7 +21,7 @@ from nsqcluster import (
     RequestFailed,
     Result,
 )
-from nsqcluster.publishing import publish, publish_all
+from nsqcluster.publishing import publish, publish_all, publish_with_headers, stores_headers
 from nsqcluster.targets import Targets
 from nsqplatform.accounts.models import User
 from nsqplatform.accounts.rights import require
@@ -30,6 +30,8 @@ from nsqplatform.cluster import node_client, selectors
 from nsqplatform.cluster.actions import services
 from nsqplatform.cluster.actions.topic_nodes import address_of_node, targets_of
 from nsqwire.counted import counted
+from nsqwire.errors import BadHeaders
+from nsqwire.headers import checked_headers
 
 Format = Literal["text", "json", "base64"]
 
@@ -62,8 +64,24 @@ class CannotPublish(Exception):
         self.field, self.text = field, text
 
 
+class NoHeaders(CannotPublish):
+    """The messages have headers, and the node is Go's nsqd."""
+
+    def __init__(self, node: str) -> None:
+        super().__init__("headers", f"node {node} does not store headers: only brokerd does, not Go's nsqd")
+
+
 class NotAccepted(Exception):
     """The node failed; the text names it and what may have been stored."""
+
+
+class Messages(NamedTuple):
+    """What is published to a topic. The headers are those of each message."""
+
+    topic: str
+    bodies: Sequence[bytes]
+    headers: Mapping[str, str]
+    defer_ms: int
 
 
 class Published(Result):
@@ -96,6 +114,17 @@ def bodies_of(texts: Sequence[str], given: Format) -> list[bytes]:
     return bodies
 
 
+def headers_of(given: Mapping[str, str]) -> dict[str, str]:
+    """The headers, with names in lower case. Raises CannotPublish."""
+    for name, value in given.items():
+        if value != value.strip(" "):  # /pub would remove them
+            raise CannotPublish("headers", f"value of header {name} begins or ends with a space")
+    try:
+        return checked_headers(given.items())
+    except BadHeaders as error:
+        raise CannotPublish("headers", str(error)) from None
+
+
 def check_json(text: str, field: str) -> None:
     def not_json(word: str) -> None:
         raise CannotPublish(field, f"not JSON: {word} is not a value")
@@ -114,19 +143,20 @@ def publish_messages(
     topic: str,
     texts: Sequence[str],
     given: Format,
+    headers: Mapping[str, str],
     defer_ms: int,
     node: str | None,
     remote_address: str,
 ) -> Published:
-    """Publish on behalf of ``user``, all to one node.
+    """Publish on behalf of ``user``, all to one node and all with ``headers``.
 
     Raises PermissionDenied, CannotPublish and NotInCluster, having published nothing; NotAccepted, which is audited.
     """
     require(user, Permission.PUBLISH, topic=topic)
-    bodies = bodies_of(texts, given)
-    if defer_ms and len(bodies) > MAX_DEFERRED:
-        raise CannotPublish("bodies", f"{len(bodies):,} messages; at most {MAX_DEFERRED} can be deferred at once")
-    done = async_to_sync(_publish)(selectors.cluster(), selectors.nodes_down(), topic, bodies, defer_ms, node)
+    messages = Messages(topic, bodies_of(texts, given), headers_of(headers), defer_ms)
+    if defer_ms and len(texts) > MAX_DEFERRED:
+        raise CannotPublish("bodies", f"{len(texts):,} messages; at most {MAX_DEFERRED} can be deferred at once")
+    done = async_to_sync(_publish)(selectors.cluster(), selectors.nodes_down(), messages, node)
     services.record_action(
         user=user,
         action="publish",
@@ -140,51 +170,66 @@ def publish_messages(
     return done
 
 
-async def _publish(
-    cluster: Cluster, down: frozenset[str], topic: str, bodies: Sequence[bytes], defer_ms: int, node: str | None
-) -> Published:
-    """Publish to the chosen node, or to the candidates in random order until one can be reached. For a topic without
-    nodes, every node is a candidate."""
+async def _publish(cluster: Cluster, down: frozenset[str], messages: Messages, node: str | None) -> Published:
+    """Publish to the chosen node, or to the candidates in random order until one can be reached and stores the headers.
+    For a topic without nodes, every node is a candidate."""
     try:
-        found = await targets_of(cluster, topic)
+        found = await targets_of(cluster, messages.topic)
     except (NotInCluster, ClusterUnreachable):
         found = Targets()
     if node is not None:
         candidates = [(node, address_of_node(cluster, found.nodes, node))]
     else:
         current = {name: address for name, address in found.nodes.items() if name in found.holders}
-        recent = {name: cluster.address(name) for name in cluster.seen.get(topic, ())}
+        recent = {name: cluster.address(name) for name in cluster.seen.get(messages.topic, ())}
         known = current or recent or cluster.addresses or cluster.given
         candidates = random.sample(list(known.items()), len(known))
         candidates.sort(key=lambda each: each[0] in down)
     if not candidates:
         raise NotInCluster("there is no node to publish to")
+    unreachable = list[Published]()
+    without_headers = list[NoHeaders]()
     async with node_client.client() as http:
         for name, address in candidates:
-            done = await _publish_to(http, name, address, topic, bodies, defer_ms)
+            try:
+                done = await _publish_to(http, name, address, messages)
+            except NoHeaders as error:
+                without_headers.append(error)
+                continue
             if done["outcome"] != "unreachable":
-                break
-    return done
+                return done
+            unreachable.append(done)
+    if unreachable:
+        return unreachable[-1]
+    raise without_headers[-1]
 
 
-async def _publish_to(
-    http: Client, node: str, address: str, topic: str, bodies: Sequence[bytes], defer_ms: int
-) -> Published:
-    """Publish to one node. Raises CannotPublish if the node refuses the values. The outcome ``unreachable`` guarantees
-    that nothing was stored."""
+async def _publish_to(http: Client, node: str, address: str, messages: Messages) -> Published:
+    """Publish to one node. Raises CannotPublish if the node refuses the values, and NoHeaders. The outcome
+    ``unreachable`` guarantees that nothing was stored."""
+    topic, bodies, headers, defer_ms = messages
+    if headers:
+        try:
+            if not await stores_headers(http, address):
+                raise NoHeaders(node)
+        except RequestFailed as error:
+            return Published(node=node, target="nsqd", outcome="unreachable", detail=error.reason, count=0, size=0)
     slots = asyncio.Semaphore(AT_ONCE)
 
     async def alone(body: bytes) -> bytes | RequestFailed:
         async with slots:
             try:
-                await publish(http, address, topic, body, defer_ms=defer_ms)
+                await publish(http, address, topic, body, headers=headers, defer_ms=defer_ms)
             except RequestFailed as error:
                 return error
             return body
 
     async def together() -> list[bytes | RequestFailed]:
         try:
-            await publish_all(http, address, topic, bodies)
+            if headers:
+                await publish_with_headers(http, address, topic, [(body, headers) for body in bodies])
+            else:
+                await publish_all(http, address, topic, bodies)
         except RequestFailed as error:
             return [error] * len(bodies)
         return list(bodies)
