@@ -268,12 +268,13 @@ def test_a_deletion_of_many_topics_is_cancelled_in_one_click(task, stack, axe):
             other.signal(signal.SIGCONT)
             expect(job).to_contain_text("Cancelled by mara")
             assert clicks.count == 1
-            # On a busy machine, the node may answer the first requests too late.
+            # On a busy machine, the node may answer the first requests too late, or all of them.
             counts = re.search(r"(\d+) done(?:, (\d+) on some nodes only)?, (\d+) not done", job.inner_text())
             assert counts is not None, job.inner_text()
             done, late, spared = (int(count or 0) for count in counts.groups())
             assert done + late + spared == 200, job.inner_text()
-            assert 0 < spared <= len(other.topics()) <= 200 - done < 200
+            assert 0 < spared <= len(other.topics()) <= 200 - done
+            assert spared < 200
             expect(job.get_by_role("button", name=re.compile("^Cancel"))).to_have_count(0)
             for size in WIDTHS.values():
                 page.set_viewport_size(size)
@@ -289,7 +290,8 @@ def test_a_deletion_of_many_topics_is_cancelled_in_one_click(task, stack, axe):
             expect(subjects).to_have_count(min(done + late, 100))  # on its first page
             deleted = subjects.filter(has=page.get_by_text("done", exact=True)).all_inner_texts()
             names = {re.search(r"tasks\.spared\.\d+", line)[0] for line in deleted}
-            assert len(names) == len(deleted) > 0
+            assert len(names) == len(deleted)
+            assert len(deleted) == done or done + late > 100
             assert names.isdisjoint(other.topics())
         finally:
             other.signal(signal.SIGCONT)
