@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import structlog
+from structlog.typing import EventDict, WrappedLogger
+
+
+def without_empty(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    """Remove values that say nothing: empty texts, and the request that Django adds, whose path is in the event."""
+    return {key: value for key, value in event.items() if value != "" and key != "request"}
+
 
 SHARED = [
     structlog.stdlib.ExtraAdder(),
+    without_empty,
     structlog.stdlib.add_log_level,
     structlog.stdlib.add_logger_name,
     structlog.processors.TimeStamper(fmt="iso", utc=True),
