@@ -44,6 +44,9 @@ class NodeRow(TypedDict):
     tcp_port: int
     http_port: int
     version: str
+    """The NSQ version whose protocol it speaks."""
+    release: str
+    """brokerd's release; empty if the node runs Go's nsqd, or has not answered."""
     state: Literal["up", "down"]
     error: str | None
     health: str
@@ -146,6 +149,7 @@ def node_row(
         tcp_port=producer.tcp_port if producer else 0,
         http_port=producer.http_port if producer else 0,
         version=(stats.version if stats else "") or (producer.version if producer else ""),
+        release=stats.release if stats else "",
         state="up" if error is None else "down",
         error=error,
         health=stats.health if stats else "",

@@ -221,6 +221,8 @@ class NodeStats(_NodeFigures, kw_only=True, dict=True):
     start_time: UnixSeconds = 0
     topics_or_null: list[TopicStats] | None = field(name="topics")
     producers_or_null: list[ClientStats] | None = field(name="producers", default=None)
+    release: str = ""
+    """brokerd's release; only with histograms, and empty from a Go node."""
     node_id: Int64 | None = None
     boot_id: str | None = None
     uptime_ns: Count | None = None

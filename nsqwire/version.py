@@ -1,12 +1,14 @@
 """The version of NSQ that the daemons report, and the release of this project."""
 
 import sys
+from functools import cache
 from typing import Final
 
 #: Reported in the response to IDENTIFY, /info, --version and user agents. Clients derive the supported features.
 NSQ_VERSION: Final = "1.3.0"
 
 
+@cache
 def product_version() -> str:
     """Return this project's release, from the installed distribution; ``0+unknown`` if none is installed."""
     from importlib import metadata  # imported here because it is slow and rarely needed

@@ -126,7 +126,12 @@ def figures(row: NodeRow) -> Sequence[str]:
     if row["same_as"] is not None:
         return [""] * 7
     counts = row["topic_count"], row["channel_count"], row["client_count"], row["depth"]
-    return row["hostname"], row["version"], up_for(row), *(f"{count:,}" for count in counts)
+    return row["hostname"], version(row), up_for(row), *(f"{count:,}" for count in counts)
+
+
+def version(row: NodeRow) -> str:
+    """``brokerd 0.1.0``, or the version of a node that has no release of ours."""
+    return f"brokerd {row['release']}" if row["release"] else row["version"]
 
 
 def up_for(row: NodeRow) -> str:

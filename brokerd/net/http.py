@@ -31,7 +31,7 @@ from nsqdaemon.http.messages import FLAG_WORDS, JSON_HEADER, NSQ_HEADER
 from nsqdaemon.http.profiling import add_profiling
 from nsqwire.durations import nanoseconds
 from nsqwire.gojson import encode, encode_without_floats
-from nsqwire.version import NSQ_VERSION, version_text
+from nsqwire.version import NSQ_VERSION, product_version, version_text
 
 if TYPE_CHECKING:
     from brokerd.broker import Broker
@@ -164,6 +164,7 @@ class StatusEndpoints:
         if query.include_histograms:
             broker = self._broker
             tail.update(node_id=broker.node_id, boot_id=broker.boot_id, uptime_ns=self._uptime_ns)
+            tail["release"] = product_version()
             tail["lost_message_count"] = broker.storage.lost_message_count
             tail["lives_end"] = broker.runtime.lives.end
             tail["drain"] = broker.drain.to_json()

@@ -12,6 +12,7 @@ import struct
 import httpx
 import pytest
 
+from nsqwire.version import product_version
 from tests.aionsq.fleets import Fleet, nsq
 from tests.harness.waiting import DEADLINE_S
 from tests.platform.go_nsq import GoCluster
@@ -409,7 +410,8 @@ async def test_addresses_come_from_the_environment_too(fleet: Fleet) -> None:
 
 
 async def test_a_fleet_may_be_go_and_ours_together(fleet: Fleet, go_fleet: GoCluster) -> None:
-    """Two registries, four nodes: one table with sums over all, and an action on every node that has the topic."""
+    """Two registries, four nodes: one table with sums over all, which shows what each node runs, and an action on every
+    node that has the topic."""
     alpha, beta = go_fleet.nodes
     alpha.channel("orders", "archive", depth=1000, in_flight_count=2, deferred_count=3)
     beta.topic("elsewhere", depth=7)
@@ -417,6 +419,11 @@ async def test_a_fleet_may_be_go_and_ours_together(fleet: Fleet, go_fleet: GoClu
     rows = {row["name"]: row for row in (await fleet.nsq("topics", "--json", go)).document["topics"]}
     assert sorted(rows) == ["elsewhere", "orders"]
     assert (rows["orders"]["channel_depth"], len(rows["orders"]["nodes"])) == (12 + 1005, 3)
+    listed = [line.split() for line in (await fleet.nsq("nodes", go)).output.splitlines()]
+    assert {words[0]: words[2:4] for words in listed if words[0] in fleet.nodes} == {
+        node: ["brokerd", product_version()] for node in fleet.nodes
+    }
+    assert {words[2] for words in listed if words[0] == alpha.address} == {"1.3.0"}
     refused = await fleet.nsq("channels", "delete", "orders", "archive", go)
     assert "on 3 nodes, with 1,011 messages (2 in flight, 3 deferred)" in refused.errors
     paused = await fleet.nsq("channels", "pause", "orders", "archive", go)

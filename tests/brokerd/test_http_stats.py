@@ -9,6 +9,7 @@ from socket import gethostname
 
 import pytest
 
+from nsqwire.version import product_version
 from tests.harness.waiting import wait_until
 
 CLIENT_KEYS = [
@@ -231,6 +232,7 @@ def test_histograms_come_only_when_asked_for(consumed):
     assert stats["node_id"] == json.loads(consumed.request("GET", "/config/id").text)
     assert len(stats["boot_id"]) == 16
     assert int(stats["boot_id"], 16) >= 0
+    assert (stats["version"], stats["release"]) == ("1.3.0", product_version())
     (topic,) = stats["topics"]
     (channel,) = topic["channels"]
     histogram = channel["latency_histogram"]

@@ -66,6 +66,7 @@ def test_a_node_that_hangs_is_shown_as_down_and_in_the_outcome(live, stack):
         other.freeze()
         page.get_by_role("link", name="Nodes", exact=True).click()
         row = page.get_by_role("row").filter(has=page.get_by_role("link", name=other.id))
+        expect(row).to_contain_text(re.compile(r"brokerd \d"))
         expect(row.get_by_text("down", exact=True)).to_be_visible()
         page.get_by_role("link", name="Overview", exact=True).click()
         expect(attention_item(page, other.id)).to_contain_text("has not answered since")

@@ -258,6 +258,7 @@ def node_text(view: NodeView, read_at: Milliseconds | None) -> NodeText:
         "tcp_port": node.tcp_port,
         "http_port": node.http_port,
         "version": stats.version if stats else node.version,
+        "release": stats.release if stats else "",
         "state": "up" if view.error is None else "down",
         "error": view.error,
         "down_since": None if view.error is None else read_at,

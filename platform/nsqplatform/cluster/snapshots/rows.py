@@ -57,6 +57,8 @@ class NodeText(TypedDict):
     tcp_port: int
     http_port: int
     version: str
+    release: str
+    """brokerd's release; empty if the node runs Go's nsqd, or has not answered."""
     state: Literal["up", "down"]
     error: str | None
     down_since: Milliseconds | None
