@@ -1,4 +1,5 @@
-"""Daphne with backpressure. A failed response closes its connection, and a shutdown cancels running requests.
+"""Daphne with backpressure and bounded bodies. A failed response closes its connection, and a shutdown cancels running
+requests.
 
 Daphne writes all messages into the connection's buffer, without limit. Here, ``send`` returns once the buffer has
 space again. Meanwhile, a streamed response reads no further, and a websocket's messages wait in the browser's queue
@@ -13,7 +14,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from daphne.cli import CommandLineInterface
+from daphne.http_protocol import WebRequest
 from daphne.server import Server
+from django.conf import settings
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IPushProducer
 from twisted.internet.tcp import Connection
@@ -54,6 +57,27 @@ def register_backpressure(protocol: Any) -> None:
     protocol.registerProducer(protocol.backpressure, True)
 
 
+def bound_body(request: WebRequest) -> None:
+    """Keep one byte more than DATA_UPLOAD_MAX_MEMORY_SIZE of the request's body, and drop the rest as it arrives.
+
+    A longer body is refused once it has arrived. Until then, Twisted would write all of it to a file.
+    """
+    keep = request.handleContentChunk
+    limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+    received = 0
+
+    def handle(data: bytes) -> None:
+        nonlocal received
+        room = limit + 1 - received
+        received += len(data)
+        if room > 0:
+            keep(data[:room])
+        if received > limit:  # a request in chunks has not announced it
+            request.requestHeaders.setRawHeaders(b"Content-Length", [b"%d" % received])
+
+    request.handleContentChunk = handle
+
+
 class BackpressureServer(Server):
     """Daphne's server, with a Backpressure for each websocket and each streamed response. At shutdown it cancels
     every task of the event loop."""
@@ -71,6 +95,8 @@ class BackpressureServer(Server):
         """Leave forms to Django. Twisted would parse them too, and answer those that it cannot parse without a body."""
         super().protocol_connected(protocol)
         protocol._parsePOSTFormSubmission = False
+        if isinstance(protocol, WebRequest):
+            bound_body(protocol)
 
     async def handle_reply(self, protocol: Any, message: Mapping[str, object]) -> None:
         kind, is_last = message["type"], not message.get("more_body")
