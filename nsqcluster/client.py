@@ -211,7 +211,8 @@ def url_of(address: str, path: str, params: Params | None = None) -> str:
         url = base_url(address) + path
     except ValueError as error:
         raise NotReached(f"http://{address}{path}", str(error)) from None
-    return f"{url}?{urlencode(params, quote_via=quote, safe='')}" if params else url
+    # A name that a user sent may not be Unicode. The server answers that it does not have it.
+    return f"{url}?{urlencode(params, quote_via=quote, safe='', errors='surrogatepass')}" if params else url
 
 
 def failure(url: str, error: Exception) -> RequestFailed:

@@ -44,7 +44,7 @@ def decode(body: bytes | bytearray, type: type[T], url: str) -> T:
         decoded: T = _decoder(cast(Hashable, type)).decode(body)
     except ValidationError as error:
         raise malformed(url, error) from None
-    except (DecodeError, RecursionError) as error:
+    except (DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Malformed(url, f"cannot read its {urlsplit(url).path}: Invalid JSON: {error}") from None
     return decoded
 

@@ -6,11 +6,14 @@ import os
 import socket
 import ssl
 
+from nsqwire.printable import printable
+
 
 class RequestFailed(Exception):
-    """A request failed. ``url`` is the requested URL and ``reason`` the cause as a short phrase."""
+    """A request failed. ``url`` is the requested URL and ``reason`` the cause as a short phrase, in one line."""
 
     def __init__(self, url: str, reason: str) -> None:
+        reason = printable(reason)  # it may be what the server has sent
         super().__init__(f"{url}: {reason}")
         self.url = url
         self.reason = reason
@@ -83,7 +86,7 @@ class Malformed(RequestFailed):
 
 def detail_of(error: RequestFailed) -> str:
     """Return the server's status and message, or the reason why there was no valid response."""
-    return f"{error.status} {error.message}".strip() if isinstance(error, Refused) else error.reason
+    return printable(f"{error.status} {error.message}".strip()) if isinstance(error, Refused) else error.reason
 
 
 def system_error(error: BaseException | None) -> OSError | None:

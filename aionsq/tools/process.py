@@ -17,6 +17,7 @@ from nsqdaemon.descriptors import allow_many_descriptors, occupy_standard_descri
 from nsqdaemon.settings import SettingsParser, load, parser_of
 from nsqdaemon.streams import escape_unencodable_output
 from nsqwire.errors import NSQError
+from nsqwire.printable import printable
 from nsqwire.version import NSQ_VERSION
 
 F = TypeVar("F", bound=ToolFlags)
@@ -161,7 +162,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 def note(prog: str, text: str) -> None:
     """Print one line on standard error."""
-    print(f"{prog}: {text}", file=sys.stderr, flush=True)
+    print(f"{prog}: {printable(text)}", file=sys.stderr, flush=True)
 
 
 def _discard_output() -> None:

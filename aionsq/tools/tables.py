@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from aionsq.tools.flags import ToolFailed
+from nsqwire.printable import printable
 
 Colour = Literal["", "yellow", "red"]
 
@@ -41,5 +42,5 @@ def print_table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str
         table.add_column(heading, justify="right" if is_number else "left", overflow="fold")
     for row in rows:
         cells = (cell if isinstance(cell, Cell) else Cell(cell) for cell in row)
-        table.add_row(*(Text(cell.text, style=cell.colour) for cell in cells))
+        table.add_row(*(Text(printable(cell.text), style=cell.colour) for cell in cells))
     console.print(table)

@@ -437,6 +437,18 @@ async def test_a_fleet_may_be_go_and_ours_together(fleet: Fleet, go_fleet: GoClu
     assert emptied.errors == f"nsq topics: empty topic elsewhere: failed on nsqd {beta_id}: 500 INTERNAL_ERROR\n"
 
 
+@pytest.mark.parametrize("command", ["topics", "channels", "nodes"])
+async def test_what_a_node_sends_stays_in_its_line(go_fleet: GoCluster, command: str) -> None:
+    """Line breaks and sequences that a terminal would act on are shown as escapes."""
+    alpha, _ = go_fleet.nodes
+    alpha.status["/stats"] = (500, "first\nsecond \x1b[31mred")
+    ended = await nsq(command, f"--lookupd-http-address={go_fleet.registry.address}")
+    assert ended.status == 1
+    assert r"500 first\nsecond \x1b[31mred" in ended.errors
+    assert "\x1b" not in ended.errors + ended.output
+    assert all(line.startswith(f"nsq {command}: ") for line in ended.errors.splitlines()), ended.errors
+
+
 async def test_a_node_with_an_invalid_answer_counts_as_failed(fleet: Fleet, go_fleet: GoCluster) -> None:
     """The error names the node and the key; the rest is listed."""
     alpha, beta = go_fleet.nodes

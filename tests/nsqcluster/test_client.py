@@ -120,6 +120,7 @@ async def test_a_cut_response_is_interrupted(serve: Callable[[Handler], Awaitabl
     ("body", "complaint"),
     [
         (b"not json", "cannot read its /stats: Invalid JSON"),
+        (b'{"topics":[],"health":"caf\xe9"}', "cannot read its /stats: Invalid JSON: 'utf-8' codec"),
         (b"[]", "Expected `object`, got `array`"),
         (b"{}", "missing required field `topics`"),
         (b'{"topics":[{"topic_name":"t","depth":"many"}]}', "topics.0.depth: Expected `int`, got `str`"),

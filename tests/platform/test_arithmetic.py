@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
@@ -490,3 +491,31 @@ def test_any_answer_of_a_node_is_parsed_or_refused(body):
     except Malformed as error:
         read = error.reason
     assert isinstance(read, NodeStats) or read.startswith("cannot read its /stats: ")
+
+
+SOUND = json.dumps(
+    {
+        "version": "1.3.0",
+        "health": "OK",
+        "topics": [
+            {
+                "topic_name": "t",
+                "depth": 1,
+                "message_count": 1,
+                "channels": [
+                    channel() | {"latency_histogram": {"scale": 5, "zero_count": 0, "offset": 0, "counts": [1, 2]}}
+                ],
+            }
+        ],
+        "boot_id": "b",
+        "previous_boot": {"version": "1.3.0", "topics": []},
+    }
+).encode()
+
+
+@given(at=st.integers(0, len(SOUND) - 1), byte=st.integers(0, 255))
+def test_an_answer_with_a_wrong_byte_is_parsed_or_refused(at, byte):
+    """Also in a text, where it may not be UTF-8, and in the figures of the process before."""
+    with contextlib.suppress(Malformed):
+        read = parse_stats(SOUND[:at] + bytes([byte]) + SOUND[at + 1 :])
+        parse_stats(bytes(read.previous_boot))

@@ -150,8 +150,8 @@ def test_a_topic_that_only_registries_know_is_empty(go_cluster, api):
 
 
 def test_an_unknown_topic_is_not_found(mode, go_cluster, api):
-    for path in ("/api/topics/nowhere", "/api/topics/nowhere/billing"):
-        answer = api.get(path)
+    for path in ("nowhere", "nowhere/billing", "%FF", "%ED%A0%80/billing", "nowhere/%C3%28"):
+        answer = api.get(f"/api/topics/{path}")
         assert (answer.status_code, answer.text) == (404, '{"message":"TOPIC_NOT_FOUND"}')
 
 
@@ -444,7 +444,10 @@ def test_a_frozen_node_takes_the_request_timeout_and_makes_a_warning(mode, go_cl
     assert "Client.Timeout exceeded while awaiting headers" in answer.json()["message"]
 
 
-@pytest.mark.parametrize("nonsense", [b"{", b"[]", b'{"topics":[{"depth":1}]}', b'{"topics":7}', b""])
+INVALID = [b"{", b"[]", b'{"topics":[{"depth":1}]}', b'{"topics":7}', b'{"topics":[],"health":"\xe9"}', b""]
+
+
+@pytest.mark.parametrize("nonsense", INVALID)
 def test_a_node_with_an_invalid_answer_makes_a_warning(mode, go_cluster, api, nonsense):
     alpha, beta = go_cluster.nodes
     alpha.channel("orders", "billing")
@@ -550,10 +553,12 @@ def test_other_methods_are_refused_with_what_is_allowed(go_cluster, api, method,
 
 @pytest.mark.parametrize("path", ["/", "/topics", "/nodes", "/counter"])
 def test_pages_are_asked_for_by_get_and_head(api, path):
-    """Other methods are refused."""
+    """Other methods are refused; a request that changes something needs the CSRF token even for this refusal."""
     assert api.request("HEAD", path).status_code == api.get(path).status_code == 302
-    for refused in (api.request("OPTIONS", path), api.post(path, "x")):
-        assert (refused.status_code, refused.headers["Allow"]) == (405, "GET, HEAD")
+    options = api.request("OPTIONS", path)
+    assert (options.status_code, options.headers["Allow"]) == (405, "GET, HEAD")
+    refused = api.post(path, "x")
+    assert (refused.status_code, refused.json()) == (403, {"message": "CSRF cookie not set"})
 
 
 def test_a_publish_to_the_wrong_port_gets_an_error_in_json(api):

@@ -118,7 +118,7 @@ def test_there_are_no_other_websockets():
     """A new one must be added here, with its permitted callers."""
     from nsqplatform.console.asgi import websockets
 
-    assert {str(route.pattern) for route in websockets.routes} == {"ws/cluster", "ws/tail"}
+    assert {str(route.pattern) for route in websockets.routes} == {"ws/cluster", "ws/tail", ""}
 
 
 @pytest.fixture
@@ -201,6 +201,14 @@ def test_another_sites_page_opens_no_websocket(opened, callers, web, path, origi
     entry = AuditEntry.objects.get(outcome="refused")
     tried = origin.replace("PORT", str(web.port))
     assert (entry.subject, entry.detail) == (f"websocket {path}", f"another site: {tried}")
+
+
+@pytest.mark.parametrize("caller", ["admin", "stranger"])
+def test_a_websocket_that_does_not_exist_is_refused(opened, callers, caller):
+    """Whoever asks for it."""
+    with pytest.raises(InvalidStatus) as refused, opened("/ws/nowhere", callers(caller)):
+        pass
+    assert refused.value.response.status_code == 403
 
 
 @pytest.mark.parametrize("path", ["/ws/cluster", "/ws/tail"])

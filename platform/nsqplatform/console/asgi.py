@@ -7,6 +7,8 @@ from typing import cast
 
 import django
 from channels.routing import ProtocolTypeRouter, URLRouter
+from channels.security.websocket import WebsocketDenier
+from django.urls import re_path
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "nsqplatform.console.settings")
 django.setup(set_prefix=False)  # loads the models, which the consumers import
@@ -22,7 +24,7 @@ from nsqplatform.console.handler import SynchronousHandler  # noqa: E402
 from nsqplatform.console.metrics import RequestMetrics  # noqa: E402
 from nsqplatform.nsqadmin.asgi import NsqadminEndpoints, unbased  # noqa: E402
 
-websockets = URLRouter([*websocket_urls, *tail_urls])
+websockets = URLRouter([*websocket_urls, *tail_urls, re_path("", WebsocketDenier.as_asgi())])
 
 application = Forwarded(
     OfCluster(

@@ -29,15 +29,13 @@ FIRST_CLIENTS = "/api/v1/clients?q=&order=topic&descending=false&limit=100"
 browser makes it twice if the two differ."""
 
 
-@csrf_exempt  # it changes nothing, and a script that posts to the wrong port gets an error that it can parse
 @never_cache
 @ensure_csrf_cookie
 def page(request: HttpRequest) -> HttpResponse:
     """Serve the web app. A browser that is not signed in is redirected to the sign-in page, which the web app shows."""
     known = PAGES.fullmatch(request.path_info) is not None
     if not known and "text/html" not in request.headers.get("Accept", ""):
-        # A script's request: the same response as nsqadmin's.
-        return JsonResponse({"message": "NOT_FOUND"}, status=404, json_dumps_params={"separators": (",", ":")})
+        return not_found()  # a script's request
     if request.method not in ("GET", "HEAD"):
         return JsonResponse({"message": "METHOD_NOT_ALLOWED"}, status=405, headers={"Allow": "GET, HEAD"})
     if request.path != settings.LOGIN_URL and (refusal := without_access(request)) is not None:
@@ -50,6 +48,11 @@ def page(request: HttpRequest) -> HttpResponse:
         with_sign_in(with_first_requests(below_base(shell, settings.NSQADMIN.base, current.path()), request)),
         status=200 if known else 404,
     )
+
+
+def not_found() -> JsonResponse:
+    """The same response as nsqadmin's."""
+    return JsonResponse({"message": "NOT_FOUND"}, status=404, json_dumps_params={"separators": (",", ":")})
 
 
 def without_access(request: HttpRequest) -> HttpResponse | None:

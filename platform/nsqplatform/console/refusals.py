@@ -11,10 +11,12 @@ from django.core.exceptions import DisallowedHost
 from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, JsonResponse
 from django.http.request import split_domain_port
 from django.shortcuts import render
+from django.views.csrf import csrf_failure
 from django.views.defaults import bad_request as django_bad_request
 from redis.exceptions import RedisError
 
 from nsqplatform.console.environment import ALLOWED_HOSTS
+from nsqplatform.console.pages import PAGES, not_found
 from nsqplatform.redis_errors import redis_failure
 
 logger = logging.getLogger(__name__)
@@ -67,6 +69,16 @@ def bad_request(request: HttpRequest, exception: Exception, *args: Any, **kwargs
         return render(request, "console/refused_host.html", context, status=400)
     message = f"this platform does not answer to the host name {json.dumps(name)}: {ALLOWED_HOSTS.name} has to name it"
     return HttpResponseBadRequest(json.dumps({"message": message}), content_type="application/json")
+
+
+def no_csrf_token(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """Django's handler of a request without its CSRF token. A script gets an error that it can parse: perhaps it has
+    sent ``/pub`` to the port of the platform."""
+    if wants_page(request):
+        return csrf_failure(request, reason)
+    if PAGES.fullmatch(request.path_info) is None:
+        return not_found()
+    return JsonResponse({"message": reason.rstrip(".")}, status=403)
 
 
 def wants_page(request: HttpRequest) -> bool:
