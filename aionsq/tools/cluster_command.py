@@ -321,6 +321,11 @@ def report_failures(options: Options, failures: Sequence[Failure]) -> int:
     return int(bool(failures))
 
 
+def nobody(failures: Sequence[Failure]) -> str:
+    """Who does not have a name; servers that failed may have it."""
+    return f"no node or nsqlookupd{' that answered' if failures else ''}"
+
+
 def print_json(key: str, rows: Sequence[Mapping[str, Any]], failures: Sequence[Failure]) -> None:
     """Print ``{key: rows, "errors": failures}``."""
     print(json.dumps({key: rows, "errors": failures}, indent=2), flush=True)

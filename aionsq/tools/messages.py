@@ -105,7 +105,8 @@ def report(options: Options, done: Recalled) -> int:
     status = command.report_failures(options, done.failures)
     if done.not_found:
         unasked = f" ({', '.join(done.without)} cannot: Go's nsqd)" if done.without else ""
-        process.note(PROG, f"on no node, or finished in all channels{unasked}: {', '.join(done.not_found)}")
+        answered = " that answered" if done.failures else ""
+        process.note(PROG, f"on no node{answered}, or finished in all channels{unasked}: {', '.join(done.not_found)}")
     wanted = WANTED[options.verb]
     complete = all({each.topic or wanted, *each.channels.values()} == {wanted} for each in done.messages)
     return int(status or not complete or bool(done.not_found))

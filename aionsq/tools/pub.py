@@ -86,7 +86,9 @@ class Publisher:
             self.not_stored += len(batch)
             raise
         answers = [answer for producer in self._producers for answer in self._sent(producer, batch)]
-        self._under_way.append((len(batch), asyncio.gather(*answers)))
+        answer = asyncio.gather(*answers)
+        answer.add_done_callback(_retrieve)
+        self._under_way.append((len(batch), answer))
 
     async def finish(self) -> None:
         """Wait for all outstanding batches and count them; then raise the first error, if any."""
@@ -116,6 +118,12 @@ class Publisher:
         self.stored += count
         if self._print_ids is not None:
             self._print_ids(found)
+
+
+def _retrieve(answer: asyncio.Future[list[Ids]]) -> None:
+    """Have asyncio report no failure that nobody awaits: the tool ends at the first error, or at a closed pipe."""
+    if not answer.cancelled():
+        answer.exception()
 
 
 async def pub(flags: PubFlags, run: Run) -> int:

@@ -174,6 +174,8 @@ async def test_a_node_that_fails_is_named_and_the_others_do_it(fleet: Fleet) -> 
     assert ended.output == f"topic orders: paused on {fleet.brokers[0].http_address}\n"
     (action,) = (await fleet.nsq("topics", "pause", "orders", "--json", *flags, lookupd=False)).document["actions"]
     assert action["outcome"] == "partial"
+    unknown = await fleet.nsq("channels", "list", "nope", *flags, lookupd=False)
+    assert unknown.errors.endswith("no node or nsqlookupd that answered has topic nope\n")
     listed = await fleet.nsq("nodes", *flags, lookupd=False)
     assert listed.status == 1
     assert f"nsqd {lost}: connection refused" in listed.errors
@@ -320,6 +322,9 @@ async def test_messages_are_cancelled_and_deferred_wherever_they_are(fleet: Flee
         "not_found": [],
         "errors": [],
     }
+    refused = await fleet.nsq("messages", "defer", "orders", first, "--by=100h")
+    assert refused.status == 1
+    assert refused.errors.endswith(f"on no node that answered, or finished in all channels: {first}\n")
     again = await fleet.nsq("messages", "cancel", "orders", first)
     assert (again.status, again.output) == (1, "")
     assert again.errors == f"nsq messages: on no node, or finished in all channels: {first}\n"

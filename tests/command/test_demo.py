@@ -100,6 +100,15 @@ def test_the_latency_of_every_finished_message_is_recorded(broker, nsq, tmp_path
         assert channel["message_count"] - waiting == noted[name], name
 
 
+def test_a_disk_that_is_full_is_reported_once(broker, nsq):
+    """When the traffic is over, in one line."""
+    address = ("--nsqd-tcp-address", broker.addresses["--nsqd-tcp-address"])
+    answer = nsq("demo", "--rate", "300", "--duration", "5", "--latencies", "/dev/full", *address)
+    assert answer.returncode == 1
+    assert [line for line in answer.stderr.splitlines() if line.startswith(("Traceback", "Exception"))] == []
+    assert answer.stderr.splitlines()[-1] == "nsq demo: [Errno 28] No space left on device"
+
+
 def test_without_a_broker_it_says_so_in_a_line(nsq):
     """Exit status 1, no traceback, and how to name another broker."""
     answer = nsq("demo", "--nsqd-tcp-address", "127.0.0.1:1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import time
 
@@ -152,6 +153,14 @@ async def test_pub_prints_the_ids_of_what_it_has_stored(broker, start_tool):
     ids = [int(line, 16) for line in ended.out.splitlines()]
     assert (len(ids), ids) == (450, sorted(set(ids)))
     assert (ended.status, ended.err) == (0, "nsq pub: 450 messages stored in t\n")
+
+
+async def test_pub_ends_where_it_can_print_no_ids(broker, in_shell):
+    """In one line; the batches that are under way are not reported one by one."""
+    pub = f"nsq pub --topic=t --ids --nsqd-tcp-address={broker.tcp_address}"
+    ended = await in_shell(f"seq 200000 | {pub} > /dev/full")
+    assert ended.status == 1
+    assert re.fullmatch(r"nsq pub: .*No space left on device.*\n", ended.err, re.IGNORECASE), ended.err
 
 
 async def test_pub_sends_headers_and_tail_prints_them(broker, start_tool):

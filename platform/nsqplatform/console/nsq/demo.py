@@ -113,10 +113,19 @@ def latency_file(path: Path | None) -> Iterator[Finished | None]:
         writer = csv.writer(file)
         writer.writerow(["finished_at_us", "topic", "channel", "latency_ns"])
 
+        failures: list[OSError] = []
+
         def finished(topic: str, channel: str, latency_ns: int) -> None:
-            writer.writerow([time.time_ns() // 1000, topic, channel, latency_ns])
+            if failures:  # the disk is full
+                return
+            try:
+                writer.writerow([time.time_ns() // 1000, topic, channel, latency_ns])
+            except OSError as error:
+                failures.append(error)
 
         yield finished
+        if failures:
+            raise failures[0]
 
 
 async def run(traffic: Traffic, duration_s: float | None) -> None:
