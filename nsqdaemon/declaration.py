@@ -75,6 +75,8 @@ def value_from_text(declaration: Declaration, text: str) -> Any:
 
 
 def _within(declaration: Declaration, value: Any) -> Any:
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:  # as in nsqd, whose numbers have 64 bits
+        raise ValueError(f"{value} is out of range")
     if declaration.min is not None and value < declaration.min:
         raise ValueError(f"{shown_value(value)} is less than {shown_value(declaration.min)}")
     if declaration.max is not None and value > declaration.max:
@@ -106,7 +108,10 @@ def _one_from_file(declaration: Declaration, value: Any) -> Any:
             return value_from_text(declaration, str(value).lower())
     elif isinstance(value, int):
         if kind is timedelta:
-            return _within(declaration, timedelta(milliseconds=value))
+            try:
+                return _within(declaration, timedelta(milliseconds=value))
+            except OverflowError:
+                raise ValueError(f"{value} is out of range") from None
         if kind is int or kind is float:
             return _within(declaration, kind(value))
     elif isinstance(value, float) and kind is float:

@@ -165,6 +165,7 @@ def test_a_file_takes_what_nsqds_file_takes(load_example: Load) -> None:
         (["--msg-timeout=0"], "0s is less than 1ms"),
         (["--msg-timeout=2h"], "2h0m0s is more than 1h0m0s"),
         (["--max-msg-size=1.5"], "'1.5' is not a whole number"),
+        (["--max-msg-size=9223372036854775808"], "9223372036854775808 is out of range"),
         (["--deflate=maybe"], "'maybe' is neither true nor false"),
         (["--log-level=loud"], "'loud' is not a log level"),
         (["--required=sometimes"], "'sometimes' is not one of false, true, tcp-https"),
@@ -196,6 +197,7 @@ def test_a_bad_variable_is_refused_by_name(load_example: Load, capsys: pytest.Ca
     [
         ("not toml", "failed to load config file"),
         ("msg_timeout = 1.5", "failed parsing msg_timeout 1.5"),
+        (f"msg_timeout = {10**20}", f"{10**20} is out of range"),
         ('log_level = "loud"', "failed parsing log_level loud"),
         ("deflate = 1", "failed parsing deflate 1"),
         ("max_msg_size = true", "failed parsing max_msg_size True"),
