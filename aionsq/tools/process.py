@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from aionsq.connection import reason_of
 from aionsq.tools.flags import ToolFailed, ToolFlags, WrongUsage
+from aionsq.tools.signal_echo import SignalEcho
 from nsqdaemon import logs
 from nsqdaemon.command_line import USAGE
 from nsqdaemon.descriptors import allow_many_descriptors, occupy_standard_descriptors
@@ -45,8 +46,9 @@ class Tool(Generic[F]):
 
     ``name`` is the tool's name in NSQ, used in a call without ``argv``, which takes the process's arguments.
     ``subcommand`` is its name below ``nsq``, used in a call with ``argv``. ``work`` is its coroutine function. SIGINT
-    and SIGTERM set ``run.stop``; a second signal cancels ``work``, with exit status 130. OSError and the exceptions of
-    the client and the tools are reported in one line on standard error, with exit status 1 or ToolFailed's own.
+    and SIGTERM set ``run.stop``; a second signal that is no echo cancels ``work``, with exit status 130. OSError and
+    the exceptions of the client and the tools are reported in one line on standard error, with exit status 1 or
+    ToolFailed's own.
     """
 
     def __init__(
@@ -110,17 +112,21 @@ class Tool(Generic[F]):
     async def _until_done(self, flags: F, prog: str, is_subcommand: bool) -> int:
         run = Run(prog, is_subcommand)
         work = asyncio.ensure_future(self._work(flags, run))
+        loop, echo = asyncio.get_running_loop(), SignalEcho()
 
         def interrupted() -> None:
+            if echo.is_echo(loop.time()):
+                return
             if run.stop.is_set():
                 work.cancel()
             run.stop.set()
 
         for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, interrupted)
+            loop.add_signal_handler(number, interrupted)
         try:
             return await work
         except asyncio.CancelledError:
+            forget_open_connections(loop)
             run.note("interrupted again: exiting without waiting for outstanding work")
             return INTERRUPTED
 
@@ -148,6 +154,11 @@ def run_reporting_errors(prog: str, work: Coroutine[Any, Any, int]) -> int:
         text, status = str(error), 1
     note(prog, text)
     return status
+
+
+def forget_open_connections(loop: asyncio.AbstractEventLoop) -> None:
+    """Before an exit that waits for nothing: aiohttp would log each connection that was not closed as an error."""
+    loop.set_exception_handler(lambda *_: None)
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:

@@ -159,9 +159,20 @@ def test_a_second_signal_does_not_wait(up):
     os.kill(pid, signal.SIGSTOP)
     platform.signal(signal.SIGINT)
     platform.wait_for_log(r"● lookup +stopping")
-    platform.signal(signal.SIGINT)
+    platform.signal_until(signal.SIGINT, "second signal; killing all processes")
     assert platform.wait_for_exit() == 0
     assert not psutil.pid_exists(pid)
+
+
+def test_a_signal_that_arrives_twice_is_one(up):
+    """``timeout`` sends it to the process and to its group: nothing is killed."""
+    platform = up("--without", "redis,brokerd,collector,web,worker,dispatcher,beat")
+    platform.wait_for_log("^Ctrl-C stops everything")
+    platform.signal(signal.SIGTERM)
+    platform.signal(signal.SIGINT)  # a second SIGTERM that is pending would be one with the first
+    assert platform.wait_for_exit() == 0
+    assert "killing" not in platform.output
+    assert platform.log[-1] == "nsq up: all processes are stopped"
 
 
 def test_a_reader_that_leaves_stops_it_in_order(up):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
+from dataclasses import replace
 
 import pytest
 
 from aionsq import Producer
+from tests.aionsq.conftest import RESPONSE
+from tests.harness.waiting import DEADLINE_S
 
 CONSUMERS = ("nsq_tail", "tail")
 NOT_UTF_8 = "\udcff"
@@ -127,6 +131,17 @@ async def test_the_environment_may_name_the_registry(start_tool, registry, name)
     assert (ended.status, ended.err) == (0, "")
 
 
+async def ended_by_a_second(tool, number):
+    """Send the signal until the tool says that it does not wait: the signals of the first second are one."""
+    said = asyncio.create_task(tool.process.stderr.readline())
+    async with asyncio.timeout(DEADLINE_S):
+        while not said.done():
+            tool.process.send_signal(number)
+            await asyncio.wait([said], timeout=0.1)
+    ended = await tool.end()
+    return replace(ended, err=said.result().decode() + ended.err)
+
+
 async def test_a_second_interrupt_does_not_wait(start_tool, nsqd):
     """After the first, the tool waits for an nsqd that does not answer CLS; the second ends it, with status 130."""
     nsqd.on["CLS"] = lambda peer, command: None
@@ -136,10 +151,63 @@ async def test_a_second_interrupt_does_not_wait(start_tool, nsqd):
     assert await tool.line() == b"here\n"
     tool.process.send_signal(signal.SIGINT)
     await nsqd.until(lambda: peer.lines("CLS"))
-    tool.process.send_signal(signal.SIGINT)
-    ended = await tool.end()
+    ended = await ended_by_a_second(tool, signal.SIGINT)
     assert (ended.status, ended.out) == (130, b"")
     assert ended.err == "nsq_tail: interrupted again: exiting without waiting for outstanding work\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "flag"), [("nsq_tail", "--print-topic"), ("nsq_to_http", "--post=http://127.0.0.1:1/")]
+)
+async def test_a_tool_that_does_not_wait_leaves_its_connections_without_a_word(
+    start_tool, nsqd, start_lookup, name, flag
+):
+    """Also those to the registry, where it has found the nsqd."""
+    nsqd.on["CLS"] = lambda peer, command: None
+    lookup = await start_lookup()
+    lookup.producers = [nsqd.address]
+    tool = await start_tool(name, "--topic=t", flag, f"--lookupd-http-address={lookup.address}")
+    peer = await nsqd.consumer()
+    tool.process.send_signal(signal.SIGTERM)
+    await nsqd.until(lambda: peer.lines("CLS"))
+    ended = await ended_by_a_second(tool, signal.SIGTERM)
+    assert ended.status == 130
+    assert ended.err == f"{name}: interrupted again: exiting without waiting for outstanding work\n"
+
+
+async def test_a_signal_that_arrives_twice_is_one(start_tool, nsqd):
+    """``timeout`` sends it to the process and to its group: outstanding work is waited for."""
+    nsqd.on["CLS"] = lambda peer, command: None
+    tool = await start_tool("nsq_tail", "--topic=t", f"--nsqd-tcp-address={nsqd.address}")
+    peer = await nsqd.consumer()
+    tool.process.send_signal(signal.SIGTERM)
+    tool.process.send_signal(signal.SIGINT)  # a second SIGTERM that is pending would be one with the first
+    await nsqd.until(lambda: peer.lines("CLS"))
+    peer.frame(RESPONSE, b"CLOSE_WAIT")
+    ended = await tool.end()
+    assert (ended.status, ended.err) == (0, "")
+
+
+async def test_a_command_that_is_interrupted_twice_at_once_says_one_line(start_tool):
+    """While it waits for an answer."""
+    asked, over = asyncio.Event(), asyncio.Event()
+
+    async def ignore(reader, writer):
+        asked.set()
+        await over.wait()
+        writer.close()
+
+    server = await asyncio.start_server(ignore, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    tool = await start_tool("topics", "list", f"--lookupd-http-address={host}:{port}")
+    async with asyncio.timeout(DEADLINE_S):
+        await asked.wait()
+    tool.process.send_signal(signal.SIGTERM)
+    tool.process.send_signal(signal.SIGINT)
+    ended = await tool.end()
+    over.set()
+    server.close()
+    assert (ended.status, ended.err) == (130, "nsq topics: interrupted; requests already sent may still be executed\n")
 
 
 async def test_an_nsqd_that_goes_and_comes_back_is_connected_to_again(start_tool, broker):

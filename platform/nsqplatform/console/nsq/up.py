@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 
+from aionsq.tools.signal_echo import SignalEcho
 from nsqdaemon.command_line import CommandParser
 from nsqdaemon.default_ports import BASE, HIGHEST, VARIABLE, DefaultPorts, default_ports, ports_from
 from nsqplatform.console.checkout import default_home
@@ -159,6 +160,7 @@ class Up:
         self.screen = Screen(service.name for stage in stages for service in stage)
         self.supervisor = Supervisor(stages, self.screen)
         self.interrupted = asyncio.Event()
+        self.echo = SignalEcho()
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
@@ -219,6 +221,8 @@ class Up:
         return tuple(ports) == ports_from(base)
 
     def _signalled(self) -> None:
+        if self.echo.is_echo(asyncio.get_running_loop().time()):
+            return
         if self.interrupted.is_set():
             self.screen.say("nsq up: second signal; killing all processes", "red")
             self.supervisor.kill()
