@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -11,6 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from aionsq.connection import reason_of
 from aionsq.tools.flags import ToolFailed, ToolFlags, WrongUsage
+from aionsq.tools.platform_hint import HintFilter, with_hint
 from aionsq.tools.signal_echo import SignalEcho
 from nsqdaemon import logs
 from nsqdaemon.command_line import USAGE
@@ -104,6 +106,9 @@ class Tool(Generic[F]):
         if self._with_words and taken:
             flags = self._with_words(flags, taken)
         logs.configure(flags.log_level, flags.log_prefix.replace("<TOOL>", self.name), flags.log_format)
+        if argv is not None:
+            for handler in logging.getLogger().handlers:
+                handler.addFilter(HintFilter())
         return self._run(flags, prog, is_subcommand=argv is not None)
 
     def _run(self, flags: F, prog: str, *, is_subcommand: bool) -> int:
@@ -171,8 +176,9 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def note(prog: str, text: str) -> None:
-    """Print one line on standard error."""
-    print(f"{prog}: {text}", file=sys.stderr, flush=True)
+    """Print one line on standard error. One of a subcommand of ``nsq`` hints at the ports of the platform."""
+    line = with_hint(text) if prog.startswith("nsq ") else text
+    print(f"{prog}: {line}", file=sys.stderr, flush=True)
 
 
 def _discard_output() -> None:

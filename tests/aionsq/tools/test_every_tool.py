@@ -219,3 +219,39 @@ async def test_an_nsqd_that_goes_and_comes_back_is_connected_to_again(start_tool
     async with Producer(broker.tcp_address) as producer:
         await producer.pub("t", b"here")
     assert await tool.line() == b"here\n"
+
+
+HINT = "; is nsq up running? With --port-base N, set NSQ_PORT_BASE=N"
+NO_PLATFORM = {"NSQ_PORT_BASE": "1", "NSQLOOKUPD_HTTP_ADDRESSES": "", "NSQD_HTTP_ADDRESSES": ""}
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["topics"], "nsq topics: nsqlookupd 127.0.0.1:12: connection refused{}"),
+        (["nodes"], "nsq nodes: nsqlookupd 127.0.0.1:12: connection refused{}"),
+        (["topics", "create", "t"], "nsq topics: create topic t: nsqlookupd 127.0.0.1:12: connection refused{}"),
+        (["pub", "t", "x"], "nsq pub: cannot connect to nsqd 127.0.0.1:1: connection refused{}"),
+        (
+            ["stat", "--topic=t", "--channel=c"],
+            "nsq stat: http://127.0.0.1:12/lookup: connection refused{}\nnsq stat: nobody answers",
+        ),
+        (
+            ["tail", "--topic=t", "--peek", "--channel=c"],
+            "nsq tail: no node with topic t answers over HTTP: nsqlookupd 127.0.0.1:12: connection refused{}",
+        ),
+    ],
+)
+async def test_a_default_address_where_nobody_listens_leads_to_the_platforms_ports(start_tool, argv, says):
+    """In the same line. An address of the environment is none of the platform's."""
+    ended = await (await start_tool(*argv, env=NO_PLATFORM)).end()
+    assert (ended.status, ended.err) == (1, f"{says.format(HINT)}\n")
+    if argv[0] != "pub":
+        given = NO_PLATFORM | {"NSQLOOKUPD_HTTP_ADDRESSES": "127.0.0.1:12"}
+        assert (await (await start_tool(*argv, env=given)).end()).err == f"{says.format('')}\n"
+
+
+async def test_a_tool_that_waits_for_the_platform_says_so(start_tool):
+    """In its log."""
+    tool = await start_tool("tail", "--topic=t", env=NO_PLATFORM)
+    assert f"http://127.0.0.1:12/lookup: connection refused; retrying{HINT}\n" in await tool.logged("refused")
