@@ -36,6 +36,7 @@ from aionsq.options import ProducerOptions
 from aionsq.outlet import Outlet
 from aionsq.publish import HeaderPublish, Ids, Publish, failed
 from aionsq.tracing import PublishTrace, Tracing, default_tracing
+from nsqdaemon.declaration import shown_value
 from nsqwire import encoding
 from nsqwire.counted import counted
 from nsqwire.errors import BadBody, BadHeaders, BadMessage, BadTopic, Invalid, NSQError
@@ -313,7 +314,8 @@ class Producer:
 
     def _check_delay(self, delay: timedelta) -> None:
         if not timedelta(0) <= delay <= self._options.max_req_timeout:
-            raise Invalid(f"delay {delay} is not within 0..{self._options.max_req_timeout}")
+            longest = shown_value(self._options.max_req_timeout)
+            raise Invalid(f"delay {shown_value(delay)} is not within 0s..{longest}")
 
     def _publish_with_headers(
         self,

@@ -1,6 +1,6 @@
-"""Points in time as users give them: a duration before now, or an absolute time."""
+"""Points in time as users give them: a duration before or after now, or an absolute time."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from nsqwire.durations import nanoseconds, parse_duration
@@ -21,16 +21,25 @@ def moment_ns(text: str, now_ns: int) -> int:
 
     Raises ValueError with a message for the user, also for a time without a zone.
     """
+    given = _parsed(text, "90m")
+    return nanoseconds(given - _EPOCH) if isinstance(given, datetime) else now_ns - nanoseconds(given)
+
+
+def coming(text: str, now: datetime) -> datetime:
+    """Parse ``720h`` (that long after now) or an absolute time, which may be past. Raises as moment_ns."""
+    given = _parsed(text, "720h")
+    return given if isinstance(given, datetime) else now + given
+
+
+def _parsed(text: str, example: str) -> datetime | timedelta:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         try:
-            age = parse_duration(text)
+            return parse_duration(text)
         except ValueError:
-            forms = "a duration such as 90m nor a time such as 2026-11-22T06:30:00Z"
+            forms = f"a duration such as {example} nor a time such as 2026-11-22T06:30:00Z"
             raise ValueError(f"{text!r} is neither {forms}") from None
-    else:
-        if moment.tzinfo is None:
-            raise ValueError(f"the time {text!r} needs its zone, such as Z or +02:00")
-        return nanoseconds(moment - _EPOCH)
-    return now_ns - nanoseconds(age)
+    if moment.tzinfo is None:
+        raise ValueError(f"the time {text!r} needs its zone, such as Z or +02:00")
+    return moment

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 from aionsq.tools import process
 from aionsq.tools.flags import ToolFailed, lookupds_of_environment, node_tls
 from aionsq.tools.process import INTERRUPTED
+from aionsq.tools.signal_echo import SignalEcho
 from aionsq.tools.tables import Cell
 from aionsq.tools.verb_flags import VerbFlag
 from nsqcluster import Cluster, ClusterUnreachable, NotInCluster, Result, Survey, outcome_of
@@ -204,11 +205,18 @@ def run(prog: str, work: Coroutine[Any, Any, T]) -> T:
 
     async def step() -> int:
         task = asyncio.ensure_future(work)
+        loop, echo = asyncio.get_running_loop(), SignalEcho()
+
+        def interrupted() -> None:
+            if not echo.is_echo(loop.time()):  # a second cancellation would end the closing of connections
+                task.cancel()
+
         for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+            loop.add_signal_handler(number, interrupted)
         try:
             answers.append(await task)
         except asyncio.CancelledError:
+            process.forget_open_connections(loop)
             raise ToolFailed("interrupted; requests already sent may still be executed", status=INTERRUPTED) from None
         return 0
 

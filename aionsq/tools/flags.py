@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TypeVar
@@ -109,9 +109,11 @@ class Sources:
     tls: ssl.SSLContext
     """For HTTP requests to nodes and nsqlookupds."""
 
-    def consumer(self, topic: str, channel: str, options: ConsumerOptions) -> Consumer:
-        """Return a consumer of these addresses. Raises as Consumer."""
-        return Consumer(
+    def consumer(
+        self, topic: str, channel: str, options: ConsumerOptions, *, make: Callable[..., Consumer] = Consumer
+    ) -> Consumer:
+        """Return a consumer of these addresses, which ``make`` makes of Consumer's arguments. Raises as Consumer."""
+        return make(
             topic,
             channel,
             nsqd_tcp_addresses=self.nsqd_tcp_addresses,

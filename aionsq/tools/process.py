@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -11,6 +12,8 @@ from typing import Any, Generic, TypeVar
 
 from aionsq.connection import reason_of
 from aionsq.tools.flags import ToolFailed, ToolFlags, WrongUsage
+from aionsq.tools.platform_hint import HintFilter, with_hint
+from aionsq.tools.signal_echo import SignalEcho
 from nsqdaemon import logs
 from nsqdaemon.command_line import USAGE
 from nsqdaemon.descriptors import allow_many_descriptors, occupy_standard_descriptors
@@ -46,8 +49,9 @@ class Tool(Generic[F]):
 
     ``name`` is the tool's name in NSQ, used in a call without ``argv``, which takes the process's arguments.
     ``subcommand`` is its name below ``nsq``, used in a call with ``argv``. ``work`` is its coroutine function. SIGINT
-    and SIGTERM set ``run.stop``; a second signal cancels ``work``, with exit status 130. OSError and the exceptions of
-    the client and the tools are reported in one line on standard error, with exit status 1 or ToolFailed's own.
+    and SIGTERM set ``run.stop``; a second signal that is no echo cancels ``work``, with exit status 130. OSError and
+    the exceptions of the client and the tools are reported in one line on standard error, with exit status 1 or
+    ToolFailed's own.
     """
 
     def __init__(
@@ -103,6 +107,9 @@ class Tool(Generic[F]):
         if self._with_words and taken:
             flags = self._with_words(flags, taken)
         logs.configure(flags.log_level, flags.log_prefix.replace("<TOOL>", self.name), flags.log_format)
+        if argv is not None:
+            for handler in logging.getLogger().handlers:
+                handler.addFilter(HintFilter())
         return self._run(flags, prog, is_subcommand=argv is not None)
 
     def _run(self, flags: F, prog: str, *, is_subcommand: bool) -> int:
@@ -111,17 +118,21 @@ class Tool(Generic[F]):
     async def _until_done(self, flags: F, prog: str, is_subcommand: bool) -> int:
         run = Run(prog, is_subcommand)
         work = asyncio.ensure_future(self._work(flags, run))
+        loop, echo = asyncio.get_running_loop(), SignalEcho()
 
         def interrupted() -> None:
+            if echo.is_echo(loop.time()):
+                return
             if run.stop.is_set():
                 work.cancel()
             run.stop.set()
 
         for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, interrupted)
+            loop.add_signal_handler(number, interrupted)
         try:
             return await work
         except asyncio.CancelledError:
+            forget_open_connections(loop)
             run.note("interrupted again: exiting without waiting for outstanding work")
             return INTERRUPTED
 
@@ -151,6 +162,11 @@ def run_reporting_errors(prog: str, work: Coroutine[Any, Any, int]) -> int:
     return status
 
 
+def forget_open_connections(loop: asyncio.AbstractEventLoop) -> None:
+    """Before an exit that waits for nothing: aiohttp would log each connection that was not closed as an error."""
+    loop.set_exception_handler(lambda *_: None)
+
+
 def new_event_loop() -> asyncio.AbstractEventLoop:
     """Return an event loop of uvloop, which the extra ``tools`` installs, or else of asyncio, which is slower."""
     try:
@@ -161,8 +177,9 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def note(prog: str, text: str) -> None:
-    """Print one line on standard error."""
-    print(f"{prog}: {printable(text)}", file=sys.stderr, flush=True)
+    """Print one line on standard error. One of a subcommand of ``nsq`` hints at the ports of the platform."""
+    line = with_hint(text) if prog.startswith("nsq ") else text
+    print(f"{prog}: {printable(line)}", file=sys.stderr, flush=True)
 
 
 def _discard_output() -> None:

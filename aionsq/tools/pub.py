@@ -23,6 +23,7 @@ from aionsq.tools.names import check_names
 from aionsq.tools.process import INTERRUPTED, Run, Tool
 from aionsq.tools.progress import progress
 from aionsq.tools.records import Records, Throttle, batches
+from nsqdaemon.declaration import shown_value
 from nsqdaemon.settings import setting
 from nsqwire.counted import counted
 from nsqwire.errors import BadHeaders, NSQError
@@ -144,7 +145,8 @@ async def pub(flags: PubFlags, run: Run) -> int:
     if flags.ids:
         options = replace(options, publish_ids=True)
     if flags.defer > options.max_req_timeout:
-        raise WrongUsage(f"--defer is more than {options.max_req_timeout}; see --producer-opt max_req_timeout")
+        longest = shown_value(options.max_req_timeout)
+        raise WrongUsage(f"--defer is more than {longest}; see --producer-opt max_req_timeout")
     if flags.rate:
         run.note(f"Throttling messages rate to max:{flags.rate}/second")
     async with AsyncExitStack() as stack:

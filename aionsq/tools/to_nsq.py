@@ -11,20 +11,22 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
+from aionsq.consumer import Consumer
 from aionsq.errors import ConnectFailed
 from aionsq.message import Message
 from aionsq.options import ProducerOptions
 from aionsq.producer import Producer
 from aionsq.publish import Ids, failed
+from aionsq.subscription import Subscription
 from aionsq.tools.delivery import DeliveryFlags, consume, delivery_options, mode_setting, warn_of_few
-from aionsq.tools.flags import Sources, ToolFailed, WrongUsage, producer_options, sources
+from aionsq.tools.flags import ToolFailed, WrongUsage, producer_options, sources
 from aionsq.tools.hostpool import pool_of
 from aionsq.tools.json_filter import FieldMissing, JSONFilter, NotJSON
+from aionsq.tools.one_server import is_one_server
 from aionsq.tools.process import Run, Tool
 from aionsq.tools.timings import AddressTimings
 from nsqdaemon.settings import setting
@@ -177,6 +179,43 @@ class Relay:
         message.requeue()
 
 
+class Loops:
+    """Stops the tool before it consumes a topic from an nsqd and publishes it to the same topic of the same nsqd."""
+
+    def __init__(self, flags: ToNSQFlags, run: Run) -> None:
+        self.found = ""
+        """The first loop that was found, as the tool's error."""
+        self._flags = flags
+        self._run = run
+
+    async def would_begin(self, topic: str, address: str) -> bool:
+        """Whether consuming ``topic`` from the nsqd at ``address`` would be a loop; the tool then stops."""
+        if self._flags.destination_topic not in ("", topic):
+            return False
+        destinations = self._flags.destination_nsqd_tcp_address
+        same = [each for each in destinations if await is_one_server(address, each)]
+        if same and not self.found:
+            spelled = "" if address in same else f", which is the destination {same[0]},"
+            self.found = f"topic {topic} of {address}{spelled} would be published to itself; use --destination-topic"
+        if same:
+            self._run.stop.set()
+        return bool(same)
+
+
+class _Source(Consumer):
+    """A consumer that does not connect to an nsqd where a loop would begin. A registry may list one at any time."""
+
+    def __init__(self, loops: Loops, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._loops = loops
+
+    async def _open(self, address: str) -> tuple[Subscription, int]:
+        if await self._loops.would_begin(self.topic, address):
+            self.begin_stop()
+            raise asyncio.CancelledError  # ends this attempt without a failure that would be logged and retried
+        return await super()._open(address)
+
+
 _DONE_WITH: Final = {"pass": "passing on", "drop": "dropping"}
 
 
@@ -194,28 +233,22 @@ async def to_nsq(flags: ToNSQFlags, run: Run) -> int:
     if not flags.destination_nsqd_tcp_address:
         raise WrongUsage("--destination-nsqd-tcp-address required")
     topics = list(dict.fromkeys(flags.topic))
-    _refuse_loops(flags, where, topics)
     options = delivery_options(flags, NAME)
     warn_of_few(flags, run)
     timings = AddressTimings(flags.status_every, flags.destination_nsqd_tcp_address, run.note)
     async with Destinations(flags, producer_options(flags.producer_opt, NAME), timings) as destinations:
         relay = Relay(flags, destinations)
-        consumers = [where.consumer(topic, flags.channel, options) for topic in topics]
+        loops = Loops(flags, run)
+        make = partial(_Source, loops)
+        consumers = [where.consumer(topic, flags.channel, options, make=make) for topic in topics]
         await consume(
             *(flags, run, where, consumers),
             work=lambda each: each.run(partial(relay.handle, flags.destination_topic or each.topic)),
             count=lambda: relay.done,
         )
+    if loops.found:
+        raise ToolFailed(loops.found)
     return 0
-
-
-def _refuse_loops(flags: ToNSQFlags, where: Sources, topics: Sequence[str]) -> None:
-    """Raise ToolFailed if a topic would be published to itself, in an endless loop."""
-    if not flags.destination_topic or flags.destination_topic in topics:
-        for address in flags.destination_nsqd_tcp_address:
-            if address in where.nsqd_tcp_addresses:
-                topic = flags.destination_topic or topics[0]
-                raise ToolFailed(f"topic {topic} of {address} would be published to itself; use --destination-topic")
 
 
 main = Tool(

@@ -6,6 +6,7 @@ import atexit
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from nsqanalytics.parameters import written
 from nsqanalytics.rollups import existing_rollups
 from nsqanalytics.schema import spark_schema
 from nsqanalytics.span import HOUR, Span
@@ -41,7 +42,7 @@ def load(
     if view not in VIEWS:
         raise ValueError(f"there is no view {view!r}; there are {', '.join(VIEWS)}")
     if period <= timedelta(0):
-        raise ValueError(f"the period {period} is not positive")
+        raise ValueError(f"the period {written(period)} is not positive")
     rollups = existing_rollups(archive)
     until = (until or datetime.now(UTC)).astimezone(UTC)
     span = rollups.countable(Span(until - period, until))

@@ -184,8 +184,8 @@ def duration(text: str) -> timedelta:
 
 
 def written(length: timedelta) -> str:
-    """Format a duration as :func:`duration` parses it: ``7d``, ``90m``."""
-    if length % timedelta(days=1) == timedelta(0):
+    """Format a duration as :func:`duration` parses it: ``7d``, ``90m``; no duration is ``0s``."""
+    if length and length % timedelta(days=1) == timedelta(0):
         return f"{length.days}d"
     return re.sub(r"(?<=[hm])0[ms](0s)?$", "", format_duration(nanoseconds(length)))
 

@@ -16,6 +16,7 @@ from django.utils import timezone
 from django.utils.crypto import get_random_string
 
 from aionsq import ClientError, Consumer, ConsumerStopped, Message
+from aionsq.tools.signal_echo import SignalEcho
 from nsqtasks.backend import NSQBackend
 from nsqtasks.gate import Closed, Gate
 from nsqtasks.publishing import NotATask, Ticket
@@ -64,6 +65,7 @@ class Worker:
     async def run(self) -> None:
         """Run until SIGTERM or SIGINT, then wait for the running tasks."""
         self._stopping = asyncio.Event()
+        self._echo = SignalEcho()
         self._gate = Gate(self._concurrency)
         self._threads = ThreadPoolExecutor(self._concurrency, "task")
         self._side = ThreadPoolExecutor(1, "records")  # a sweep may wait for nsqd: renewals have a thread of their own
@@ -85,6 +87,8 @@ class Worker:
         log.info("worker %s has stopped", self.id)
 
     def _signalled(self, number: int) -> None:
+        if self._echo.is_echo(asyncio.get_running_loop().time()):
+            return
         if self._stopping.is_set():
             self._leave("a second signal")
             return

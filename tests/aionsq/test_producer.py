@@ -143,8 +143,8 @@ async def test_a_topic_that_may_not_be_written_fails_every_publish_of_it(nsqd):
         (lambda p: p.mpub("t", []), BadBody, "MPUB without messages"),
         (lambda p: p.mpub("t", [b"x", b""]), BadMessage, "cannot be empty"),
         (lambda p: p.mpub("t", [b"x" * 1000] * 3), BadBody, "larger than 2000"),
-        (lambda p: p.dpub("t", -MS, b"x"), Invalid, "not within"),
-        (lambda p: p.dpub("t", timedelta(hours=2), b"x"), Invalid, "not within"),
+        (lambda p: p.dpub("t", -MS, b"x"), Invalid, "delay -1ms is not within 0s..1h0m0s"),
+        (lambda p: p.dpub("t", timedelta(hours=2), b"x"), Invalid, "delay 2h0m0s is not within 0s..1h0m0s"),
     ],
 )
 async def test_an_invalid_publish_fails_alone_and_is_not_sent(nsqd, publish, error, says):

@@ -83,8 +83,8 @@ def test_no_period_ends_in_the_future(job: str):
 
 
 def test_a_notebook_has_no_empty_or_reversed_period():
-    for period in (timedelta(0), timedelta(hours=-1)):
-        with pytest.raises(ValueError, match=re.escape(f"the period {period} is not positive")):
+    for period, shown in ((timedelta(0), "0s"), (timedelta(hours=-1), "-1h")):
+        with pytest.raises(ValueError, match=re.escape(f"the period {shown} is not positive")):
             load("nowhere", period=period)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import brokerd.kernel
+from bench.ports import free_port
 from tests.command.conftest import environment
 from tests.command.forked import Answer
 from tests.harness.process import ROOT
@@ -289,6 +290,19 @@ def test_a_sign_in_link_before_the_first_start_says_what_is_missing(nsq):
     assert answer.returncode == 1
     (line,) = answer.stderr.splitlines()
     assert line.endswith("`nsq up` or `manage.py migrate` creates the tables")
+
+
+def test_a_sign_in_link_of_a_platform_that_does_not_run_says_so(nsq):
+    """The link is printed, and works once the platform runs. Whether a given address answers is not asked."""
+    base = free_port()
+    site = f"http://127.0.0.1:{base + 21}"
+    assert nsq("prepare", NSQ_PORT_BASE=str(base)).returncode == 0
+    answer = nsq("signin-link", NSQ_PORT_BASE=str(base))
+    assert answer.returncode == 0
+    assert answer.stdout.startswith(f"{site}/")
+    assert answer.stderr == f"nsq signin-link: {site} does not answer: the link works once the platform runs there\n"
+    given = nsq("signin-link", "--site", "http://127.0.0.1:1")
+    assert (given.stdout.startswith("http://127.0.0.1:1/"), given.stderr) == (True, "")
 
 
 @pytest.mark.parametrize("words", COMPLETED, ids=" ".join)

@@ -77,6 +77,15 @@ def test_a_home_that_cannot_be_written_is_named(nsq, tmp_path):
     assert str(tmp_path / "file" / "var") in found["NSQ_HOME"]["found"]
 
 
+def test_a_home_that_does_not_exist_is_not_created(nsq, tmp_path):
+    """A report changes nothing; the folder that it would be in can be written."""
+    home = tmp_path / "new" / "home"
+    answer = nsq("doctor", "--json", "--home", str(home))
+    found = findings(answer)["NSQ_HOME"]
+    assert (found["state"], found["found"]) == ("ok", f"{home}, created at the first start")
+    assert not home.parent.exists()
+
+
 def test_services_elsewhere_that_do_not_answer_are_named_without_their_password(nsq):
     """Redis and Postgres from URLs: the name of each, and the parts that do not work without it."""
     answer = nsq(

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -19,7 +20,7 @@ import psutil
 import pytest
 from xxhash import xxh3_64_hexdigest
 
-from bench.ports import free_ports
+from bench.ports import free_port, free_ports
 from tests.command.conftest import environment
 from tests.harness import web
 from tests.harness.process import ROOT
@@ -82,6 +83,35 @@ def test_a_taken_port_is_named_with_its_holder_before_anything_starts(up):
     assert not (platform.home / "var").exists()
 
 
+def base_with_two_ports(stack):
+    """A base of which the broker's two ports are taken, and those ports."""
+    for _ in range(20):
+        base = free_port()
+        held = [base, base + 1]
+        try:
+            for port in held:
+                stack.enter_context(socket.create_server(("127.0.0.1", port)))
+        except OSError:
+            continue
+        return base, held
+    raise AssertionError("no two ports in a row in 20 attempts")
+
+
+def test_taken_default_ports_are_named_with_the_option_that_moves_them_all(nsq):
+    """One line for each port, and one more. A port chosen by its own flag is not moved, and not counted."""
+    with ExitStack() as stack:
+        base, held = base_with_two_ports(stack)
+        answer = nsq("up", "--without=lookup,web", "--port-base", str(base))
+        http = f"--nsqd-http-address=127.0.0.1:{base + 1}"
+        own = nsq("up", "--without=lookup,web", "--nsqd-tcp-address=127.0.0.1:4999", http, NSQ_PORT_BASE=str(base))
+    *lines, hint = answer.stderr.splitlines()
+    assert answer.returncode == 1
+    assert [line.split(" (")[0] for line in lines] == [f"nsq up: port {port}" for port in held]
+    assert hint == "nsq up: --port-base N moves all ports at once, to N, N+1, N+10, N+11 and N+21"
+    assert own.returncode == 1
+    assert "--port-base" not in own.stderr
+
+
 def test_the_same_port_asked_for_twice_is_named(up):
     """It is reported in a line before any process starts."""
     platform = up("--http-address", "127.0.0.1:4999", "--nsqd-tcp-address", "127.0.0.1:4999")
@@ -109,6 +139,18 @@ def test_a_second_up_on_the_same_folder_is_refused(up):
     assert f"another nsq up (pid {first.process.pid}) runs on" in second.output
 
 
+def test_a_second_up_on_the_same_folder_and_ports_names_the_first(up):
+    """Not its ports, which could be moved without any use."""
+    first = up("--without", "redis,brokerd,collector,web,worker,dispatcher,beat")
+    first.wait_for_log("^Ctrl-C stops everything")
+    second = up("--without", "redis,brokerd,collector,web,worker,dispatcher,beat", ports=first.ports)
+    assert second.wait_for_exit() == 1
+    folder = first.home / "var"
+    assert second.log == [
+        f"nsq up: another nsq up (pid {first.process.pid}) runs on {folder}; stop it, or choose another --home"
+    ]
+
+
 def test_a_second_signal_does_not_wait(up):
     """Ctrl-C again ends it although a process hangs."""
     platform = up("--without", "redis,brokerd,collector,web,worker,dispatcher,beat")
@@ -117,9 +159,20 @@ def test_a_second_signal_does_not_wait(up):
     os.kill(pid, signal.SIGSTOP)
     platform.signal(signal.SIGINT)
     platform.wait_for_log(r"● lookup +stopping")
-    platform.signal(signal.SIGINT)
+    platform.signal_until(signal.SIGINT, "second signal; killing all processes")
     assert platform.wait_for_exit() == 0
     assert not psutil.pid_exists(pid)
+
+
+def test_a_signal_that_arrives_twice_is_one(up):
+    """``timeout`` sends it to the process and to its group: nothing is killed."""
+    platform = up("--without", "redis,brokerd,collector,web,worker,dispatcher,beat")
+    platform.wait_for_log("^Ctrl-C stops everything")
+    platform.signal(signal.SIGTERM)
+    platform.signal(signal.SIGINT)  # a second SIGTERM that is pending would be one with the first
+    assert platform.wait_for_exit() == 0
+    assert "killing" not in platform.output
+    assert platform.log[-1] == "nsq up: all processes are stopped"
 
 
 def test_a_reader_that_leaves_stops_it_in_order(up):

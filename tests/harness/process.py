@@ -129,6 +129,15 @@ class Process:
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
 
+    def signal_until(self, number: int, pattern: str) -> None:
+        """Send the signal until a line of the log matches: signals within a second of the first one are the same."""
+        deadline = time.monotonic() + DEADLINE_S
+        while not any(re.search(pattern, line) for line in list(self.log)):
+            assert self.is_running, self.output
+            assert time.monotonic() < deadline, self.output
+            self.signal(number)
+            time.sleep(0.1)
+
     def wait_for_exit(self, within_s: float = DEADLINE_S) -> int:
         """Wait until the process has ended and its log is complete. Returns the exit status."""
         status = self.process.wait(within_s)

@@ -20,13 +20,25 @@ def test_a_second_signal_ends_a_worker_at_once_and_its_task_runs_again(project: 
     project.wait_for_line("long begins")
     worker.signal(signal.SIGTERM)
     worker.wait_for_log("a second signal stops at once")
-    worker.signal(signal.SIGTERM)
-    worker.wait_for_log("a second signal: ending while tasks run, which run again later: ")
+    worker.signal_until(signal.SIGTERM, "a second signal: ending while tasks run, which run again later: ")
     assert worker.wait_for_exit() == 1
     project.go("long")
     start(LEASE_S="3")
     project.wait_for_line("long ends")
     assert project.lines() == ["long begins", "long begins", "long ends"]
+
+
+def test_a_signal_that_arrives_twice_is_one(project: Project, start: Start) -> None:
+    """``timeout`` sends it to the process and to its group: the running task ends first."""
+    project.python("wait_for_file.enqueue('long')")
+    worker = start()
+    project.wait_for_line("long begins")
+    worker.signal(signal.SIGTERM)
+    worker.signal(signal.SIGINT)  # a second SIGTERM that is pending would be one with the first
+    worker.wait_for_log("a second signal stops at once")
+    project.go("long")
+    assert worker.wait_for_exit() == 0
+    assert project.lines() == ["long begins", "long ends"]
 
 
 def test_workers_that_are_killed_lose_no_task(project: Project, start: Start) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import threading
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -324,6 +324,51 @@ def test_accounts_and_tokens_are_made_from_the_command_line(browser, capsys):
     call_command("create_token", "bob", "backup")
     token = capsys.readouterr().out.strip()
     assert Client().get("/api/v1/me", headers={"Authorization": f"Bearer {token}"}).json()["username"] == "bob"
+
+
+def test_a_token_of_the_command_line_has_the_role_and_expiry_that_are_asked_for(account, capsys):
+    """As one of the account's page; by default it has its owner's role, and does not expire."""
+    from nsqplatform.accounts.models import ApiToken
+
+    account("operator", "bob")
+    for purpose, *options in (
+        ("default",),
+        ("short", "--role=viewer", "--expires=720h"),
+        ("long", "--role=operator", "--expires=2999-01-31T06:30:00+02:00"),
+    ):
+        before = timezone.now()
+        call_command("create_token", "bob", purpose, *options)
+        secret = capsys.readouterr().out.strip()
+        assert Client().get("/api/v1/me", headers={"Authorization": f"Bearer {secret}"}).status_code == 200
+    default, short, long = (ApiToken.objects.get(name=each) for each in ("default", "short", "long"))
+    assert [(each.role, each.cluster) for each in (default, short, long)] == [
+        *(("operator", ""), ("viewer", ""), ("operator", ""))
+    ]
+    assert default.expires_at is None
+    assert timedelta(days=29) < short.expires_at - before < timedelta(days=31)
+    assert long.expires_at == datetime(2999, 1, 31, 4, 30, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--role=admin"], "you are operator; a token cannot be more"),
+        (["--role=king"], "invalid choice: 'king'"),
+        (["--expires=-1h"], "this time is past"),
+        (["--expires=2020-01-01T00:00:00Z"], "this time is past"),
+        (["--expires=2999-01-01T00:00:00"], "needs its zone, such as Z"),
+        (["--expires=soon"], "'soon' is neither a duration such as 720h nor a time such as 2026-11-22T06:30:00Z"),
+        (["--cluster=paris"], "there is no cluster 'paris'"),
+    ],
+)
+def test_a_token_beyond_its_owners_rights_or_past_its_expiry_is_refused(account, options, complaint):
+    """By the rules of the account's page; no token is created."""
+    from nsqplatform.accounts.models import ApiToken
+
+    account("operator", "bob")
+    with pytest.raises(CommandError, match=re.escape(complaint)):
+        call_command("create_token", "bob", "backup", *options)
+    assert not ApiToken.objects.exists()
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
+from dataclasses import replace
 
 import pytest
 
 from aionsq import Producer
+from tests.aionsq.conftest import RESPONSE
+from tests.harness.waiting import DEADLINE_S
 
 CONSUMERS = ("nsq_tail", "tail")
 NOT_UTF_8 = "\udcff"
@@ -127,6 +131,17 @@ async def test_the_environment_may_name_the_registry(start_tool, registry, name)
     assert (ended.status, ended.err) == (0, "")
 
 
+async def ended_by_a_second(tool, number):
+    """Send the signal until the tool says that it does not wait: the signals of the first second are one."""
+    said = asyncio.create_task(tool.process.stderr.readline())
+    async with asyncio.timeout(DEADLINE_S):
+        while not said.done():
+            tool.process.send_signal(number)
+            await asyncio.wait([said], timeout=0.1)
+    ended = await tool.end()
+    return replace(ended, err=said.result().decode() + ended.err)
+
+
 async def test_a_second_interrupt_does_not_wait(start_tool, nsqd):
     """After the first, the tool waits for an nsqd that does not answer CLS; the second ends it, with status 130."""
     nsqd.on["CLS"] = lambda peer, command: None
@@ -136,10 +151,63 @@ async def test_a_second_interrupt_does_not_wait(start_tool, nsqd):
     assert await tool.line() == b"here\n"
     tool.process.send_signal(signal.SIGINT)
     await nsqd.until(lambda: peer.lines("CLS"))
-    tool.process.send_signal(signal.SIGINT)
-    ended = await tool.end()
+    ended = await ended_by_a_second(tool, signal.SIGINT)
     assert (ended.status, ended.out) == (130, b"")
     assert ended.err == "nsq_tail: interrupted again: exiting without waiting for outstanding work\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "flag"), [("nsq_tail", "--print-topic"), ("nsq_to_http", "--post=http://127.0.0.1:1/")]
+)
+async def test_a_tool_that_does_not_wait_leaves_its_connections_without_a_word(
+    start_tool, nsqd, start_lookup, name, flag
+):
+    """Also those to the registry, where it has found the nsqd."""
+    nsqd.on["CLS"] = lambda peer, command: None
+    lookup = await start_lookup()
+    lookup.producers = [nsqd.address]
+    tool = await start_tool(name, "--topic=t", flag, f"--lookupd-http-address={lookup.address}")
+    peer = await nsqd.consumer()
+    tool.process.send_signal(signal.SIGTERM)
+    await nsqd.until(lambda: peer.lines("CLS"))
+    ended = await ended_by_a_second(tool, signal.SIGTERM)
+    assert ended.status == 130
+    assert ended.err == f"{name}: interrupted again: exiting without waiting for outstanding work\n"
+
+
+async def test_a_signal_that_arrives_twice_is_one(start_tool, nsqd):
+    """``timeout`` sends it to the process and to its group: outstanding work is waited for."""
+    nsqd.on["CLS"] = lambda peer, command: None
+    tool = await start_tool("nsq_tail", "--topic=t", f"--nsqd-tcp-address={nsqd.address}")
+    peer = await nsqd.consumer()
+    tool.process.send_signal(signal.SIGTERM)
+    tool.process.send_signal(signal.SIGINT)  # a second SIGTERM that is pending would be one with the first
+    await nsqd.until(lambda: peer.lines("CLS"))
+    peer.frame(RESPONSE, b"CLOSE_WAIT")
+    ended = await tool.end()
+    assert (ended.status, ended.err) == (0, "")
+
+
+async def test_a_command_that_is_interrupted_twice_at_once_says_one_line(start_tool):
+    """While it waits for an answer."""
+    asked, over = asyncio.Event(), asyncio.Event()
+
+    async def ignore(reader, writer):
+        asked.set()
+        await over.wait()
+        writer.close()
+
+    server = await asyncio.start_server(ignore, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    tool = await start_tool("topics", "list", f"--lookupd-http-address={host}:{port}")
+    async with asyncio.timeout(DEADLINE_S):
+        await asked.wait()
+    tool.process.send_signal(signal.SIGTERM)
+    tool.process.send_signal(signal.SIGINT)
+    ended = await tool.end()
+    over.set()
+    server.close()
+    assert (ended.status, ended.err) == (130, "nsq topics: interrupted; requests already sent may still be executed\n")
 
 
 async def test_an_nsqd_that_goes_and_comes_back_is_connected_to_again(start_tool, broker):
@@ -151,3 +219,39 @@ async def test_an_nsqd_that_goes_and_comes_back_is_connected_to_again(start_tool
     async with Producer(broker.tcp_address) as producer:
         await producer.pub("t", b"here")
     assert await tool.line() == b"here\n"
+
+
+HINT = "; is nsq up running? With --port-base N, set NSQ_PORT_BASE=N"
+NO_PLATFORM = {"NSQ_PORT_BASE": "1", "NSQLOOKUPD_HTTP_ADDRESSES": "", "NSQD_HTTP_ADDRESSES": ""}
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["topics"], "nsq topics: nsqlookupd 127.0.0.1:12: connection refused{}"),
+        (["nodes"], "nsq nodes: nsqlookupd 127.0.0.1:12: connection refused{}"),
+        (["topics", "create", "t"], "nsq topics: create topic t: nsqlookupd 127.0.0.1:12: connection refused{}"),
+        (["pub", "t", "x"], "nsq pub: cannot connect to nsqd 127.0.0.1:1: connection refused{}"),
+        (
+            ["stat", "--topic=t", "--channel=c"],
+            "nsq stat: http://127.0.0.1:12/lookup: connection refused{}\nnsq stat: nobody answers",
+        ),
+        (
+            ["tail", "--topic=t", "--peek", "--channel=c"],
+            "nsq tail: no node with topic t answers over HTTP: nsqlookupd 127.0.0.1:12: connection refused{}",
+        ),
+    ],
+)
+async def test_a_default_address_where_nobody_listens_leads_to_the_platforms_ports(start_tool, argv, says):
+    """In the same line. An address of the environment is none of the platform's."""
+    ended = await (await start_tool(*argv, env=NO_PLATFORM)).end()
+    assert (ended.status, ended.err) == (1, f"{says.format(HINT)}\n")
+    if argv[0] != "pub":
+        given = NO_PLATFORM | {"NSQLOOKUPD_HTTP_ADDRESSES": "127.0.0.1:12"}
+        assert (await (await start_tool(*argv, env=given)).end()).err == f"{says.format('')}\n"
+
+
+async def test_a_tool_that_waits_for_the_platform_says_so(start_tool):
+    """In its log."""
+    tool = await start_tool("tail", "--topic=t", env=NO_PLATFORM)
+    assert f"http://127.0.0.1:12/lookup: connection refused; retrying{HINT}\n" in await tool.logged("refused")

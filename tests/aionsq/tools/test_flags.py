@@ -88,7 +88,7 @@ def refusal(capfd, monkeypatch):
         (
             "to_nsq",
             ["--topic=t", NSQD, "--defer=2h"],
-            "--defer is more than 1:00:00; see --producer-opt max_req_timeout",
+            "--defer is more than 1h0m0s; see --producer-opt max_req_timeout",
         ),
     ],
 )

@@ -155,13 +155,72 @@ async def test_messages_without_json_may_be_passed_on_or_dropped(
     assert "Unable to decode json" in await interrupted(tool)
 
 
-async def test_a_topic_is_not_published_to_itself(broker, start_tool):
-    """It would be an endless loop."""
+@pytest.mark.parametrize("spelling", ["127.0.0.1:{port}", ":{port}", "localhost:0{port}"])
+@pytest.mark.parametrize("source", ["--nsqd-tcp-address={0.tcp_address}", "--lookupd-http-address={1.http_address}"])
+async def test_a_topic_is_not_published_to_itself(broker, registry, start_tool, channel_of, source, spelling):
+    """It would be an endless loop, however the destination is written; no channel is created."""
+    async with Producer(broker.tcp_address) as producer:
+        await producer.pub("t", b"x")
     address = broker.tcp_address
-    flags = ("--topic=t", f"--nsqd-tcp-address={address}", f"--destination-nsqd-tcp-address={address}")
+    destination = spelling.format(port=address.rpartition(":")[2])
+    flags = ("--topic=t", source.format(broker, registry), f"--destination-nsqd-tcp-address={destination}")
     ended = await (await start_tool("nsq_to_nsq", *flags)).end()
+    also = "" if destination == address else f", which is the destination {destination},"
+    expected = f"nsq_to_nsq: topic t of {address}{also} would be published to itself; use --destination-topic\n"
+    assert (ended.status, ended.err) == (1, expected)
+    assert await count_in(broker, "t") == 1
+    assert await channel_of(broker, "t", "nsq_to_nsq") == {}
+
+
+async def test_a_topic_of_several_is_not_published_to_itself(broker, registry, start_tool):
+    """The destination topic is one of the topics consumed; the others are not published without it."""
+    async with Producer(broker.tcp_address) as producer:
+        await producer.pub("b", b"x")
+    flags = ("--topic=a", "--topic=b", "--destination-topic=b", f"--lookupd-http-address={registry.http_address}")
+    tool = await start_tool("to-nsq", *flags, f"--destination-nsqd-tcp-address={broker.tcp_address}")
+    ended = await tool.end()
+    assert (ended.status, ended.err) == (
+        1,
+        f"nsq to-nsq: topic b of {broker.tcp_address} would be published to itself; use --destination-topic\n",
+    )
+    assert await count_in(broker, "b") == 1
+
+
+async def test_a_broker_under_its_public_address_is_not_its_own_destination(start_server, registry, start_tool):
+    """It listens on all addresses of the machine, and the registry lists another one than the destination's."""
+    flags = ("--tcp-address=0.0.0.0:0", "--broadcast-address=127.0.0.2")
+    broker = await start_server("brokerd", f"--lookupd-tcp-address={registry.tcp_address}", *flags)
+    port = broker.tcp_address.rpartition(":")[2]
+    async with Producer(f"127.0.0.1:{port}") as producer:
+        await producer.pub("t", b"x")
+    flags = ("--topic=t", f"--lookupd-http-address={registry.http_address}")
+    ended = await (await start_tool("nsq_to_nsq", *flags, f"--destination-nsqd-tcp-address=127.0.0.1:{port}")).end()
     assert ended.status == 1
-    assert ended.err == f"nsq_to_nsq: topic t of {address} would be published to itself; use --destination-topic\n"
+    assert ended.err.startswith(f"nsq_to_nsq: topic t of 127.0.0.2:{port}, which is the destination 127.0.0.1:{port},")
+
+
+async def test_brokers_on_one_port_of_different_addresses_are_different(broker, start_server, start_tool):
+    """Each listens on one address of the machine."""
+    port = broker.tcp_address.rpartition(":")[2]
+    other = await start_server("brokerd", f"--tcp-address=127.0.0.2:{port}", "--broadcast-address=127.0.0.2")
+    async with Producer(broker.tcp_address) as producer:
+        await producer.pub("t", b"x")
+    flags = (f"--nsqd-tcp-address={broker.tcp_address}", f"--destination-nsqd-tcp-address=127.0.0.2:{port}")
+    await start_tool("nsq_to_nsq", "--topic=t", *flags)
+    assert await taken_from(other, "t", 1) == [b"x"]
+
+
+async def test_a_loop_that_begins_later_ends_the_tool(broker, registry, start_server, start_tool):
+    """The destination is listed for the topic once the first messages have made it there."""
+    destination = await start_server("brokerd", f"--lookupd-tcp-address={registry.tcp_address}")
+    async with Producer(broker.tcp_address) as producer:
+        await producer.pub("t", b"x")
+    address = destination.tcp_address
+    flags = ("--topic=t", f"--lookupd-http-address={registry.http_address}", "--consumer-opt=lookupd_poll_interval,1s")
+    ended = await (await start_tool("nsq_to_nsq", *flags, f"--destination-nsqd-tcp-address={address}")).end()
+    expected = f"nsq_to_nsq: topic t of {address} would be published to itself; use --destination-topic\n"
+    assert (ended.status, ended.err) == (1, expected)
+    assert (await count_in(broker, "t"), await count_in(destination, "t")) == (1, 1)
 
 
 async def test_nothing_is_lost_when_either_side_is_killed(broker, destination, relay, settled):

@@ -126,8 +126,7 @@ def chromium() -> Finding:
 def write_access() -> Finding:
     home = default_home()
     try:
-        home.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=home) as probe:
+        with tempfile.TemporaryFile(dir=existing(home)) as probe:
             os.posix_fallocate(probe.fileno(), 0, 1 << 16)
     except OSError as error:
         return Finding(
@@ -136,7 +135,7 @@ def write_access() -> Finding:
             f"cannot write to {home}: {error.strerror or error}",
             "no data can be stored; set NSQ_HOME to a folder that you can write to",
         )
-    return Finding("NSQ_HOME", "ok", str(home))
+    return Finding("NSQ_HOME", "ok", str(home) if home.exists() else f"{home}, created at the first start")
 
 
 def disk() -> Finding:

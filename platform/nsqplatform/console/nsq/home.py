@@ -28,6 +28,9 @@ MOST_BYTES = 4096
 class HomeInUse(Exception):
     """Another ``nsq up`` runs on this folder."""
 
+    def __init__(self, path: Path, pid: int | str) -> None:
+        super().__init__(f"another nsq up (pid {pid or 'unknown'}) runs on {path}; stop it, or choose another --home")
+
 
 class Running(NamedTuple):
     """The ``nsq up`` that runs on a data folder: its pid, and where it listens, by flag."""
@@ -89,9 +92,7 @@ class Home:
         except BlockingIOError:
             holder = os.read(lock, MOST_BYTES).decode().partition("\n")[0]
             os.close(lock)
-            raise HomeInUse(
-                f"another nsq up (pid {holder or 'unknown'}) runs on {self.path}; stop it, or choose another --home"
-            ) from None
+            raise HomeInUse(self.path, holder) from None
         os.ftruncate(lock, 0)
         lines = [str(os.getpid()), *(f"{flag} {address}" for flag, address in self._addresses.items())]
         os.write(lock, "".join(f"{line}\n" for line in lines).encode())

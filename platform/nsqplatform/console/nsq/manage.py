@@ -17,7 +17,7 @@ def parser() -> CommandParser:
         description="Run one of Django's commands with the platform's settings; help lists them.",
         examples=[
             ("nsq manage changepassword admin", "set a password"),
-            ("nsq manage create_token admin backup", "print a token for scripts"),
+            ("nsq manage create_token admin backup --role operator --expires 720h", "print a token for scripts"),
             ("nsq manage help create_account", "the options of a command"),
         ],
     )

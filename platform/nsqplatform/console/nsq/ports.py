@@ -130,15 +130,22 @@ def describe_process(pid: int) -> str:
     return f"{name} (pid {pid})"
 
 
-def problems(claims: Iterable[Claim]) -> list[str]:
-    """One line for each address that cannot be used, with the process that uses it and the flag that changes it."""
-    lines: list[str] = []
+class Problem(NamedTuple):
+    """An address that cannot be used, in one line, and the flag that changes it."""
+
+    text: str
+    flag: str
+
+
+def problems(claims: Iterable[Claim]) -> list[Problem]:
+    """The addresses that cannot be used; the text has the process that uses one, and the flag."""
+    found: list[Problem] = []
     seen: dict[int, Claim] = {}
     for claim in claims:
         address, purpose, flag = claim
         choose = f"choose another with {flag} {address.host}:PORT"
         if twin := seen.get(address.port):
-            lines.append(f"port {address.port} is given twice, by {twin.flag} and {flag}")
+            found.append(Problem(f"port {address.port} is given twice, by {twin.flag} and {flag}", flag))
             continue
         seen[address.port] = claim
         error = bind_error(address)
@@ -146,7 +153,8 @@ def problems(claims: Iterable[Claim]) -> list[str]:
             continue
         if error.errno == errno.EADDRINUSE:
             taken_by = holder(address.port) or "an unknown process"
-            lines.append(f"port {address.port} ({purpose}) is in use by {taken_by}; {choose}")
+            text = f"port {address.port} ({purpose}) is in use by {taken_by}; {choose}"
         else:
-            lines.append(f"cannot listen on {address} ({purpose}): {error.strerror or error}; {choose}")
-    return lines
+            text = f"cannot listen on {address} ({purpose}): {error.strerror or error}; {choose}"
+        found.append(Problem(text, flag))
+    return found

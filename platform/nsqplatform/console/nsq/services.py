@@ -43,6 +43,8 @@ class Plan:
     """Names of the clusters, each of which has a collector."""
     is_mirrored: bool = False
     """Whether the broker is a mirrored pair."""
+    chosen: frozenset[str] = frozenset()
+    """Flags of the addresses that were given one by one; the others follow the base of all ports."""
 
     def runs(self, name: str) -> bool:
         return name not in self.without and not (name == "redis" and self.redis_url)

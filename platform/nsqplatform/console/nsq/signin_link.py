@@ -6,6 +6,7 @@ On a database without accounts it creates the first one, ``admin``, as ``nsq up`
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from collections.abc import Sequence
 
@@ -17,6 +18,8 @@ from nsqplatform.console.nsq.home import running
 from nsqplatform.console.nsq.options import add_home, use_home
 from nsqplatform.console.nsq.ports import Address
 from nsqplatform.console.nsq.prepare import SignInLink, administrators_link, load_django
+
+CONNECT_SECONDS = 1.0
 
 
 def parser() -> CommandParser:
@@ -40,11 +43,20 @@ def parser() -> CommandParser:
     return made
 
 
-def site() -> str:
-    """``NSQ_SITE``, else the address of the platform that runs on the data folder, else the default one."""
+def local_address() -> Address:
+    """The address of the platform that runs on the data folder, else the default one."""
     found = running(default_home())
     web = found.addresses.get("--http-address") if found else None
-    return SITE.read(os.environ, f"http://{web.reachable if web else Address('127.0.0.1', default_ports().web)}")
+    return web.reachable if web else Address("127.0.0.1", default_ports().web)
+
+
+def is_open(address: Address) -> bool:
+    """Whether somebody listens at the address."""
+    try:
+        with socket.create_connection(address, CONNECT_SECONDS):
+            return True
+    except OSError:
+        return False
 
 
 def main(argv: Sequence[str]) -> int:
@@ -74,5 +86,10 @@ def main(argv: Sequence[str]) -> int:
         missing = f"no open account {options.user!r}" if options.user else "no administrator's account yet"
         print(f"nsq signin-link: there is {missing}", file=sys.stderr)
         return 1
-    print(f"{(options.site or site()).rstrip('/')}{link.path}")
+    address = local_address()
+    here = f"http://{address}"
+    site = options.site or SITE.read(os.environ, here)
+    print(f"{site.rstrip('/')}{link.path}", flush=True)
+    if site == here and not is_open(address):
+        print(f"nsq signin-link: {here} does not answer: the link works once the platform runs there", file=sys.stderr)
     return 0

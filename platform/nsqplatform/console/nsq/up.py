@@ -9,11 +9,12 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 
+from aionsq.tools.signal_echo import SignalEcho
 from nsqdaemon.command_line import CommandParser
 from nsqdaemon.default_ports import BASE, HIGHEST, VARIABLE, DefaultPorts, default_ports, ports_from
 from nsqplatform.console.checkout import default_home
 from nsqplatform.console.environment import Environment
-from nsqplatform.console.nsq.home import Home, HomeInUse
+from nsqplatform.console.nsq.home import Home, HomeInUse, running
 from nsqplatform.console.nsq.options import add_home, address, port_base
 from nsqplatform.console.nsq.pair import NoEtcd, WasMirrored, refuse_single
 from nsqplatform.console.nsq.ports import Address, problems
@@ -95,8 +96,8 @@ def parse(argv: Sequence[str]) -> Plan:
     made = parser()
     options = made.parse_args(argv)
     addresses = default_addresses(options.port_base or default_ports())
-    for flag in addresses:
-        addresses[flag] = getattr(options, flag[2:].replace("-", "_")) or addresses[flag]
+    given = {flag: getattr(options, flag[2:].replace("-", "_")) for flag in addresses}
+    addresses |= {flag: value for flag, value in given.items() if value}
     plan = Plan(
         home=Home((options.home or default_home()).absolute(), addresses),
         nsqd_tcp=addresses["--nsqd-tcp-address"],
@@ -109,6 +110,7 @@ def parse(argv: Sequence[str]) -> Plan:
         redis_url=os.environ.get("REDIS_URL"),
         clusters=declared_clusters(),
         is_mirrored=options.mirrored,
+        chosen=frozenset(flag for flag, value in given.items() if value),
     )
     if "redis" in plan.without and plan.runs_platform and not plan.redis_url:
         made.error(f"--without redis needs REDIS_URL, for {', '.join(PLATFORM)}")
@@ -118,9 +120,14 @@ def parse(argv: Sequence[str]) -> Plan:
 def main(argv: Sequence[str]) -> int:
     """Run until a signal. Exit 0 after a clean stop, 1 if it could not start."""
     plan = parse(argv)
-    if lines := problems(plan.claims()):
-        for line in lines:
-            print(f"nsq up: {line}", file=sys.stderr)
+    if other := running(plan.home.path):  # before its ports, which are not the problem
+        print(f"nsq up: {HomeInUse(plan.home.path, other.pid)}", file=sys.stderr)
+        return 1
+    if found := problems(plan.claims()):
+        for problem in found:
+            print(f"nsq up: {problem.text}", file=sys.stderr)
+        if any(problem.flag not in plan.chosen for problem in found):
+            print("nsq up: --port-base N moves all ports at once, to N, N+1, N+10, N+11 and N+21", file=sys.stderr)
         return 1
     try:
         with plan.home:
@@ -153,6 +160,7 @@ class Up:
         self.screen = Screen(service.name for stage in stages for service in stage)
         self.supervisor = Supervisor(stages, self.screen)
         self.interrupted = asyncio.Event()
+        self.echo = SignalEcho()
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
@@ -213,6 +221,8 @@ class Up:
         return tuple(ports) == ports_from(base)
 
     def _signalled(self) -> None:
+        if self.echo.is_echo(asyncio.get_running_loop().time()):
+            return
         if self.interrupted.is_set():
             self.screen.say("nsq up: second signal; killing all processes", "red")
             self.supervisor.kill()

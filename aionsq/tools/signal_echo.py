@@ -1,0 +1,27 @@
+"""A signal that arrives twice although it was sent once."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nsqwire.units import Seconds
+
+ECHO_S: Final = 1.0
+
+
+class SignalEcho:
+    """Tells a second signal, after which a program does not wait, from the first one arriving again.
+
+    coreutils' ``timeout`` sends its signal to the program and to the program's group, and so twice; service managers
+    that signal a group, and a shell's ``kill 0``, may do the same.
+    """
+
+    def __init__(self) -> None:
+        self._first_at: Seconds | None = None
+
+    def is_echo(self, now: Seconds) -> bool:
+        """Note a signal; whether it is the first one again."""
+        if self._first_at is None:
+            self._first_at = now
+            return False
+        return now - self._first_at < ECHO_S
