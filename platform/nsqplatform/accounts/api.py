@@ -26,11 +26,13 @@ router = Router(tags=["accounts"])
 
 
 def described(request: HttpRequest, user: User) -> Me:
+    topic_patterns = list(user.rights.topic_patterns) if user.rights.role == Role.OPERATOR else []
+    reads = user.may(Permission.READ)
     return Me.model_validate(
         {
             "username": user.username,
             "role": user.rights.role or "none",
-            "topic_patterns": list(user.rights.topic_patterns) if user.rights.role == Role.OPERATOR else [],
+            "topic_patterns": topic_patterns,
             "administers": user.may(Permission.ADMINISTER),
             "cluster": current.name(),
             "clusters": clusters_of(user),
@@ -38,8 +40,8 @@ def described(request: HttpRequest, user: User) -> Me:
             "has_password": user.has_usable_password(),
             "is_external": is_external(user),
             "sign_out_url": sign_out_url(request, user),
-            "reads_messages": user.may(Permission.READ),
-            "reads_all_topics": least_role(Permission.READ) is Role.VIEWER,
+            "reads_messages": reads,
+            "reads_all_topics": reads and (not topic_patterns or least_role(Permission.READ) is Role.VIEWER),
             "csrf_token": get_token(request),
         }
     )
