@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Sequence
 
+from aionsq.arguments import check_type
 from aionsq.errors import InvalidArgument, WrongType
 from nsqcluster.addresses import base_url
 
@@ -23,7 +24,8 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def check_address(address: str) -> None:
-    """Raise InvalidArgument unless the address is ``host:port`` or the path of a Unix socket."""
+    """Raise InvalidArgument unless the address is ``host:port`` or the path of a Unix socket, WrongType if no str."""
+    check_type("an address", address, str)
     if not is_unix_path(address):
         split_address(address)
 
@@ -57,7 +59,11 @@ def address_list(given: str | Sequence[str], name: str) -> list[str]:
 
 
 def http_url(address: str) -> str:
-    """Return an HTTP address, ``host:port`` or a URL, as a URL without a trailing slash. Raises InvalidArgument."""
+    """Return an HTTP address, ``host:port`` or a URL, as a URL without a trailing slash.
+
+    Raises InvalidArgument, WrongType.
+    """
+    check_type("an address", address, str)
     try:
         return base_url(address)
     except ValueError as error:
