@@ -11,12 +11,16 @@ from nsqcluster.addresses import base_url
 
 
 def is_unix_path(address: str) -> bool:
-    """Whether an nsqd's address is the path of a Unix socket, that is, contains a slash."""
-    return "/" in address
+    """Whether an nsqd's address is the path of a Unix socket, that is, contains a slash and is no URL."""
+    return "/" in address and "://" not in address
 
 
 def split_address(address: str) -> tuple[str, int]:
     """Split ``host:port`` or ``[v6]:port``. Raises InvalidArgument, whose text contains the address."""
+    if "://" in address:
+        raise InvalidArgument(
+            f"{address!r} is a URL: an nsqd's address is the host:port of its TCP port, without a scheme"
+        )
     host, colon, port = address.rpartition(":")
     if not colon or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 65536:
         raise InvalidArgument(f"{address!r} is not host:port")

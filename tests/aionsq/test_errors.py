@@ -153,6 +153,34 @@ def test_an_address_or_option_that_cannot_be_is_an_invalid_argument(make):
     assert issubclass(InvalidArgument, ValueError)
 
 
+@pytest.mark.parametrize("url", ["http://127.0.0.1:4151", "tcp://127.0.0.1:4150", "nsq://127.0.0.1"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda url: Producer(url),
+        lambda url: BlockingProducer([url]),
+        lambda url: Consumer("orders", "work", nsqd_tcp_addresses=[url]),
+    ],
+)
+def test_a_url_is_not_the_address_of_an_nsqd(make, url):
+    """Although it has a slash, as the path of a Unix socket has."""
+    with pytest.raises(InvalidArgument) as raised:
+        make(url)
+    assert (
+        str(raised.value) == f"{url!r} is a URL: an nsqd's address is the host:port of its TCP port, without a scheme"
+    )
+
+
+async def test_a_missing_unix_socket_is_said_to_be_one(tmp_path):
+    """The address may have been meant as another thing: ``127.0.0.1:4150/`` has a slash."""
+    for address in ("127.0.0.1:4150/", str(tmp_path / "nsqd.sock")):
+        for client in (Producer(address), Consumer("orders", "work", nsqd_tcp_addresses=address)):
+            with pytest.raises(ConnectFailed) as raised:
+                await client.start()
+            says = "no such file or directory (an address with a slash is the path of a Unix socket)"
+            assert str(raised.value) == f"cannot connect to nsqd {address}: {says}"
+
+
 async def test_one_address_needs_no_list(broker):
     """A str is one address, also for a consumer, and not a sequence of letters."""
     async with Producer(broker.tcp_address) as producer:
