@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import inspect
 import socket
 import threading
@@ -19,6 +20,7 @@ from aionsq import (
     ConnectFailed,
     Consumer,
     ConsumerOptions,
+    HTTPFailed,
     InvalidArgument,
     Lookup,
     Node,
@@ -189,6 +191,57 @@ async def test_one_address_needs_no_list(broker):
         async for message in consumer:
             assert message.body == b"hello"
             break
+
+
+async def pages(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A web server, which answers unknown paths with a page."""
+    await reader.readuntil(b"\r\n\r\n")
+    page = b"<!DOCTYPE HTML>\n<title>Not found</title>"
+    head = b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(page)
+    writer.write(head + page)
+    writer.close()
+
+
+async def test_a_wrong_address_of_a_registry_is_said_to_be_one(broker, registry):
+    """The HTTP port of an nsqd, a TCP port, a web server: in one line, which names the address."""
+    web = await asyncio.start_server(pages, "127.0.0.1", 0)
+    wrong = {
+        broker.http_address: "404 NOT_FOUND: this is not an nsqlookupd's HTTP address",
+        broker.tcp_address: "it answers in NSQ's TCP protocol: this is not an HTTP address",
+        registry.tcp_address: "it answers in NSQ's TCP protocol: this is not an HTTP address",
+        f"127.0.0.1:{web.sockets[0].getsockname()[1]}": "404 Not Found: this is not an nsqlookupd's HTTP address",
+    }
+    for address, says in wrong.items():
+        async with Lookup([address, registry.http_address]) as lookup:
+            answers = [
+                await lookup.producers("orders"),
+                await lookup.nodes(),
+                await lookup.topics(),
+                await lookup.channels("orders"),
+            ]
+        for answer, path in zip(answers, ("lookup", "nodes", "topics", "channels"), strict=True):
+            (error,) = answer.errors
+            assert str(error) == f"http://{address}/{path}: {says}"
+    web.close()
+
+
+async def test_a_wrong_address_of_a_node_is_said_to_be_one(broker, registry):
+    """The HTTP port of a registry, and a TCP port."""
+    for address, says in {
+        registry.http_address: "404 NOT_FOUND: this is not an nsqd's HTTP address",
+        broker.tcp_address: "it answers in NSQ's TCP protocol: this is not an HTTP address",
+    }.items():
+        async with Node(address) as node:
+            with pytest.raises(HTTPFailed) as raised:
+                await node.stats()
+        assert str(raised.value) == f"http://{address}/stats: {says}"
+
+
+async def test_a_consumer_says_that_an_address_is_no_registry(broker, caplog):
+    """And tries again, because another server may come to listen there."""
+    async with Consumer("orders", "work", lookupd_http_addresses=[broker.http_address]):
+        pass
+    assert "404 NOT_FOUND: this is not an nsqlookupd's HTTP address; retrying" in caplog.text
 
 
 # --- TLS
