@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
+import re
 import socket
 import threading
 from contextlib import closing
@@ -32,6 +33,7 @@ from aionsq import (
     WrongType,
 )
 from nsqwire import errors as protocol_errors
+from tests.harness.waiting import until
 
 SECOND = timedelta(seconds=1)
 NOT_FOR_USERS = {"HandshakeFailed"}
@@ -242,6 +244,45 @@ async def test_a_consumer_says_that_an_address_is_no_registry(broker, caplog):
     async with Consumer("orders", "work", lookupd_http_addresses=[broker.http_address]):
         pass
     assert "404 NOT_FOUND: this is not an nsqlookupd's HTTP address; retrying" in caplog.text
+
+
+# --- the log
+
+
+async def test_a_connection_that_the_client_closes_is_not_logged_as_lost(broker, caplog):
+    """Neither a producer's nor a consumer's, also at run time."""
+    caplog.set_level("INFO", "aionsq")
+    address = broker.tcp_address
+    async with Producer(address) as producer:
+        await producer.pub("orders", b"hello")
+    async with Consumer("orders", "work", nsqd_tcp_addresses=address) as consumer:
+        message = await consumer.next_message()
+        message.finish()
+        consumer.disconnect_from_nsqd(address)
+        await until(lambda: consumer.connections == [])
+    async with Consumer("orders", "work", nsqd_tcp_addresses=address):
+        pass
+    logged = [(record.levelname, record.getMessage()) for record in caplog.records if record.name.startswith("aionsq")]
+    assert logged == [
+        ("INFO", f"orders/work: connected to nsqd {address}"),
+        ("INFO", f"orders/work: disconnected from nsqd {address}"),
+        ("INFO", f"orders/work: connected to nsqd {address}"),
+    ]
+
+
+async def test_a_connection_that_nsqd_closes_is_logged_as_lost(nsqd, caplog):
+    """By producers and consumers."""
+    caplog.set_level("INFO", "aionsq")
+    async with Producer(nsqd.address), Consumer("orders", "work", nsqd_tcp_addresses=nsqd.address):
+        await nsqd.until(lambda: len(nsqd.peers) == 2)
+        for peer in nsqd.peers[:2]:
+            peer.disconnect()
+        why = "(nsqd closed the connection|connection reset by peer)"
+        for line in (
+            f"INFO .* nsqd {nsqd.address}: connection lost: {why}",
+            f"WARNING .* orders/work: nsqd {nsqd.address}: {why}",
+        ):
+            await until(lambda line=line: re.search(line, caplog.text))
 
 
 # --- TLS
