@@ -5,17 +5,22 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Sequence
 
+from aionsq.arguments import check_type
 from aionsq.errors import InvalidArgument, WrongType
 from nsqcluster.addresses import base_url
 
 
 def is_unix_path(address: str) -> bool:
-    """Whether an nsqd's address is the path of a Unix socket, that is, contains a slash."""
-    return "/" in address
+    """Whether an nsqd's address is the path of a Unix socket, that is, contains a slash and is no URL."""
+    return "/" in address and "://" not in address
 
 
 def split_address(address: str) -> tuple[str, int]:
     """Split ``host:port`` or ``[v6]:port``. Raises InvalidArgument, whose text contains the address."""
+    if "://" in address:
+        raise InvalidArgument(
+            f"{address!r} is a URL: an nsqd's address is the host:port of its TCP port, without a scheme"
+        )
     host, colon, port = address.rpartition(":")
     if not colon or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 65536:
         raise InvalidArgument(f"{address!r} is not host:port")
@@ -23,7 +28,8 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def check_address(address: str) -> None:
-    """Raise InvalidArgument unless the address is ``host:port`` or the path of a Unix socket."""
+    """Raise InvalidArgument unless the address is ``host:port`` or the path of a Unix socket, WrongType if no str."""
+    check_type("an address", address, str)
     if not is_unix_path(address):
         split_address(address)
 
@@ -57,7 +63,11 @@ def address_list(given: str | Sequence[str], name: str) -> list[str]:
 
 
 def http_url(address: str) -> str:
-    """Return an HTTP address, ``host:port`` or a URL, as a URL without a trailing slash. Raises InvalidArgument."""
+    """Return an HTTP address, ``host:port`` or a URL, as a URL without a trailing slash.
+
+    Raises InvalidArgument, WrongType.
+    """
+    check_type("an address", address, str)
     try:
         return base_url(address)
     except ValueError as error:

@@ -2,10 +2,33 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from typing import Any, get_args, get_origin
 
 from aionsq.errors import WrongType
+
+
+def check_type(what: str, value: object, kind: Any) -> None:
+    """Raise WrongType, which begins with ``what``, unless the value is of the type ``kind``, which may be a union.
+
+    As for a type checker, an int is a float. Other than for a type checker, a bool is not a number. The text does not
+    contain the value, which may be a secret.
+    """
+    members = get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    kinds = tuple(get_origin(member) or member for member in members)
+    accepted = (*kinds, int) if float in kinds else kinds
+    if not isinstance(value, accepted) or (isinstance(value, bool) and bool not in kinds):
+        takes = " or ".join(_with_article(each) for each in kinds)
+        example = ", such as timedelta(seconds=30)" if timedelta in kinds else ""
+        raise WrongType(f"{what} is {takes}{example}, not {_shown(value)}")
+
+
+def check_callable(what: str, value: object) -> None:
+    """Raise WrongType unless the value can be called."""
+    if not callable(value):
+        raise WrongType(f"{what} is a function, not {_shown(value)}")
 
 
 def check_name(name: object, what: str) -> None:
@@ -61,6 +84,12 @@ def body_bytes(body: object) -> bytes:
         return memoryview(body).tobytes()  # type: ignore[arg-type]
     except TypeError:
         raise WrongType(f"the body of a message is bytes, not {_shown(body)}") from None
+
+
+def _with_article(kind: type) -> str:
+    if kind is types.NoneType:
+        return "None"
+    return f"{'an' if kind.__name__[0] in 'aeiou' else 'a'} {kind.__name__}"
 
 
 def _shown(value: object) -> str:

@@ -28,9 +28,10 @@ import random
 from collections.abc import Callable
 from datetime import timedelta
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
+@runtime_checkable
 class BackoffStrategy(Protocol):
     """Computes how long to block after a number of consecutive failures."""
 

@@ -105,7 +105,10 @@ class Connection(asyncio.BufferedProtocol):
                 return self, await self._ready
         except (OSError, HandshakeFailed) as error:
             self.abort("the handshake did not complete")
-            raise ConnectFailed(address, reason_of(error)) from error
+            reason = reason_of(error)
+            if isinstance(error, FileNotFoundError) and is_unix_path(address):
+                reason += " (an address with a slash is the path of a Unix socket)"
+            raise ConnectFailed(address, reason) from error
         except asyncio.CancelledError:
             self.abort("the handshake did not complete")
             raise

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from aionsq.addresses import address_list, check_address, http_url
-from aionsq.arguments import check_name, check_options
+from aionsq.arguments import check_callable, check_name, check_options, check_type
 from aionsq.arrivals import Arrivals, Iteration
 from aionsq.backoff import Backoff, Outcome, State
 from aionsq.errors import ConnectFailed, ConsumerStopped, InvalidArgument
@@ -71,6 +71,10 @@ class Consumer:
         check_name(topic, "topic")
         check_name(channel, "channel")
         check_options(options, ConsumerOptions)
+        check_type("lookupd_tls", lookupd_tls, ssl.SSLContext | None)
+        check_type("tracing", tracing, Tracing | None)
+        if give_up is not None:
+            check_callable("give_up", give_up)
         if not is_valid_name(topic):
             raise BadTopic(f"topic name {topic!r} is not valid")
         if not is_valid_name(channel):
@@ -164,6 +168,7 @@ class Consumer:
         Loops over the consumer end after the messages that have arrived. Callable from any code in the event loop,
         including its signal handlers. A second call may shorten the grace period.
         """
+        check_type("grace", grace, timedelta)
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + grace.total_seconds()
         if self._grace_timer is None or ends_at < self._grace_ends_at:
@@ -204,7 +209,13 @@ class Consumer:
         requeued with backoff when it raises, unless the handler answered the message or disabled automatic answers.
         Handlers that are still running at the end of a stop's grace period are cancelled. A consumer that was not
         started is started, and stopped at the end.
+
+        Raises WrongType, InvalidArgument for a ``concurrency`` below 1, and as :meth:`start`.
         """
+        check_callable("handler", handler)
+        check_type("concurrency", concurrency, int)
+        if concurrency < 1:
+            raise InvalidArgument(f"concurrency {concurrency} is less than 1")
         was_started = self._started
         if not was_started:  # a consumer that was started and stopped still delivers the messages that have arrived
             await self.start()
@@ -219,7 +230,8 @@ class Consumer:
                 await self.stop(timedelta(0))
 
     def change_max_in_flight(self, max_in_flight: int) -> None:
-        """Apply a new maximum at once; 0 pauses the consumer. Raises InvalidArgument for a negative number."""
+        """Apply a new maximum at once; 0 pauses the consumer. Raises InvalidArgument if it is negative, WrongType."""
+        check_type("max_in_flight", max_in_flight, int)
         if max_in_flight < 0:
             raise InvalidArgument(f"max_in_flight {max_in_flight} is less than 0")
         self._send_ready(self._distribution.change_max_in_flight(max_in_flight, self._now()))
@@ -239,6 +251,7 @@ class Consumer:
         If an nsqlookupd lists the nsqd, the next poll connects to it again. Raises InvalidArgument if the consumer is
         neither connected to it nor trying to connect.
         """
+        check_type("an address", address, str)
         self._membership.remove(address)
 
     async def connect_to_nsqlookupd(self, address: str) -> None:
@@ -253,6 +266,7 @@ class Consumer:
 
     def disconnect_from_nsqlookupd(self, address: str) -> None:
         """Stop querying an nsqlookupd. Raises InvalidArgument for an unknown address and for the last nsqlookupd."""
+        check_type("an address", address, str)
         if self._lookup is None:
             raise InvalidArgument(f"nsqlookupd {address} is not one of the consumer's")
         self._lookup.remove(address)

@@ -9,6 +9,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
+from aionsq.arguments import check_type
 from aionsq.errors import HTTPFailed
 from nsqcluster import Client, Refused, RequestFailed
 from nsqcluster.errors import Malformed
@@ -30,6 +31,10 @@ class HTTPClient:
 
         ``tls`` is for HTTPS; by default the system's certificate authorities are trusted.
         """
+        check_type("timeout", timeout, timedelta)
+        check_type("connect_timeout", connect_timeout, timedelta | None)
+        check_type("headers", headers, Mapping | None)
+        check_type("tls", tls, ssl.SSLContext | None)
         self._client = Client(
             tls=tls,
             timeout_s=timeout.total_seconds(),

@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import Any
 
 from aionsq.addresses import address_list, http_url
+from aionsq.arguments import check_name
 from aionsq.errors import HTTPFailed, InvalidArgument
 from aionsq.http import DEFAULT_TIMEOUT, HTTPClient, http_failed
 from nsqcluster import Producer, reads
@@ -97,6 +98,7 @@ class Lookup(HTTPClient):
 
     async def producers(self, topic: str) -> Producers:
         """Return the nsqds that have the topic. For a topic that no nsqlookupd knows the result is empty."""
+        check_name(topic, "topic")
         return _producers(await reads.lookups(self._client, self._urls, topic))
 
     async def nodes(self) -> Producers:
@@ -110,6 +112,7 @@ class Lookup(HTTPClient):
 
     async def channels(self, topic: str) -> Names:
         """Return the topic's channels."""
+        check_name(topic, "topic")
         answers = await reads.registered_channels(self._client, self._urls, topic)
         return Names(tuple(names_of(answers.found)), _errors(answers))
 

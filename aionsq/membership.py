@@ -152,13 +152,17 @@ class Membership:
         _resolve(first)
         try:
             await subscription.closed.wait()
+            if self._closing:
+                pass
+            elif subscription.was_lost:
+                log.warning("%s: nsqd %s: %s", self._name, address, subscription.close_reason)
+            else:
+                log.info("%s: disconnected from nsqd %s", self._name, address)
         finally:
             subscription.close("the consumer stopped")
             del self.subscriptions[address]
             self._left(subscription)
         self._poll_now.set()
-        if not self._closing:
-            log.warning("%s: nsqd %s: %s", self._name, address, subscription.close_reason)
 
     def _log_unreachable(self, error: ConnectFailed) -> None:
         log.warning("%s: %s; retrying", self._name, error)

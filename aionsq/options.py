@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import socket
 import ssl
@@ -16,6 +17,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from aionsq.addresses import local_address
+from aionsq.arguments import check_type
 from aionsq.backoff import STRATEGIES, BackoffStrategy
 from aionsq.errors import InvalidArgument
 from nsqcluster.tls import UnusableFile, new_tls_context
@@ -51,7 +53,8 @@ def _user_agent() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionOptions(Settings, env="AIONSQ_"):
-    """Options of every connection to nsqd. The constructor raises InvalidArgument for a value that is out of range."""
+    """Options of every connection to nsqd. The constructor raises InvalidArgument for a value out of range, and
+    WrongType for one of another type."""
 
     dial_timeout: timedelta = setting("1s", "Timeout for connecting.", min="1ms")
     read_timeout: timedelta = setting(
@@ -76,9 +79,9 @@ class ConnectionOptions(Settings, env="AIONSQ_"):
         "250ms", "Longest time that nsqd buffers output; -1: no limit.", min="-1ms"
     )
     tls_v1: bool = setting(False, "Encrypt the connection with TLS.")
-    tls_root_ca_file: str = setting("", "Trusted certificates, PEM, instead of the system's.")
-    tls_cert: str = setting("", "Client certificate, PEM.")
-    tls_key: str = setting("", "Key of the client certificate, PEM.")
+    tls_root_ca_file: str | os.PathLike[str] = setting("", "Trusted certificates, PEM, instead of the system's.")
+    tls_cert: str | os.PathLike[str] = setting("", "Client certificate, PEM.")
+    tls_key: str | os.PathLike[str] = setting("", "Key of the client certificate, PEM.")
     tls_insecure_skip_verify: bool = setting(False, "Do not verify nsqd's certificate.")
     tls_min_version: str = setting("tls1.2", "Oldest accepted TLS version.", choices=tuple(_TLS_VERSIONS))
     deflate: bool = setting(False, "Compress the connection with deflate.")
@@ -89,7 +92,9 @@ class ConnectionOptions(Settings, env="AIONSQ_"):
 
     def __post_init__(self) -> None:
         for name, declaration in declarations(type(self)).items():
-            _check(name, declaration, getattr(self, name))
+            value = getattr(self, name)
+            check_type(f"the option {name}", value, declaration.kind)
+            _check(name, declaration, value)
         if self.heartbeat_interval > self.read_timeout:
             shown = f"{shown_value(self.heartbeat_interval)} > read_timeout {shown_value(self.read_timeout)}"
             raise InvalidArgument(f"invalid heartbeat_interval ! {shown}")
@@ -134,9 +139,9 @@ class ConnectionOptions(Settings, env="AIONSQ_"):
         """The TLS context. Raises InvalidArgument, which names the file that cannot be used."""
         try:
             context = new_tls_context(
-                root_ca_file=self.tls_root_ca_file,
-                cert=self.tls_cert,
-                key=self.tls_key,
+                root_ca_file=os.fspath(self.tls_root_ca_file),
+                cert=os.fspath(self.tls_cert),
+                key=os.fspath(self.tls_key),
                 skip_verify=self.tls_insecure_skip_verify,
             )
         except UnusableFile as error:
@@ -312,6 +317,8 @@ def _value(name: str, declaration: Declaration, text: str | None) -> Any:
 
 def _check(name: str, declaration: Declaration, value: Any) -> None:
     """Raise InvalidArgument if the value is out of range."""
+    if isinstance(value, float) and math.isnan(value):
+        raise InvalidArgument(f"invalid {name} ! {value} is not a number")
     if declaration.min is not None and value < declaration.min:
         raise InvalidArgument(f"invalid {name} ! {shown_value(value)} < {shown_value(declaration.min)}")
     if declaration.max is not None and value > declaration.max:

@@ -75,6 +75,7 @@ class Outlet:
         self._pauses = Reconnect(options.max_reconnect_delay)
         self._connected_at: Seconds = 0.0
         self._is_drained = False
+        self._closing = False
 
     @property
     def is_ready(self) -> bool:
@@ -130,6 +131,7 @@ class Outlet:
 
     async def close(self) -> None:
         """Write what was sent, then close the connection."""
+        self._closing = True
         if self._connecting is not None:
             self._connecting.cancel()
         if self.connection is not None:
@@ -240,7 +242,8 @@ class Outlet:
         self.connection = None
         self._pauses.lasted(_now() - self._connected_at)
         self.last_error = ConnectionLost(self.address, reason)
-        log.info("nsqd %s: connection lost: %s", self.address, reason)
+        if not self._closing:
+            log.info("nsqd %s: connection lost: %s", self.address, reason)
         sent, self.sent = self.sent, deque()
         self._gathered, self._gathered_bytes = [], 0
         self._counts.clear()

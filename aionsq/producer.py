@@ -22,6 +22,7 @@ from aionsq.arguments import (
     check_name,
     check_options,
     check_timeout,
+    check_type,
 )
 from aionsq.errors import (
     ConnectFailed,
@@ -98,6 +99,7 @@ class Producer:
         if a file of the options for TLS cannot be used. Raises WrongType for arguments of other types.
         """
         check_options(options, ProducerOptions)
+        check_type("tracing", tracing, Tracing | None)
         addresses = address_list(nsqd_tcp_addresses, "nsqd_tcp_addresses")
         if not addresses:
             raise InvalidArgument("a producer needs the address of an nsqd")
@@ -164,6 +166,7 @@ class Producer:
 
         Publishes that are still unanswered end with ProducerClosed if they were never sent, otherwise ConnectionLost.
         """
+        check_type("grace", grace, timedelta | None)
         self._closed = True
         seconds = self._timeout_s if grace is None else grace.total_seconds()
         self.answered()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from aionsq.message import Message
@@ -26,6 +26,7 @@ class ProcessTrace(Protocol):
         """Processing has ended. ``error`` is the exception of the handler or the loop's body, or None."""
 
 
+@runtime_checkable
 class Tracing(Protocol):
     """Traces the publishes of producers and the messages of consumers."""
 

@@ -36,6 +36,8 @@ Limiter = asyncio.Semaphore | nullcontext[None]
 HEADERS: Final = {"Accept": "application/vnd.nsq; version=1.0"}
 """Makes nsqd and nsqlookupd before version 1.0 respond like later versions."""
 TIMEOUT_S: Final = 5.0
+NSQ_REFUSAL: Final = "E_BAD_PROTOCOL"
+"""What nsqd's and nsqlookupd's TCP ports answer to HTTP."""
 LARGEST_ANSWER: Final = 256 << 20
 """Largest response accepted, in bytes, so that a faulty server does not exhaust the memory."""
 
@@ -226,7 +228,12 @@ def failure(url: str, error: Exception) -> RequestFailed:
         return NotReached(url, f"invalid address: {error}")
     if isinstance(error, aiohttp.ServerDisconnectedError):
         return Interrupted(url, "disconnected without an answer")
-    if isinstance(error, (aiohttp.ClientPayloadError, aiohttp.ClientResponseError)):
+    if isinstance(error, aiohttp.ClientResponseError):
+        if NSQ_REFUSAL in error.message:
+            return Interrupted(url, "it answers in NSQ's TCP protocol: this is not an HTTP address")
+        reason = error.message.partition("\n")[0].removesuffix(":")  # below are the bytes, with a mark
+        return Interrupted(url, f"the answer is not complete HTTP: {reason}")
+    if isinstance(error, aiohttp.ClientPayloadError):
         return Interrupted(url, f"the answer is not complete HTTP: {reason_of(error)}")
     return Interrupted(url, reason_of(error))
 
@@ -244,8 +251,11 @@ def https_port(body: bytes | bytearray) -> int | None:
 
 
 def message_of(text: str) -> str:
-    """Return the ``message`` of a JSON error response, otherwise the first 200 characters of the text."""
+    """Return the ``message`` of a JSON error response, otherwise the first 200 characters of the text.
+
+    Empty for a page of HTML.
+    """
     try:
         return str(json.loads(text)["message"])
     except (ValueError, KeyError, TypeError):
-        return text[:200]
+        return "" if text.lstrip().startswith("<") else text[:200]

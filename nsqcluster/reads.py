@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -49,24 +50,40 @@ async def gather(requests: Mapping[str, Awaitable[T]]) -> Answers[T]:
     return answers
 
 
+@contextmanager
+def _from(server: str) -> Iterator[None]:
+    """Say that the address is not that of a ``server``, if a path is unknown that every such server has."""
+    try:
+        yield
+    except Refused as error:
+        if error.status != 404 or error.is_unknown_name:
+            raise
+        message = f"{error.message}: this is not an {server}'s HTTP address"
+        raise Refused(error.url, error.status, message, text=error.text, phrase=error.phrase) from error
+
+
 async def nodes(client: Client, registry: str, timeout_s: float | None = None) -> Producers:
     """Return all nodes of a registry, with their topics. This and the other reads of one server raise RequestFailed."""
-    return await client.get(registry, "/nodes", Producers, timeout_s=timeout_s)
+    with _from("nsqlookupd"):
+        return await client.get(registry, "/nodes", Producers, timeout_s=timeout_s)
 
 
 async def topics(client: Client, registry: str, timeout_s: float | None = None) -> TopicNames:
     """Return the topics of a registry."""
-    return await client.get(registry, "/topics", TopicNames, timeout_s=timeout_s)
+    with _from("nsqlookupd"):
+        return await client.get(registry, "/topics", TopicNames, timeout_s=timeout_s)
 
 
 async def channels(client: Client, registry: str, topic: str, timeout_s: float | None = None) -> ChannelNames:
     """Return the topic's channels in a registry."""
-    return await client.get(registry, "/channels", ChannelNames, {"topic": topic}, timeout_s=timeout_s)
+    with _from("nsqlookupd"):
+        return await client.get(registry, "/channels", ChannelNames, {"topic": topic}, timeout_s=timeout_s)
 
 
 async def lookup(client: Client, registry: str, topic: str, timeout_s: float | None = None) -> Producers:
     """Return the topic's nodes and channels in a registry."""
-    return await client.get(registry, "/lookup", Producers, {"topic": topic}, timeout_s=timeout_s)
+    with _from("nsqlookupd"):
+        return await client.get(registry, "/lookup", Producers, {"topic": topic}, timeout_s=timeout_s)
 
 
 async def ping(client: Client, address: str, timeout_s: float | None = None) -> str:
@@ -107,7 +124,8 @@ async def node_stats(
     if previous_boot:
         params["previous_boot"] = "true"
     # Without Client.get, because docs/architecture.md counts the files that a figure passes.
-    body = await client.get_body(address, "/stats", params, timeout_s=timeout_s)
+    with _from("nsqd"):
+        body = await client.get_body(address, "/stats", params, timeout_s=timeout_s)
     return decode(body, type, url_of(address, "/stats", params))
 
 

@@ -121,10 +121,11 @@ async def test_a_handler_that_returns_finishes_and_one_that_raises_requeues(nsqd
     def plain(message):
         if message.body != b"good":
             raise ValueError("bad")
+        return False  # which pynsq takes as a failure
 
     async def coroutine(message):
         await asyncio.sleep(0)
-        plain(message)
+        return plain(message)
 
     async with consumer_of(nsqd, max_in_flight=9, max_backoff_duration=0 * MS, max_attempts=0) as consumer:
         peer = await nsqd.consumer()

@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 
 from aionsq import Consumer, ConsumerOptions, Lookup, Node, Producer, ProducerOptions, WrongType
+from nsqcluster.stats import ChannelStats
 from tests.harness.waiting import DEADLINE_S, until
 
 MS = timedelta(milliseconds=1)
@@ -189,3 +190,41 @@ async def test_publishes_have_the_ids_of_their_messages(broker):
     assert numbers == list(range(numbers[0], numbers[0] + 104)), "in the order of publication"
     async with Producer(broker.tcp_address) as producer:
         assert await producer.pub("t", b"without") == ()
+
+
+@pytest.mark.parametrize(("max_attempts", "deliveries", "dead"), [(5, 5, 0), (0, 7, 1)])
+async def test_a_message_that_fails_is_kept_as_dead_only_without_the_limit_of_the_consumer(
+    start_server, max_attempts, deliveries, dead
+):
+    """The pair that docs/client.md recommends: ``max_attempts=0`` and the broker's ``--max-attempts``.
+
+    A consumer that gives up first finishes the message, and then it is gone.
+    """
+    broker = await start_server("brokerd", "--max-attempts=7")
+    calls = 0
+
+    def fail(message):
+        nonlocal calls
+        calls += 1
+        raise ValueError("no")
+
+    own = options(max_attempts=max_attempts, default_requeue_delay=0 * MS, max_backoff_duration=0 * MS)
+    async with (
+        Producer(broker.tcp_address) as producer,
+        Consumer("t", "c", nsqd_tcp_addresses=broker.tcp_address, options=own) as consumer,
+        Node(broker.http_address) as node,
+    ):
+        await producer.pub("t", b"poison")
+        running = asyncio.create_task(consumer.run(fail))
+
+        async def channel_now() -> ChannelStats:
+            return (await node.stats("t", "c", include_histograms=True)).channel("t", "c")
+
+        async def has_ended() -> bool:
+            return consumer.messages_finished == 1 or (await channel_now()).dead_count == 1
+
+        await until(has_ended)
+        consumer.begin_stop()
+        await running
+        channel = await channel_now()
+    assert (calls, consumer.messages_finished, channel.dead_count) == (deliveries, 1 - dead, dead)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import inspect
+import re
 import socket
 import threading
 from contextlib import closing
@@ -19,6 +21,7 @@ from aionsq import (
     ConnectFailed,
     Consumer,
     ConsumerOptions,
+    HTTPFailed,
     InvalidArgument,
     Lookup,
     Node,
@@ -30,6 +33,7 @@ from aionsq import (
     WrongType,
 )
 from nsqwire import errors as protocol_errors
+from tests.harness.waiting import until
 
 SECOND = timedelta(seconds=1)
 NOT_FOR_USERS = {"HandshakeFailed"}
@@ -153,6 +157,34 @@ def test_an_address_or_option_that_cannot_be_is_an_invalid_argument(make):
     assert issubclass(InvalidArgument, ValueError)
 
 
+@pytest.mark.parametrize("url", ["http://127.0.0.1:4151", "tcp://127.0.0.1:4150", "nsq://127.0.0.1"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda url: Producer(url),
+        lambda url: BlockingProducer([url]),
+        lambda url: Consumer("orders", "work", nsqd_tcp_addresses=[url]),
+    ],
+)
+def test_a_url_is_not_the_address_of_an_nsqd(make, url):
+    """Although it has a slash, as the path of a Unix socket has."""
+    with pytest.raises(InvalidArgument) as raised:
+        make(url)
+    assert (
+        str(raised.value) == f"{url!r} is a URL: an nsqd's address is the host:port of its TCP port, without a scheme"
+    )
+
+
+async def test_a_missing_unix_socket_is_said_to_be_one(tmp_path):
+    """The address may have been meant as another thing: ``127.0.0.1:4150/`` has a slash."""
+    for address in ("127.0.0.1:4150/", str(tmp_path / "nsqd.sock")):
+        for client in (Producer(address), Consumer("orders", "work", nsqd_tcp_addresses=address)):
+            with pytest.raises(ConnectFailed) as raised:
+                await client.start()
+            says = "no such file or directory (an address with a slash is the path of a Unix socket)"
+            assert str(raised.value) == f"cannot connect to nsqd {address}: {says}"
+
+
 async def test_one_address_needs_no_list(broker):
     """A str is one address, also for a consumer, and not a sequence of letters."""
     async with Producer(broker.tcp_address) as producer:
@@ -161,6 +193,96 @@ async def test_one_address_needs_no_list(broker):
         async for message in consumer:
             assert message.body == b"hello"
             break
+
+
+async def pages(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A web server, which answers unknown paths with a page."""
+    await reader.readuntil(b"\r\n\r\n")
+    page = b"<!DOCTYPE HTML>\n<title>Not found</title>"
+    head = b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(page)
+    writer.write(head + page)
+    writer.close()
+
+
+async def test_a_wrong_address_of_a_registry_is_said_to_be_one(broker, registry):
+    """The HTTP port of an nsqd, a TCP port, a web server: in one line, which names the address."""
+    web = await asyncio.start_server(pages, "127.0.0.1", 0)
+    wrong = {
+        broker.http_address: "404 NOT_FOUND: this is not an nsqlookupd's HTTP address",
+        broker.tcp_address: "it answers in NSQ's TCP protocol: this is not an HTTP address",
+        registry.tcp_address: "it answers in NSQ's TCP protocol: this is not an HTTP address",
+        f"127.0.0.1:{web.sockets[0].getsockname()[1]}": "404 Not Found: this is not an nsqlookupd's HTTP address",
+    }
+    for address, says in wrong.items():
+        async with Lookup([address, registry.http_address]) as lookup:
+            answers = [
+                await lookup.producers("orders"),
+                await lookup.nodes(),
+                await lookup.topics(),
+                await lookup.channels("orders"),
+            ]
+        for answer, path in zip(answers, ("lookup", "nodes", "topics", "channels"), strict=True):
+            (error,) = answer.errors
+            assert str(error) == f"http://{address}/{path}: {says}"
+    web.close()
+
+
+async def test_a_wrong_address_of_a_node_is_said_to_be_one(broker, registry):
+    """The HTTP port of a registry, and a TCP port."""
+    for address, says in {
+        registry.http_address: "404 NOT_FOUND: this is not an nsqd's HTTP address",
+        broker.tcp_address: "it answers in NSQ's TCP protocol: this is not an HTTP address",
+    }.items():
+        async with Node(address) as node:
+            with pytest.raises(HTTPFailed) as raised:
+                await node.stats()
+        assert str(raised.value) == f"http://{address}/stats: {says}"
+
+
+async def test_a_consumer_says_that_an_address_is_no_registry(broker, caplog):
+    """And tries again, because another server may come to listen there."""
+    async with Consumer("orders", "work", lookupd_http_addresses=[broker.http_address]):
+        pass
+    assert "404 NOT_FOUND: this is not an nsqlookupd's HTTP address; retrying" in caplog.text
+
+
+# --- the log
+
+
+async def test_a_connection_that_the_client_closes_is_not_logged_as_lost(broker, caplog):
+    """Neither a producer's nor a consumer's, also at run time."""
+    caplog.set_level("INFO", "aionsq")
+    address = broker.tcp_address
+    async with Producer(address) as producer:
+        await producer.pub("orders", b"hello")
+    async with Consumer("orders", "work", nsqd_tcp_addresses=address) as consumer:
+        message = await consumer.next_message()
+        message.finish()
+        consumer.disconnect_from_nsqd(address)
+        await until(lambda: consumer.connections == [])
+    async with Consumer("orders", "work", nsqd_tcp_addresses=address):
+        pass
+    logged = [(record.levelname, record.getMessage()) for record in caplog.records if record.name.startswith("aionsq")]
+    assert logged == [
+        ("INFO", f"orders/work: connected to nsqd {address}"),
+        ("INFO", f"orders/work: disconnected from nsqd {address}"),
+        ("INFO", f"orders/work: connected to nsqd {address}"),
+    ]
+
+
+async def test_a_connection_that_nsqd_closes_is_logged_as_lost(nsqd, caplog):
+    """By producers and consumers."""
+    caplog.set_level("INFO", "aionsq")
+    async with Producer(nsqd.address), Consumer("orders", "work", nsqd_tcp_addresses=nsqd.address):
+        await nsqd.until(lambda: len(nsqd.peers) == 2)
+        for peer in nsqd.peers[:2]:
+            peer.disconnect()
+        why = "(nsqd closed the connection|connection reset by peer)"
+        for line in (
+            f"INFO .* nsqd {nsqd.address}: connection lost: {why}",
+            f"WARNING .* orders/work: nsqd {nsqd.address}: {why}",
+        ):
+            await until(lambda line=line: re.search(line, caplog.text))
 
 
 # --- TLS

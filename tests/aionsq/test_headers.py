@@ -243,14 +243,14 @@ async def test_a_consumer_that_did_not_ask_ignores_frames_with_headers(header_ns
 async def test_a_consumer_opens_envelopes_if_the_option_is_set(nsqd):
     """Anything else than an envelope stays as it is."""
     enveloped = in_envelope(block(tenant="a"), b"body")
-    others = [b"\xffNSQHDR1", enveloped[:20], b"plain"]
+    others = [b"\xffNSQHDR1", enveloped[:20], in_envelope(b"[1]", b"body"), b"plain"]
     for opens in (True, False):
         options = ConsumerOptions(open_envelopes=opens, max_in_flight=10)
         async with Consumer("t", "c", nsqd_tcp_addresses=[nsqd.address], options=options) as consumer:
             peer = await nsqd.consumer(0 if opens else 1)
             for body in (enveloped, *others):
                 peer.message(body)
-            first, *rest = [await consumer.next_message() for _ in range(4)]
+            first, *rest = [await consumer.next_message() for _ in range(1 + len(others))]
             expected = ({"tenant": "a"}, b"body") if opens else ({}, enveloped)
             assert (dict(first.headers), first.body) == expected
             assert [(dict(each.headers), each.body) for each in rest] == [({}, body) for body in others]

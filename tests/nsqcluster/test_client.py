@@ -89,11 +89,13 @@ async def test_a_silent_server_times_out(serve: Callable[[Handler], Awaitable[st
 
 
 async def test_a_refusal_has_status_and_message(serve: Callable[[Handler], Awaitable[str]]) -> None:
-    """The message of nsqd's JSON, or the text."""
+    """The message of nsqd's JSON, or the text; of a page, the status line's phrase."""
     known = await failing(await serve(answering(404, b'{"message":"TOPIC_NOT_FOUND"}')))
     assert (known.status, known.message, known.is_unknown_name) == (404, "TOPIC_NOT_FOUND", True)
-    other = await failing(await serve(answering(502, b"<html>")))
-    assert (type(other), other.reason, other.phrase) == (Refused, "answers 502 <html>", "Bad Gateway")
+    other = await failing(await serve(answering(502, b"down")))
+    assert (type(other), other.reason, other.phrase) == (Refused, "answers 502 down", "Bad Gateway")
+    page = await failing(await serve(answering(502, b"<html>")))
+    assert (page.reason, page.text) == ("answers 502 Bad Gateway", "<html>")
 
 
 async def test_a_longer_response_than_the_limit_is_malformed(serve: Callable[[Handler], Awaitable[str]]) -> None:

@@ -121,6 +121,19 @@ async def test_a_registry_that_does_not_answer_is_logged_and_retried(start_tool,
 
 
 @pytest.mark.parametrize("name", CONSUMERS)
+async def test_the_address_of_another_server_is_said_to_be_no_registry(start_tool, broker, name):
+    """In one line, for the HTTP and the TCP port of an nsqd."""
+    for address, says in (
+        (broker.http_address, "404 NOT_FOUND: this is not an nsqlookupd's HTTP address; retrying"),
+        (broker.tcp_address, "it answers in NSQ's TCP protocol: this is not an HTTP address; retrying"),
+    ):
+        tool = await start_tool(name, "--topic=t", f"--lookupd-http-address={address}")
+        assert address in await tool.logged(says)
+        tool.process.send_signal(signal.SIGTERM)
+        assert (await tool.end()).status == 0
+
+
+@pytest.mark.parametrize("name", CONSUMERS)
 async def test_the_environment_may_name_the_registry(start_tool, registry, name):
     """NSQLOOKUPD_HTTP_ADDRESSES, as for the platform; an interrupt during the start ends the tool normally."""
     env = {"NSQLOOKUPD_HTTP_ADDRESSES": registry.http_address}

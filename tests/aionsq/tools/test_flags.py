@@ -11,6 +11,7 @@ from aionsq.tools import pub, pubsub, to_http, to_nsq
 TOOLS = {tool.name: tool for tool in (to_http.main, to_nsq.main, pubsub.main, pub.main)}
 NSQD, LOOKUPD = "--nsqd-tcp-address=127.0.0.1:1", "--lookupd-http-address=127.0.0.1:1"
 NEED_SOURCE = "--nsqd-tcp-address or --lookupd-http-address required"
+NO_URL = "an nsqd's address is the host:port of its TCP port, without a scheme"
 NOT_BOTH = "use --nsqd-tcp-address or --lookupd-http-address not both"
 POST, GET = "--post=http://127.0.0.1:1/", "--get=http://127.0.0.1:1/%s"
 DESTINATION = "--destination-nsqd-tcp-address=127.0.0.1:1"
@@ -46,6 +47,7 @@ def refusal(capfd, monkeypatch):
         ("nsq_to_http", ["--topic=t"], NEED_SOURCE),
         ("nsq_to_http", ["--topic=t", NSQD, LOOKUPD], NOT_BOTH),
         ("nsq_to_http", ["--topic=t", NSQD], "--get or --post required"),
+        ("nsq_to_http", ["--topic=t", POST, "--nsqd-tcp-address=http://a:1"], f"'http://a:1' is a URL: {NO_URL}"),
         ("nsq_to_http", ["--topic=t", NSQD, POST, GET], "use --get or --post not both"),
         ("nsq_to_http", ["--topic=t", NSQD, "--get=http://x/"], "invalid GET address - must be a printf string"),
         ("nsq_to_http", ["--topic=t", NSQD, GET + "%s"], "invalid GET address - must be a printf string"),
