@@ -73,7 +73,7 @@ def _of_table(table: object) -> tuple[Patterns, Values]:
     topic, channel = values.pop("pattern", None), values.pop("channel", "*")
     for key, pattern in (("pattern", topic), ("channel", channel)):
         if not isinstance(pattern, str) or not is_pattern(pattern):
-            raise InvalidPolicy(f"{key}: must be a glob of names, such as orders.*")
+            raise InvalidPolicy(f"{key}: must be a glob of names, such as orders*")
     return (topic, channel), checked(values, channel)
 
 

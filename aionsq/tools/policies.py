@@ -75,7 +75,7 @@ def parser() -> command.ClusterParser:
         "policy or none has policies, 2 for an invalid command line.",
         examples=[
             ("nsq policies", "policies, their values, and how nodes differ"),
-            ("nsq policies set 'orders.*' max_attempts=5", "on every node"),
+            ("nsq policies set 'orders*' max_attempts=5", "on every node"),
             ("nsq policies mend --from 127.0.0.1:4151", "give all nodes the policies of one"),
         ],
         confirms=True,

@@ -27,7 +27,7 @@ def test_signing_in_and_out(browser, account):
     assert (response.status_code, response.json()["username"], response.json()["role"]) == (200, "ann", "viewer")
     assert ann.request("GET", "me").json()["username"] == "ann"
     assert ann.request("DELETE", "session").status_code == 204
-    assert ann.request("GET", "me").json() == {"message": "sign in first"}
+    assert ann.request("GET", "me").json() == {"message": "sign in, or send a valid token"}
 
 
 def test_the_last_use_of_a_session_is_kept(browser, account):
@@ -212,7 +212,7 @@ def test_an_unknown_token_is_refused(header, redis):
     """With 401 and the reason, whatever its form."""
     response = Client().get("/api/v1/me", headers={"Authorization": header})
     assert response.status_code == 401
-    expected = "unknown token" if header.startswith("Bearer") else "sign in first"
+    expected = "unknown token" if header.startswith("Bearer") else "sign in, or send a valid token"
     assert response.json()["message"].startswith(expected)
 
 

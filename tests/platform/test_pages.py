@@ -90,7 +90,9 @@ def test_a_missing_build_says_which_command_to_run(settings, tmp_path, viewer):
     assert b"make setup" in response.content
 
 
-@pytest.mark.parametrize("path", ["/api/v1/nowhere", "/api/", "/api/v2/me", "/api/v1/views/%0D%0Ax"])
+@pytest.mark.parametrize(
+    "path", ["/api/v1/nowhere", "/api/", "/api/v1", "/api/v1/", "/api/v2/me", "/api/v1/views/%0D%0Ax"]
+)
 def test_an_unknown_endpoint_is_not_a_page(path, viewer):
     """A script with a misspelt path gets an error that it can parse, whatever the method."""
     for response in (viewer.get(path), Client(enforce_csrf_checks=True).post(path)):

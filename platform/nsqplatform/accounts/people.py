@@ -38,7 +38,7 @@ def checked_patterns(patterns: Sequence[str]) -> list[str]:
         raise ValidationError({"topic_patterns": f"at most {MAX_PATTERNS}"})
     for pattern in patterns:
         if not is_pattern(pattern):
-            raise ValidationError({"topic_patterns": f"{pattern!r} is not a glob of topic names, such as orders.*"})
+            raise ValidationError({"topic_patterns": f"{pattern!r} is not a glob of topic names, such as orders*"})
     return list(dict.fromkeys(patterns))
 
 

@@ -176,7 +176,7 @@ def checked_rule(rule: Rule) -> Rule:
 def _check_patterns(**patterns: str) -> None:
     for field, pattern in patterns.items():
         if pattern and not is_pattern(pattern):
-            raise ValidationError({field: f"{pattern!r} is not a glob of names, such as orders.*"})
+            raise ValidationError({field: f"{pattern!r} is not a glob of names, such as orders*"})
 
 
 def save_rule(rule: Rule, names: Sequence[str] | None) -> None:

@@ -125,7 +125,7 @@ def on_http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
 
 @api.exception_handler(AuthenticationError)
 def on_unknown_caller(request: HttpRequest, error: AuthenticationError) -> HttpResponse:
-    return refuse(request, 401, "sign in first")
+    return refuse(request, 401, "sign in, or send a valid token")
 
 
 @api.exception_handler(Throttled)

@@ -12,6 +12,8 @@ from nsqplatform.console.pages import no_such_endpoint, page, ping
 handler400 = "nsqplatform.console.refusals.bad_request"
 urlpatterns = [
     path("ping", ping),
+    # Before the API, whose own root answers with HTML.
+    path("api/v1/", no_such_endpoint),
     path("api/v1/", api.urls),
     # A path may contain line breaks, which a dot would not match.
     re_path(r"^api(?:/[\s\S]*)?$", no_such_endpoint),

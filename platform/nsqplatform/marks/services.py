@@ -31,7 +31,7 @@ def post(*, text: str, at: datetime | None, topic_pattern: str, by: User, remote
     if not (text := text.strip()):
         raise ValidationError({"text": "a mark needs a text"})
     if not is_pattern(topic_pattern):
-        raise ValidationError({"topic_pattern": f"{topic_pattern!r} is not a glob of topic names, such as orders.*"})
+        raise ValidationError({"topic_pattern": f"{topic_pattern!r} is not a glob of topic names, such as orders*"})
     require_pattern(by, Permission.MARK, topic_pattern)
     now = timezone.now()
     if at is not None and at > now + CLOCKS_DIFFER:

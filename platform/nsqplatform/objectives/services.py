@@ -92,7 +92,7 @@ def checked(objective: Objective) -> Objective:
     for field in ("topic_pattern", "channel_pattern"):
         pattern = getattr(objective, field)
         if not is_pattern(pattern):
-            raise ValidationError({field: f"{pattern!r} is not a glob of names, such as orders.*"})
+            raise ValidationError({field: f"{pattern!r} is not a glob of names, such as orders*"})
     return objective
 
 

@@ -75,7 +75,7 @@ def checked_mask(mask: Mask) -> Mask:
     """Return the mask if it can hide something. Raises ValidationError by field."""
     if not is_pattern(mask.topic_pattern):
         raise ValidationError(
-            {"topic_pattern": f"{mask.topic_pattern!r} is not a glob of topic names, such as orders.*"}
+            {"topic_pattern": f"{mask.topic_pattern!r} is not a glob of topic names, such as orders*"}
         )
     checked_paths(mask.paths)
     return mask

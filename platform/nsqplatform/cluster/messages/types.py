@@ -34,7 +34,7 @@ def create(*, user: User, topic_pattern: str, name: str, descriptors: str, remot
     """Store ``descriptors``, base64 of a FileDescriptorSet. Raises PermissionDenied, and ValidationError by field."""
     require(user, Permission.DESCRIBE)
     if not is_pattern(topic_pattern):
-        raise ValidationError({"topic_pattern": f"{topic_pattern!r} is not a glob of topic names, such as orders.*"})
+        raise ValidationError({"topic_pattern": f"{topic_pattern!r} is not a glob of topic names, such as orders*"})
     require_pattern(user, Permission.DESCRIBE, topic_pattern)
     try:
         found, files = read(descriptors)

@@ -46,7 +46,7 @@ def parser() -> CommandParser:
         examples=[
             ('nsq mark "deploy 1.2"', "on all charts, now"),
             (
-                "nsq mark --topic 'orders.*' --at 2026-03-14T15:00Z \"new consumers\"",
+                "nsq mark --topic 'orders*' --at 2026-03-14T15:00Z \"new consumers\"",
                 "on those of some topics, earlier",
             ),
             ("nsq mark --list", "the newest marks, with their ids"),
