@@ -28,5 +28,6 @@ class HintFilter(logging.Filter):
     """Adds the hint to lines of the log."""
 
     def filter(self, record: logging.LogRecord) -> bool:
+        """Change the record's text; none is dropped."""
         record.msg, record.args = with_hint(record.getMessage()), ()
         return True
