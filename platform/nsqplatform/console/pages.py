@@ -33,7 +33,7 @@ browser makes it twice if the two differ."""
 @ensure_csrf_cookie
 def page(request: HttpRequest) -> HttpResponse:
     """Serve the web app. A browser that is not signed in is redirected to the sign-in page, which the web app shows."""
-    known = PAGES.fullmatch(request.path_info) is not None
+    known = is_page(request)
     if not known and "text/html" not in request.headers.get("Accept", ""):
         return not_found()  # a script's request
     if request.method not in ("GET", "HEAD"):
@@ -48,6 +48,11 @@ def page(request: HttpRequest) -> HttpResponse:
         with_sign_in(with_first_requests(below_base(shell, settings.NSQADMIN.base, current.path()), request)),
         status=200 if known else 404,
     )
+
+
+def is_page(request: HttpRequest) -> bool:
+    """Whether the web app has a page of this path."""
+    return PAGES.fullmatch(request.path_info) is not None
 
 
 def not_found() -> JsonResponse:

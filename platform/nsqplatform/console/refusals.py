@@ -16,7 +16,7 @@ from django.views.defaults import bad_request as django_bad_request
 from redis.exceptions import RedisError
 
 from nsqplatform.console.environment import ALLOWED_HOSTS
-from nsqplatform.console.pages import PAGES, not_found
+from nsqplatform.console.pages import is_page, not_found, page
 from nsqplatform.redis_errors import redis_failure
 
 logger = logging.getLogger(__name__)
@@ -76,7 +76,8 @@ def no_csrf_token(request: HttpRequest, reason: str = "") -> HttpResponse:
     sent ``/pub`` to the port of the platform."""
     if wants_page(request):
         return csrf_failure(request, reason)
-    if PAGES.fullmatch(request.path_info) is None:
+    match = request.resolver_match
+    if match is not None and match.func is page and not is_page(request):
         return not_found()
     return JsonResponse({"message": reason.rstrip(".")}, status=403)
 
