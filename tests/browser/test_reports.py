@@ -265,14 +265,14 @@ print(f"run={run.pk}.")
 
 
 def test_an_objective_is_shown_in_units_and_with_whole_times_on_a_phone(live, stack):
-    """A target of 2,000 ms is 2.00 s, and no time is shortened on a narrow screen."""
+    """A target of 2,000 ms is 2.00 s, and no time is cut on a narrow screen, where it has no seconds."""
     run = re.search(r"run=(\d+)\.", stack.manage("shell", "-c", OBJECTIVES))[1]
     page = live(f"/reports/runs/{run}", timezone_id="UTC", viewport={"width": 390, "height": 844})
     table = page.get_by_role("table", name="Result")
     for text in ("2.00 s", "1 m 2 s"):
         expect(table.get_by_role("cell", name=text, exact=True)).to_have_count(1)
     expect(table.get_by_role("columnheader", name="Unit")).to_have_count(0)
-    start = table.get_by_role("cell", name="14 Mar 2026, 00:00:00")
+    start = table.get_by_role("cell", name=re.compile(r"^14 Mar( 2026)?, 00:00$"))
     fits = "cell => cell.scrollWidth <= cell.clientWidth"
     wait_until(lambda: start.evaluate(fits), "the time is not cut, once the table's width is known")
     expect(
