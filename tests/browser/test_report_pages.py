@@ -130,6 +130,18 @@ def test_the_figure_by_which_rows_are_sorted_is_in_view(late, live, width):
         wait_until(lambda: most.evaluate(IN_VIEW), "the figure that is sorted by is in view")
 
 
+def test_charts_begin_with_the_first_reading(late, live):
+    """Of a day of which the archive has the last ten minutes, the charts show these, and a line says so."""
+    page = live(late, timezone_id="UTC")
+    expect(page.get_by_text("The period begins 13 Mar 2026, 15:00:00")).to_contain_text(
+        "the first reading is of 14 Mar 2026, 14:50:00."
+    )
+    page.get_by_role("group", name="Zoom").get_by_role("button", name="Zoom in").click()
+    expect(page).to_have_url(re.compile(r"[?&]zoom=\d+-\d+"))
+    since, until = map(int, re.search(r"zoom=(\d+)-(\d+)", page.url).groups())
+    assert until - since == 300, "half of what the charts show"
+
+
 @pytest.fixture(scope="module")
 def compared(stack) -> str:
     """The address of a latency report over two days that end with this hour, of three channels of one topic.
