@@ -298,6 +298,28 @@ def test_every_action_of_a_schedule_is_on_a_screen_of_1280(live, stack):
     wait_until(lambda: table.evaluate(fits), "no part of the schedules is beyond the screen")
 
 
+def test_a_phone_shows_the_next_run_of_a_schedule_and_switches_it_off(visit, axe):
+    """Every action is in its row, within the screen."""
+    visitor = visit("/reports", user="ada", viewport=WIDTHS["phone"], timezone_id="UTC")
+    made = {"name": "In the pocket", "job": "latency", "cron": "0 6 1 1 *", "time_zone": "UTC"}
+    status, schedule = visitor.call("POST", "reports/schedules", made)
+    assert status == 201, schedule
+    try:
+        page = visitor.page
+        page.reload()
+        box = page.get_by_role("group", name="Schedules")
+        row = box.get_by_role("row").filter(has_text="In the pocket")
+        expect(row).to_contain_text("Next: 1 Jan")
+        expect(row.get_by_role("button")).to_have_text(["Run now", "Disable", "Edit", "Delete"])
+        assert box.evaluate("box => box.scrollWidth - box.clientWidth") <= 0
+        row.get_by_role("button", name="Disable").click()
+        expect(row).to_contain_text("disabled")
+        expect(row.get_by_role("button", name="Enable")).to_be_visible()
+        assert axe(page) == []
+    finally:
+        visitor.call("DELETE", f"reports/schedules/{schedule['id']}")
+
+
 def test_an_operator_runs_reports_and_schedules_none(live):
     page = live("/reports")
     expect(page.get_by_role("button", name="Run now", exact=True)).to_be_visible()
