@@ -251,6 +251,7 @@ def test_each_column_of_the_archive_and_of_a_report_is_explained(compared, live,
     """The page is a link away from Reports; the headings of a result have the same texts."""
     page = live("/reports")
     page.get_by_role("link", name="What the columns are").click()
+    expect(page.get_by_role("heading", name="What the columns are", level=1)).to_be_visible()
     expect(page.get_by_role("term").filter(has_text="oldest_unfinished_age_ns")).to_be_visible()
     page.get_by_label("Table").select_option("End-to-end latency")
     expect(page).to_have_url(re.compile(r"/reports/columns\?of=latency$"))
