@@ -56,6 +56,24 @@ def badge(page: Page) -> Locator:
     return page.get_by_role("navigation", name="Main").get_by_role("link", name=re.compile("^Alerts"))
 
 
+def test_a_phone_shows_an_alerts_value_and_threshold(admin, visit, stack, axe):
+    """Next to its name and subject, without scrolling the table; of a pending alert too."""
+    waits_for_nobody(stack, "pocket")
+    make(admin, depth_rule("pocket"))
+    make(admin, depth_rule("pocket", name="Slow pocket", hold_s=86_400))
+    page = visit("/alerts", viewport=WIDTHS["phone"]).page
+    for table in ("Firing alerts", "Pending alerts"):
+        box = page.get_by_role("group", name=table)
+        row = box.get_by_role("row").filter(has_text="pocket / siren")
+        for text in ("pocket / siren", "20 messages", "above 5"):
+            part = row.get_by_text(text, exact=True)
+            expect(part).to_be_visible()
+            assert part.evaluate("part => part.scrollWidth <= part.clientWidth"), f"{text} is not cut"
+        assert box.evaluate("box => box.scrollWidth - box.clientWidth") <= 0
+    assert pixels_beyond(page) <= 0
+    assert axe(page) == []
+
+
 def test_a_pending_alert_is_listed_until_its_condition_ends(admin, stack, axe):
     """The channel is beyond the threshold, but not yet for the hold time: the page shows when the alert would fire."""
     waits_for_nobody(stack, "alarm-p")

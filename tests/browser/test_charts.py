@@ -190,7 +190,7 @@ def test_each_kind_of_event_is_marked_in_the_charts_of_the_cluster(visit, stack)
         "node_up": f"Node up: {other.id}",
         "node_restarted": "Node restarted: kinds:4151",
         "alert_fired": "Alert fired: Kinds deep: kinds/all",
-        "report_run": "Report run: latency, cancelled by clerk",
+        "report_run": "Report End-to-end latency was cancelled, requested by clerk",
         "marked": "Mark: deploy of kinds by ada",
     }
     assert {*texts} == {*get_args(Kind)}

@@ -124,7 +124,7 @@ def test_the_navigation_is_grouped_and_leads_to_the_counter_and_the_registries(l
     page.keyboard.press("Escape")
     page.get_by_role("link", name="Counter").click()
     expect(page.get_by_role("region", name="Messages processed")).to_be_visible()
-    expect(page.get_by_role("heading", name="Overview", level=1)).to_be_visible()
+    expect(page.get_by_role("heading", name="Counter", level=1)).to_be_visible()
     expect(main.get_by_role("link", name="Overview")).to_have_attribute("aria-current", "page")
     page.get_by_role("link", name="All figures").click()
     expect(page.get_by_label("Cluster totals")).to_be_visible()

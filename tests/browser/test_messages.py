@@ -43,6 +43,7 @@ def test_messages_are_published_from_the_topics_page(live, stack, letters):
     page = live("/topics/letters")
     page.get_by_role("button", name="Publish…").click()
     dialog = page.get_by_role("dialog", name="Publish to letters")
+    expect(dialog.get_by_label("Message", exact=True)).to_be_focused()
     dialog.get_by_role("button", name="Publish", exact=True).click()
     expect(dialog.get_by_role("alert")).to_have_text("A message has at least one byte.")
     dialog.get_by_role("tab", name="JSON").click()
@@ -419,6 +420,8 @@ def test_headers_are_shown_searched_and_published_again(live, stack, letters, ax
     assert pixels_beyond(page) <= 0
     assert axe(page) == []
     form = page.get_by_role("form", name="Search the messages")
+    expect(form).to_be_hidden()  # on a phone, it is behind a line, so that the first message is on the screen
+    page.get_by_text("Search and export").click()
     header = form.get_by_label("Header", exact=True)
     header.fill("two words")
     expect(form.get_by_role("alert")).to_contain_text("tenant:acme")

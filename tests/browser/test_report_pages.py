@@ -72,6 +72,76 @@ print(f"run={run.pk}.")
 """
 
 
+LONG = "parcels-that-are-sorted-and-weighed-in-the-harbour-of-hamburg"
+LATE = f"""
+from datetime import datetime, timedelta, UTC
+from django.conf import settings
+from django.utils.timezone import now
+from nsqanalytics.results import replace_table
+from nsqanalytics.tables import LATENCY
+from nsqplatform.reports.models import ReportRun
+until, days = datetime(2026, 3, 14, 15, tzinfo=UTC), timedelta(days=1)
+rows = []
+for minutes, latency_ms in ((10, 1234567), (5, 150)):
+    start = until - timedelta(minutes=minutes)
+    found = {{"window_start": start, "topic": "{LONG}", "channel": "{LONG}-2", "count": 1234567, "max_ms": latency_ms}}
+    found |= dict.fromkeys(("p50_ms", "p90_ms", "p95_ms", "p99_ms", "p999_ms"), latency_ms)
+    found |= {{"error_percent": 1.09, "covered_since": start, "covered_until": start + timedelta(minutes=5)}}
+    rows.append(tuple(found.get(each.name, 0 if each.type == "integer" else None) for each in LATENCY))
+run = ReportRun.objects.create(
+    job="latency", state="succeeded", rows=2, finished_at=now(), requested_by="mara",
+    parameters={{"window": "5m", "period": "24h", "compared_with": "none"}})
+replace_table(
+    rows, LATENCY, f"{{settings.NSQ_REPORTS}}/{{run.pk}}", {{"covered_since": until - days, "covered_until": until}})
+print(f"run={{run.pk}}.")
+"""
+"""A report over a day, of which the archive has the last ten minutes, with long names."""
+IN_VIEW = """cell => {
+    const [own, box] = [cell.getBoundingClientRect(), cell.closest('[role=group]').getBoundingClientRect()];
+    return own.left >= box.left && own.right <= box.right;
+}"""
+"""Whether a cell is visible without scrolling its table sideways."""
+
+
+@pytest.fixture(scope="module")
+def late(stack) -> str:
+    """The address of the report."""
+    return f"/reports/runs/{re.search(r'run=([0-9]+)[.]', stack.manage('shell', '-c', LATE))[1]}"
+
+
+@pytest.mark.parametrize("width", ["desk", "phone"])
+def test_the_figure_by_which_rows_are_sorted_is_in_view(late, live, width):
+    """Of rows with long names, on a phone too. There, the figure that is sorted by is next to the names."""
+    page = live(late, timezone_id="UTC", viewport=WIDTHS[width])
+    table = page.get_by_role("table", name="Result")
+    first = table.get_by_role("row").nth(1)
+    head = table.get_by_role("columnheader", name="p99", exact=True)
+    expect(head).to_have_attribute("aria-sort", "descending")
+    wait_until(lambda: head.evaluate(IN_VIEW), "p99 is in view")
+    wait_until(lambda: first.get_by_text(LONG).first.evaluate(f"name => ({IN_VIEW})(name.closest('td'))"), "and names")
+    if width == "phone":
+        for place, title in enumerate(("Topic / channel", "p99▾", "Window start")):
+            expect(table.get_by_role("columnheader").nth(place)).to_have_text(title)
+        expect(first.get_by_role("cell").nth(1)).to_have_text("20 m 35 s")
+        expect(first.get_by_role("cell").nth(2)).to_have_text(re.compile(r"^14 Mar( 2026)?, 14:50$"))
+        most = table.get_by_role("columnheader", name="Max")
+        most.get_by_role("button").click()
+        expect(most).to_have_attribute("aria-sort", "descending")
+        wait_until(lambda: most.evaluate(IN_VIEW), "the figure that is sorted by is in view")
+
+
+def test_charts_begin_with_the_first_reading(late, live):
+    """Of a day of which the archive has the last ten minutes, the charts show these, and a line says so."""
+    page = live(late, timezone_id="UTC")
+    expect(page.get_by_text("The period begins 13 Mar 2026, 15:00:00")).to_contain_text(
+        "the first reading is of 14 Mar 2026, 14:50:00."
+    )
+    page.get_by_role("group", name="Zoom").get_by_role("button", name="Zoom in").click()
+    expect(page).to_have_url(re.compile(r"[?&]zoom=\d+-\d+"))
+    since, until = map(int, re.search(r"zoom=(\d+)-(\d+)", page.url).groups())
+    assert until - since == 300, "half of what the charts show"
+
+
 @pytest.fixture(scope="module")
 def compared(stack) -> str:
     """The address of a latency report over two days that end with this hour, of three channels of one topic.
@@ -181,6 +251,7 @@ def test_each_column_of_the_archive_and_of_a_report_is_explained(compared, live,
     """The page is a link away from Reports; the headings of a result have the same texts."""
     page = live("/reports")
     page.get_by_role("link", name="What the columns are").click()
+    expect(page.get_by_role("heading", name="What the columns are", level=1)).to_be_visible()
     expect(page.get_by_role("term").filter(has_text="oldest_unfinished_age_ns")).to_be_visible()
     page.get_by_label("Table").select_option("End-to-end latency")
     expect(page).to_have_url(re.compile(r"/reports/columns\?of=latency$"))

@@ -181,12 +181,12 @@ def test_alerts_and_runs_are_events_of_their_subjects(happened):
     of_channel = happened(scope="channel", topic="orders", channel="billing")
     assert [(event["kind"], event["detail"], event["id"]) for event in of_channel] == [
         ("alert_fired", "Backlog: orders/billing", alert.pk),
-        ("report_run", "latency, succeeded", run.pk),
+        ("report_run", "End-to-end latency succeeded", run.pk),
     ]
     assert [event["kind"] for event in happened(scope="channel", topic="orders", channel="audit")] == ["report_run"]
     assert kinds(happened())[1:] == [
-        ("report_run", "latency, succeeded", "ana"),
-        ("report_run", "capacity, failed", "ana"),
+        ("report_run", "End-to-end latency succeeded", "ana"),
+        ("report_run", "Capacity failed", "ana"),
     ]
     assert happened(scope="node", node="n:4151") == []
 
@@ -216,7 +216,7 @@ def test_every_kind_of_event_is_in_the_answer(happened):
         NodeEvent.objects.create(at=now, node="n:4151", kind=kind)
     rule = {"rule_name": "Backlog", "severity": "warning", "scope": "channel", "metric": "depth", "threshold": 1.0}
     Alert.objects.create(**rule, hold_s=0, topic="orders", channel="billing", began_at=now, fired_at=now)
-    ReportRun.objects.create(job="latency", state="done", requested_by="ana", started_at=now)
+    ReportRun.objects.create(job="latency", state="succeeded", requested_by="ana", started_at=now)
     Mark.objects.create(text="deploy 1.2", at=now, created_by="ana")
     found = [event["kind"] for event in happened()]
     assert sorted(found) == sorted(get_args(Kind))

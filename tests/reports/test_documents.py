@@ -106,6 +106,21 @@ def test_a_report_in_which_nothing_was_measured_says_so_in_place_of_a_chart(call
     assert mail_of(run, result(run.pk), "https://nsq.example.org").pictures == {}
 
 
+def test_charts_begin_with_the_first_reading_if_it_is_late_in_the_period(caller, settings):
+    """The archive has the last ten minutes of the day: the axis is from 23:50, and the title says so."""
+    run = latency_run(settings.NSQ_REPORTS)
+    row = {"window_start": BEGAN + timedelta(hours=23, minutes=50), "topic": "orders", "channel": "new", "count": 9}
+    row |= dict.fromkeys(("p50_ms", "p90_ms", "p95_ms", "p99_ms", "max_ms"), 5.0)
+    row |= {"covered_since": row["window_start"], "covered_until": BEGAN + timedelta(days=1)}
+    cells = tuple(row.get(each.name, 0 if each.type == "integer" else None) for each in LATENCY)
+    covered = {"covered_since": BEGAN, "covered_until": BEGAN + timedelta(days=1)}
+    replace_table([cells], LATENCY, f"{settings.NSQ_REPORTS}/{run.pk}", covered)
+    page = Elements(caller("viewer").raw("GET", f"reports/runs/{run.pk}/result.html").content.decode())
+    labels = [given["aria-label"] for tag, given in page.found if tag == "svg"]
+    assert labels[0] == "Latency percentiles, orders / new, from its first reading on"
+    assert "12:00" not in page.text.partition("Window start")[0]
+
+
 def test_parameters_have_the_titles_of_the_form_and_values_that_people_read(caller, settings):
     """Times are in UTC; a number of an earlier version, which had no bounds, stays as it is."""
     given = {"until": "2026-03-15T01:00:00+01:00", "minimum_count": 12_500, "horizon": "7d", "free_gb": 0.5}

@@ -146,6 +146,14 @@ export function dateTime(at: number | null): string {
   });
 }
 
+/** Date and time without seconds, for narrow columns: `20 Nov, 17:04`; with the year, unless it is this year's. */
+export function minuteOf(at: number | null, now = new Date()): string {
+  if (at === null) return DASH;
+  const date = new Date(at);
+  const year = date.getFullYear() === now.getFullYear() ? {} : ({ year: 'numeric' } as const);
+  return date.toLocaleString('en-GB', { ...SHORT_DATE, ...year, ...HOUR_MINUTE });
+}
+
 const HALF_A_DAY_MS = 43_200_000;
 
 /** A time of day, `17:04:09`; with the date if it is half a day or more from `now`. Both are in Unix milliseconds. */

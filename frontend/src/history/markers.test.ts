@@ -12,7 +12,7 @@ test('an event says what happened to what, and who did it', () => {
   expect(textOf(event('node_down', { node: 'n:4151', detail: 'refused' }))).toBe('Node down: n:4151 (refused)');
   expect(textOf(event('node_up', { node: 'n:4151' }))).toBe('Node up: n:4151');
   expect(textOf(event('alert_fired', { detail: 'Backlog: orders' }))).toBe('Alert fired: Backlog: orders');
-  expect(textOf(event('report_run', { detail: 'latency, failed', by: 'ana' }))).toBe('Report run: latency, failed by ana');
+  expect(textOf(event('report_run', { detail: 'Capacity failed', by: 'ana' }))).toBe('Report Capacity failed, requested by ana');
 });
 
 const DRAWN: Record<ClusterEvent['kind'], [text: string, tone: Marker['tone']]> = {
@@ -29,7 +29,7 @@ const DRAWN: Record<ClusterEvent['kind'], [text: string, tone: Marker['tone']]> 
   node_up: ['Node up: n:4151 (orders)', 'quiet'],
   node_restarted: ['Node restarted: n:4151 (orders)', 'warn'],
   alert_fired: ['Alert fired: orders by ana', 'bad'],
-  report_run: ['Report run: orders by ana', 'quiet'],
+  report_run: ['Report orders, requested by ana', 'quiet'],
   marked: ['Mark: orders by ana', 'note'],
 };
 

@@ -21,7 +21,7 @@ const KINDS: Readonly<Record<ClusterEvent['kind'], [title: string, tone: Tone]>>
   node_up: ['Node up', 'quiet'],
   node_restarted: ['Node restarted', 'warn'],
   alert_fired: ['Alert fired', 'bad'],
-  report_run: ['Report run', 'quiet'],
+  report_run: ['Report', 'quiet'],
   marked: ['Mark', 'note'],
 };
 const TONES: readonly Tone[] = ['bad', 'warn', 'note', 'quiet'];
@@ -32,8 +32,9 @@ const APART_PX = 9;
 export function textOf({ kind, node, detail, by }: ClusterEvent): string {
   const [title] = KINDS[kind];
   if (kind.startsWith('node_')) return `${title}: ${node}${detail ? ` (${detail})` : ''}`;
-  const about = kind === 'alert_fired' || kind === 'report_run' || kind === 'marked' ? `: ${detail}` : ` ${detail}`;
-  return `${title}${about}${by ? ` by ${by}` : ''}`;
+  const about = kind === 'alert_fired' || kind === 'marked' ? `: ${detail}` : ` ${detail}`;
+  const agent = kind === 'report_run' ? ', requested by' : ' by';
+  return `${title}${about}${by ? `${agent} ${by}` : ''}`;
 }
 
 export const toneOf = ({ kind }: ClusterEvent): Tone => KINDS[kind][1];

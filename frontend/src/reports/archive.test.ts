@@ -40,9 +40,14 @@ test('retention names what is kept for how long', () => {
   expect(kept(1)).toBe('1 day');
   expect(kept(0.25)).toBe('6 hours');
   expect(kept(null)).toBe('for ever');
-  expect(atRetention({ retention_reached_at: NOW - 1 }, NOW)).toBe('reached');
-  expect(atRetention({ retention_reached_at: NOW + DAY }, NOW)).toBe('from 21 Nov 2026 on');
-  expect(atRetention({}, NOW)).toBe('without retention');
+  expect(atRetention({ ...grown, retention_reached_at: NOW - 1 }, NOW)).toBe('reached');
+  expect(atRetention({ ...grown, retention_reached_at: NOW + DAY }, NOW)).toBe('from 21 Nov 2026 on');
+  expect(atRetention({ ...size, schedule: null }, NOW)).toBe('without retention');
+});
+
+test('the size at retention is not known before the growth is, nor if something is kept for ever', () => {
+  expect(atRetention(size, NOW)).toBe('not known yet');
+  expect(atRetention(grown, NOW)).toBe('some data is kept for ever');
 });
 
 test('times are in UTC', () => {

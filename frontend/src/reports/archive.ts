@@ -66,8 +66,10 @@ export function diskWords(size: ArchiveSize, now: number): string {
 }
 
 /** The size when retention removes as much as is added. */
-export function atRetention(size: { bytes_at_retention?: number | null; retention_reached_at?: number | null }, now: number): string {
-  if (size.retention_reached_at === null || size.retention_reached_at === undefined) return 'without retention';
+export function atRetention(size: Pick<ArchiveSize, 'schedule' | 'growth_bytes_per_day' | 'retention_reached_at'>, now: number): string {
+  if (size.schedule === null || size.schedule === undefined) return 'without retention';
+  if (size.growth_bytes_per_day === null || size.growth_bytes_per_day === undefined) return 'not known yet';
+  if (size.retention_reached_at === null || size.retention_reached_at === undefined) return 'some data is kept for ever';
   return size.retention_reached_at <= now ? 'reached' : `from ${day(size.retention_reached_at)} on`;
 }
 

@@ -7,6 +7,17 @@ import { isTime, msPerUnit } from './percentiles';
 /** The order in which the rows to look at come first; null for results without one. */
 export const worstFirst = ({ worst }: Run): Sort | null => (worst === '' ? null : { column: worst, descending: true });
 
+/**
+ * The columns as a phone shows them: whose row it is, then the figure to look at, which is the first of `figures` that is
+ * right-aligned. The others follow, and can be scrolled to.
+ */
+export function phoneOrder<C extends { key: string; align?: 'left' | 'right' }>(columns: readonly C[], figures: readonly (string | undefined)[]): C[] {
+  const first = columns.find(({ key }) => key === 'topic');
+  const found = figures.map((name) => columns.find(({ key, align }) => key === name && align === 'right')).find((column) => column !== undefined);
+  const leading = [first, found].filter((column) => column !== undefined);
+  return [...leading, ...columns.filter((column) => !leading.includes(column))];
+}
+
 /** The earlier figures that a row is compared with, and the changes. */
 export const isComparison = (name: string): boolean => /_(change_percent|before|before_ms)$/.test(name);
 

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { moved, scaled, textOf, within, zoomOf } from './zoom';
+import { moved, scaled, textOf, within, withReadings, zoomOf } from './zoom';
 
 const WHOLE = [0, 3600] as const;
 
@@ -25,4 +25,9 @@ test('a part moves up to the ends of the period', () => {
 test('a selection is at least a minute, within the period', () => {
   expect(within(WHOLE, [3599, 3600])).toEqual([3540, 3600]);
   expect(within(WHOLE, [-50, 4000])).toBeNull();
+});
+
+test('the charts begin with the first reading if it is in the second half of the period', () => {
+  expect(withReadings(WHOLE, 1801)).toEqual([1801, 3600]);
+  expect([0, 1800, 3600, null].map((first) => withReadings(WHOLE, first))).toEqual([WHOLE, WHOLE, WHOLE, WHOLE]);
 });

@@ -5,6 +5,14 @@ export type Zoom = readonly [from: number, to: number];
 /** A shorter part is widened around its middle. */
 export const SHORTEST_S = 60;
 
+/**
+ * The part of a period that charts show without a zoom: all of it, unless its first reading (Unix seconds) is in its second
+ * half. On a new platform, minutes of readings would otherwise be a sliver at the end of an empty day.
+ */
+export function withReadings(period: Zoom, first: number | null): Zoom {
+  return first !== null && first - period[0] > (period[1] - period[0]) / 2 && first < period[1] ? [first, period[1]] : period;
+}
+
 /** The part that an address names, as `1773446400-1773450000`; null for the whole period, also for an invalid text. */
 export function zoomOf(text: string | null): Zoom | null {
   const match = /^(\d{1,11})-(\d{1,11})$/.exec(text ?? '');

@@ -50,6 +50,14 @@ ACTIONS: dict[str, Kind] = {
 NODE_KINDS: dict[str, Kind] = {"down": "node_down", "up": "node_up", "restarted": "node_restarted"}
 MAX_EVENTS = 500
 """Maximum number of events in a response, the newest ones."""
+_RUN_STATES: dict[str, str] = {
+    ReportRun.State.QUEUED: "is queued",
+    ReportRun.State.RUNNING: "is running",
+    ReportRun.State.SUCCEEDED: "succeeded",
+    ReportRun.State.FAILED: "failed",
+    ReportRun.State.CANCELLED: "was cancelled",
+}
+"""What a report did, as the end of a sentence."""
 MAX_MARKS = 100
 """Maximum number of marks among them: a script can post thousands, and alerts must not disappear behind these."""
 
@@ -152,13 +160,13 @@ def _runs(subject: Subject, since: datetime, until: datetime) -> Iterator[Event]
         of_channel = Q(parameters__channel__in=(subject.channel, ""))
         of_topic = Q(parameters__channel__isnull=True) | Q(parameters__channel=None)  # no key; null
         runs = runs.filter(of_channel | of_topic)
-    for run in runs.select_related("report")[:MAX_EVENTS]:
+    for run in runs[:MAX_EVENTS]:
         assert run.started_at is not None
         topic, channel = (run.parameters.get(name) or "" for name in ("topic", "channel"))
         yield Event(
             at=unix_ms(run.started_at),
             kind="report_run",
-            detail=f"{run.report.name if run.report else run.job}, {run.state}",
+            detail=f"{run.title} {_RUN_STATES[run.state]}",
             by=run.requested_by,
             topic=topic,
             channel=channel,

@@ -26,7 +26,8 @@ class EventOut(Schema):
     at: Milliseconds = Field(description="Unix milliseconds")
     kind: Kind
     detail: str = Field(
-        description="the topic and channel of an action, the rule of an alert, the error of a node, the text of a mark"
+        description="the topic and channel of an action, the rule of an alert, the title and state of a report, "
+        "the error of a node, the text of a mark"
     )
     by: str = Field(description="who did it, or posted the mark; empty for alerts and nodes")
     topic: str

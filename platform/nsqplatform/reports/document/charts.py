@@ -68,7 +68,7 @@ def charts(run: ReportRun, result: Result, group: Group) -> list[Drawn]:
             return drawn
         chart = percentiles.chart
         over = [line._replace(colour=INK) for line in chart.lines if line.label in ("p50", "p99")]
-        title = f"Messages by latency, {name_of(group)}"
+        title = percentiles.chart.title.replace("Latency percentiles", "Messages by latency", 1)
         drawn.append(Drawn(Chart(title, chart.times, chart.since, chart.until, over, duration, log=True), messages))
     return drawn
 
@@ -92,11 +92,16 @@ def _chart(run: ReportRun, result: Result, title: str, lines: dict[str, tuple[st
         if not label.endswith("before") or any(value is not None for value in values)
     ]
     is_latency = run.job == "latency"
+    since, until = covered["covered_since"], covered["covered_until"]
+    first = columns[0][0] if columns[0] else None
+    # As on the run's page: minutes of readings would be a sliver at the end of an empty day.
+    if first is not None and (since + until) / 2 < first < until:
+        since, title = first, f"{title}, from its first reading on"
     return Chart(
         title,
         columns[0],
-        covered["covered_since"],
-        covered["covered_until"],
+        since,
+        until,
         drawn,
         duration if is_latency else number,
         log=is_latency,

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { AlertRule, RulePreview } from '../../../api/types';
-import { firesWhen, pastWeeksOf, previewOf, reachOf } from './words';
+import { besideValue, firesWhen, pastWeeksOf, previewOf, reachOf } from './words';
 
 const seen = (value: number | null, beyond: boolean | null): RulePreview => ({
   ...{ taken_at: 0, matched: 1, beyond: beyond ? 1 : 0, unknown: beyond === null ? 1 : 0 },
@@ -19,6 +19,17 @@ test.each([
 test('a rule of channels counts those it would fire for', () => {
   const preview = { taken_at: 0, matched: 5, beyond: 2, unknown: 1, rows: [] };
   expect(previewOf(preview, 'channel', 'messages')).toEqual({ text: 'Would fire now for 2 of 5 channels; unknown for 1', lasting: true });
+});
+
+test.each([
+  ['depth', 100_000, 'messages', 'above 100,000'],
+  ['dead', 1, 'messages', 'above 1'],
+  ['oldest_age_s', 300, 's', 'above 5 min'],
+  ['requeue_rate', 2, 'messages/s', 'above 2 messages/s'],
+  ['byte_rate', 2048, 'bytes/s', 'above 2.0 KiB/s'],
+  ['down', 0, '', 'for 30 s'],
+])('beside a value of %s, the threshold %s in %s is %s', (metric, threshold, unit, text) => {
+  expect(besideValue({ metric, comparison: 'above', threshold, hold_s: 30 }, unit)).toBe(text);
 });
 
 test('a rule that compares a figure with past weeks names its band', () => {

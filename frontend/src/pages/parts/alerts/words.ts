@@ -72,6 +72,12 @@ export function conditionOf(of: Condition, unit: string, title = ''): string {
   return of.hold_s === 0 ? beyond.trim() || 'at once' : `${beyond}for ${span(of.hold_s)}`;
 }
 
+/** `above 100,000`, `above 5 min`: next to a value, which has the same unit, of an alert whose hold time is over. For a flag, its time. */
+export function besideValue(of: Condition, unit: string): string {
+  const isCounted = /^[a-z ]{2,}$/.test(unit);
+  return unit === '' ? conditionOf(of, unit) : conditionOf({ ...of, hold_s: 0 }, unit, isCounted ? unit : '');
+}
+
 /** `Depth`, `Oldest age`; derived from the name until the platform's titles are loaded. */
 export function titleOf(metrics: readonly AlertMetric[], of: Pick<Alert, 'scope' | 'metric'>): string {
   return metricOf(metrics, of.scope, of.metric)?.title ?? of.metric.replace(/_s$/, '').replaceAll('_', ' ');
