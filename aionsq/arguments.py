@@ -13,7 +13,7 @@ from aionsq.errors import WrongType
 def check_type(what: str, value: object, kind: Any) -> None:
     """Raise WrongType, which begins with ``what``, unless the value is of the type ``kind``, which may be a union.
 
-    As for a type checker, an int is a float. Other than for a type checker, a bool is not a number. The text does not
+    As for a type checker, an int is a float. Unlike for a type checker, a bool is not a number. The text does not
     contain the value, which may be a secret.
     """
     members = get_args(kind) if isinstance(kind, types.UnionType) else (kind,)

@@ -154,10 +154,10 @@ class Membership:
             await subscription.closed.wait()
             if self._closing:
                 pass
-            elif subscription.was_lost:
-                log.warning("%s: nsqd %s: %s", self._name, address, subscription.close_reason)
-            else:
+            elif subscription.closed_here:
                 log.info("%s: disconnected from nsqd %s", self._name, address)
+            else:
+                log.warning("%s: nsqd %s: %s", self._name, address, subscription.close_reason)
         finally:
             subscription.close("the consumer stopped")
             del self.subscriptions[address]

@@ -53,8 +53,10 @@ def _user_agent() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionOptions(Settings, env="AIONSQ_"):
-    """Options of every connection to nsqd. The constructor raises InvalidArgument for a value out of range, and
-    WrongType for one of another type."""
+    """Options of every connection to nsqd.
+
+    The constructor raises InvalidArgument for a value that is out of range, and WrongType for one of another type.
+    """
 
     dial_timeout: timedelta = setting("1s", "Timeout for connecting.", min="1ms")
     read_timeout: timedelta = setting(

@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 GATHER_FROM = 16
 """Smallest number of publishes to one topic in one iteration of the event loop that are sent as an MPUB."""
+_CLOSED = "the producer was closed"
 _OF_THEIR_SIZE = ("E_BAD_MESSAGE", "E_BAD_BODY", "E_INVALID")
 """Codes with which nsqd refuses a whole MPUB although some of its messages may be valid. It stores none of them."""
 OK_BYTES = 2
@@ -75,7 +76,6 @@ class Outlet:
         self._pauses = Reconnect(options.max_reconnect_delay)
         self._connected_at: Seconds = 0.0
         self._is_drained = False
-        self._closing = False
 
     @property
     def is_ready(self) -> bool:
@@ -131,13 +131,12 @@ class Outlet:
 
     async def close(self) -> None:
         """Write what was sent, then close the connection."""
-        self._closing = True
         if self._connecting is not None:
             self._connecting.cancel()
         if self.connection is not None:
             connection = self.connection
             self._write()
-            connection.close("the producer was closed")
+            connection.close(_CLOSED)
             await connection.closed.wait()
 
     # --- called by the connection ---
@@ -242,7 +241,7 @@ class Outlet:
         self.connection = None
         self._pauses.lasted(_now() - self._connected_at)
         self.last_error = ConnectionLost(self.address, reason)
-        if not self._closing:
+        if reason != _CLOSED:
             log.info("nsqd %s: connection lost: %s", self.address, reason)
         sent, self.sent = self.sent, deque()
         self._gathered, self._gathered_bytes = [], 0

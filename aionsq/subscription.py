@@ -54,8 +54,8 @@ class Subscription:
         """False before the subscription is established and once answers can no longer be sent."""
         self.closed = asyncio.Event()
         self.close_reason = ""
-        self.was_lost = True
-        """False once this consumer has closed the connection."""
+        self.closed_here = False
+        """Whether this consumer has closed the connection."""
         self.close_waiting = False
         """Whether nsqd has answered CLS, after which it sends no more messages."""
         self._inbox = inbox
@@ -91,7 +91,7 @@ class Subscription:
     def close(self, reason: str) -> None:
         """Close now, after writing the remaining output."""
         if self.is_open:
-            self.was_lost = False
+            self.closed_here = True
         self.is_open = False
         if self._connection is not None:
             self._connection.close(reason)

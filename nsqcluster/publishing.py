@@ -12,12 +12,17 @@ from nsqcluster.errors import Refused
 
 
 async def stores_headers(http: Client, address: str) -> bool:
-    """Whether the node stores the headers of messages: brokerd does, Go's nsqd does not."""
+    """Whether the node stores the headers of messages: brokerd does, Go's nsqd does not. Any answer that only brokerd
+    gives counts, so that no other server gets what only brokerd understands."""
     try:
         await http.get_body(address, "/channel/peek")
-    except Refused as error:  # brokerd misses a parameter, nsqd does not know the path
-        return not error.is_unknown_request
-    return True
+    except Refused as error:
+        if error.is_unknown_request:
+            return False
+        if error.status == 400 and error.message.startswith("MISSING_ARG"):
+            return True
+        raise
+    return False
 
 
 async def publish(

@@ -51,8 +51,8 @@ async def gather(requests: Mapping[str, Awaitable[T]]) -> Answers[T]:
 
 
 @contextmanager
-def _from(server: str) -> Iterator[None]:
-    """Say that the address is not that of a ``server``, if a path is unknown that every such server has."""
+def _expecting(server: str) -> Iterator[None]:
+    """If the server does not know a path that every ``server`` has, add to the error that this is not its address."""
     try:
         yield
     except Refused as error:
@@ -64,25 +64,25 @@ def _from(server: str) -> Iterator[None]:
 
 async def nodes(client: Client, registry: str, timeout_s: float | None = None) -> Producers:
     """Return all nodes of a registry, with their topics. This and the other reads of one server raise RequestFailed."""
-    with _from("nsqlookupd"):
+    with _expecting("nsqlookupd"):
         return await client.get(registry, "/nodes", Producers, timeout_s=timeout_s)
 
 
 async def topics(client: Client, registry: str, timeout_s: float | None = None) -> TopicNames:
     """Return the topics of a registry."""
-    with _from("nsqlookupd"):
+    with _expecting("nsqlookupd"):
         return await client.get(registry, "/topics", TopicNames, timeout_s=timeout_s)
 
 
 async def channels(client: Client, registry: str, topic: str, timeout_s: float | None = None) -> ChannelNames:
     """Return the topic's channels in a registry."""
-    with _from("nsqlookupd"):
+    with _expecting("nsqlookupd"):
         return await client.get(registry, "/channels", ChannelNames, {"topic": topic}, timeout_s=timeout_s)
 
 
 async def lookup(client: Client, registry: str, topic: str, timeout_s: float | None = None) -> Producers:
     """Return the topic's nodes and channels in a registry."""
-    with _from("nsqlookupd"):
+    with _expecting("nsqlookupd"):
         return await client.get(registry, "/lookup", Producers, {"topic": topic}, timeout_s=timeout_s)
 
 
@@ -124,7 +124,7 @@ async def node_stats(
     if previous_boot:
         params["previous_boot"] = "true"
     # Without Client.get, because docs/architecture.md counts the files that a figure passes.
-    with _from("nsqd"):
+    with _expecting("nsqd"):
         body = await client.get_body(address, "/stats", params, timeout_s=timeout_s)
     return decode(body, type, url_of(address, "/stats", params))
 

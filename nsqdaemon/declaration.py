@@ -75,8 +75,9 @@ def value_from_text(declaration: Declaration, text: str) -> Any:
 
 
 def _within(declaration: Declaration, value: Any) -> Any:
-    if isinstance(value, int) and not -(2**63) <= value < 2**63:  # as in nsqd, whose numbers have 64 bits
-        raise ValueError(f"{value} is out of range")
+    number = nanoseconds(value) if isinstance(value, timedelta) else value
+    if isinstance(number, int) and not -(2**63) <= number < 2**63:  # as in nsqd, whose numbers have 64 bits
+        raise ValueError(f"{shown_value(value)} is out of range")
     if declaration.min is not None and value < declaration.min:
         raise ValueError(f"{shown_value(value)} is less than {shown_value(declaration.min)}")
     if declaration.max is not None and value > declaration.max:

@@ -11,6 +11,8 @@ import sys
 import time
 from typing import Final
 
+from nsqwire.printable import printable
+
 
 class LogLevel(enum.IntEnum):
     """The levels of ``--log-level``; the numbers are those in ``/config/log_level``."""
@@ -49,8 +51,8 @@ _WORDS: Final = {standard: ours.word for ours, standard in _STANDARD.items()}
 
 
 class LineFormatter(logging.Formatter):
-    """Formats a record as one line. Line breaks in the text, which may be a client's, are escaped. A traceback follows
-    on separate lines."""
+    """Formats a record as one line. Line breaks and other characters of the text that a terminal would act on are
+    escaped: it may be a client's. A traceback follows on separate lines."""
 
     def __init__(self, prefix: str) -> None:
         super().__init__()
@@ -64,7 +66,7 @@ class LineFormatter(logging.Formatter):
             self._second, self._stamp = second, time.strftime("%Y/%m/%d %H:%M:%S", time.localtime(second))
         micros = int((record.created - second) * 1_000_000)
         level = "FATAL" if record.levelno >= logging.CRITICAL else record.levelname
-        text = record.getMessage().replace("\r", "\\r").replace("\n", "\\n")
+        text = printable(record.getMessage())
         line = f"{self._prefix}{self._stamp}.{micros:06d} {level}: {text}"
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)

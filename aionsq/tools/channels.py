@@ -126,7 +126,8 @@ async def show(options: Options, topics: Sequence[str]) -> int:
         )
     status = command.report_failures(options, found.failures)
     if missing:
-        process.note(PROG, f"{command.nobody(found.failures)} has topic {', '.join(missing)}")
+        answered = command.that_answered(found.failures)
+        process.note(PROG, f"no node or nsqlookupd{answered} has topic {', '.join(missing)}")
         return 1
     return status
 

@@ -329,9 +329,9 @@ def report_failures(options: Options, failures: Sequence[Failure]) -> int:
     return int(bool(failures))
 
 
-def nobody(failures: Sequence[Failure]) -> str:
-    """Who does not have a name; servers that failed may have it."""
-    return f"no node or nsqlookupd{' that answered' if failures else ''}"
+def that_answered(failures: Sequence[Failure]) -> str:
+    """`` that answered`` for "no node" if servers have failed, which may have what was not found; else empty."""
+    return " that answered" if failures else ""
 
 
 def print_json(key: str, rows: Sequence[Mapping[str, Any]], failures: Sequence[Failure]) -> None:

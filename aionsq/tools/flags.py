@@ -112,7 +112,10 @@ class Sources:
     def consumer(
         self, topic: str, channel: str, options: ConsumerOptions, *, make: Callable[..., Consumer] = Consumer
     ) -> Consumer:
-        """Return a consumer of these addresses, which ``make`` makes of Consumer's arguments. Raises as Consumer."""
+        """Return a consumer of these addresses. ``make`` is its class, or a function with the same arguments.
+
+        Raises as Consumer.
+        """
         return make(
             topic,
             channel,

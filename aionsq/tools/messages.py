@@ -105,7 +105,7 @@ def report(options: Options, done: Recalled) -> int:
     status = command.report_failures(options, done.failures)
     if done.not_found:
         unasked = f" ({', '.join(done.without)} cannot: Go's nsqd)" if done.without else ""
-        answered = " that answered" if done.failures else ""
+        answered = command.that_answered(done.failures)
         process.note(PROG, f"on no node{answered}, or finished in all channels{unasked}: {', '.join(done.not_found)}")
     wanted = WANTED[options.verb]
     complete = all({each.topic or wanted, *each.channels.values()} == {wanted} for each in done.messages)

@@ -11,6 +11,7 @@ from typing import Final
 
 from aionsq.addresses import is_unix_path, split_address
 
+RESOLVE_S: Final = 2.0
 _UNUSED_LOOPBACK: Final = "127.255.41.50"
 """Nobody listens on this address alone: who has a port on it listens on all addresses of the machine."""
 
@@ -18,8 +19,8 @@ _UNUSED_LOOPBACK: Final = "127.255.41.50"
 async def is_one_server(one: str, other: str) -> bool:
     """Whether the two addresses of nsqds lead to the same server, as far as their names and this machine tell.
 
-    They do if a name resolves to the other's address, or if both are addresses of this machine with a port on which a
-    server listens for all of them. An address that cannot be resolved is compared as text.
+    They do if a name resolves to the address of the other, or if both are IPv4 addresses of this machine and a server
+    listens on their port for all of them. An address that is not resolved within RESOLVE_S is compared as text.
     """
     if is_unix_path(one) or is_unix_path(other):
         return _is_one_path(one, other)
@@ -40,8 +41,9 @@ def _is_one_path(one: str, other: str) -> bool:
 
 async def _ips(host: str) -> set[str]:
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
+        async with asyncio.timeout(RESOLVE_S):
+            found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):  # TimeoutError is an OSError
         return set()
     return {_plain(str(address[0])) for *_, address in found}
 
@@ -57,21 +59,24 @@ def _plain(text: str) -> str:
 
 
 def _is_of_this_machine(ip: str) -> bool:
-    return _bound(ip, 0) is None
+    """Whether an IPv4 address is this machine's: packets to it are then sent from it."""
+    if ":" in ip:
+        return False
+    if ipaddress.ip_address(ip).is_loopback:
+        return True
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((ip, 9))  # sends nothing
+        except OSError:
+            return False
+        return bool(probe.getsockname()[0] == ip)
 
 
 def _serves_all(port: int) -> bool:
-    """Whether a server of this machine listens for all addresses: no other socket can then have the port."""
-    error = _bound(_UNUSED_LOOPBACK, port)
-    return error is not None and error.errno == errno.EADDRINUSE
-
-
-def _bound(ip: str, port: int) -> OSError | None:
-    """Why a socket cannot have this address; None if it can."""
-    family = socket.AF_INET6 if ":" in ip else socket.AF_INET
-    try:
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.bind((ip, port))
-    except OSError as error:
-        return error
-    return None
+    """Whether a server of this machine listens for all IPv4 addresses: no other socket can then have the port."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind((_UNUSED_LOOPBACK, port))
+        except OSError as error:
+            return error.errno == errno.EADDRINUSE
+    return False

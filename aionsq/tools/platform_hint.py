@@ -20,6 +20,8 @@ def with_hint(text: str) -> str:
         defaults = [default_nsqd(), *([] if os.environ.get(LOOKUPDS_VARIABLE) else [default_lookupd()])]
     except InvalidVariable:
         return text
+    if HINT in text:
+        return text
     refused = rf"(?<![\w.])(?:{'|'.join(map(re.escape, defaults))})(?:/\w+)?: connection refused"
     return f"{text}; {HINT}" if re.search(refused, text) else text
 
@@ -29,5 +31,8 @@ class HintFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Change the record's text; none is dropped."""
-        record.msg, record.args = with_hint(record.getMessage()), ()
+        try:
+            record.msg, record.args = with_hint(record.getMessage()), ()
+        except (TypeError, ValueError):  # a log call with wrong arguments, which the handler reports
+            pass
         return True

@@ -155,7 +155,8 @@ async def show(options: Options) -> int:
         process.note(PROG, f"nsqd {node}: {NO_POLICIES}")
     status = command.report_failures(options, found.failures)
     if missing:
-        process.note(PROG, f"no node has a policy of topics {', '.join(missing)}")
+        answered = command.that_answered(found.failures)
+        process.note(PROG, f"no node{answered} has a policy of topics {', '.join(missing)}")
         return 1
     return status
 

@@ -109,7 +109,8 @@ class Tool(Generic[F]):
         logs.configure(flags.log_level, flags.log_prefix.replace("<TOOL>", self.name), flags.log_format)
         if argv is not None:
             for handler in logging.getLogger().handlers:
-                handler.addFilter(HintFilter())
+                if isinstance(handler, logs.StderrHandler):
+                    handler.addFilter(HintFilter())
         return self._run(flags, prog, is_subcommand=argv is not None)
 
     def _run(self, flags: F, prog: str, *, is_subcommand: bool) -> int:

@@ -10,7 +10,7 @@ ECHO_S: Final = 1.0
 
 
 class SignalEcho:
-    """Tells a second signal, after which a program does not wait, from the first one arriving again.
+    """Recognizes a signal that repeats the first one within ECHO_S. After any other one, a program does not wait.
 
     coreutils' ``timeout`` sends its signal to the program and to the program's group, and so twice; service managers
     that signal a group, and a shell's ``kill 0``, may do the same.
@@ -20,7 +20,7 @@ class SignalEcho:
         self._first_at: Seconds | None = None
 
     def is_echo(self, now: Seconds) -> bool:
-        """Note a signal; whether it is the first one again."""
+        """Record a signal, and return whether it repeats the first one."""
         if self._first_at is None:
             self._first_at = now
             return False

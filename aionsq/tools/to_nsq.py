@@ -193,7 +193,8 @@ class Loops:
         if self._flags.destination_topic not in ("", topic):
             return False
         destinations = self._flags.destination_nsqd_tcp_address
-        same = [each for each in destinations if await is_one_server(address, each)]
+        are_same = await asyncio.gather(*(is_one_server(address, each) for each in destinations))
+        same = [each for each, is_same in zip(destinations, are_same, strict=True) if is_same]
         if same and not self.found:
             spelled = "" if address in same else f", which is the destination {same[0]},"
             self.found = f"topic {topic} of {address}{spelled} would be published to itself; use --destination-topic"

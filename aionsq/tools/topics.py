@@ -92,7 +92,8 @@ async def show(options: Options, names: Sequence[str]) -> int:
         )
     status = command.report_failures(options, found.failures)
     if missing := sorted(set(names) - {row["name"] for row in rows}):
-        process.note(PROG, f"{command.nobody(found.failures)} has {', '.join(missing)}")
+        answered = command.that_answered(found.failures)
+        process.note(PROG, f"no node or nsqlookupd{answered} has {', '.join(missing)}")
         return 1
     return status
 

@@ -5,6 +5,7 @@ Both tests walk the declarations and the signatures, so that they include new op
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import types
 from datetime import timedelta
@@ -29,6 +30,7 @@ from aionsq import (
     WrongType,
 )
 from nsqdaemon.settings import declarations
+from tests.harness.waiting import DEADLINE_S
 
 SECOND = timedelta(seconds=1)
 
@@ -174,7 +176,7 @@ async def test_an_argument_of_another_type_is_named(broker):
                 try:
                     result = target(**{**given, argument: object()})
                     if inspect.isawaitable(result):
-                        await result
+                        await asyncio.wait_for(result, DEADLINE_S)
                 except WrongType as error:
                     if argument in str(error) and "object" in str(error):
                         continue

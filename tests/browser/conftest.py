@@ -267,6 +267,7 @@ class SlowPages:
         session.send("Emulation.setCPUThrottlingRate", {"rate": self._times})
         session.send("Network.enable")
         self._sessions.append(session)
+        page.on("close", lambda _: self._sessions.remove(session))
         self._set_network(session, offline=False)
 
     def _set_offline(self, offline: bool) -> None:

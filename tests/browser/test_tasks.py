@@ -274,7 +274,7 @@ def test_a_deletion_of_many_topics_is_cancelled_in_one_click(task, stack, axe):
             done, late, spared = (int(count or 0) for count in counts.groups())
             assert done + late + spared == 200, job.inner_text()
             assert 0 < spared <= len(other.topics()) <= 200 - done
-            assert spared < 200
+            assert done + late > 0
             expect(job.get_by_role("button", name=re.compile("^Cancel"))).to_have_count(0)
             for size in WIDTHS.values():
                 page.set_viewport_size(size)

@@ -25,6 +25,13 @@ SHOWN_LINES = 20
 Self = TypeVar("Self", bound="Process")
 
 
+def send_two_signals(pid: int) -> None:
+    """Send SIGTERM and SIGINT so that they arrive at once, however busy the machine is. Of two signals with one number,
+    the second would be lost while the first is pending."""
+    for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGCONT):
+        os.kill(pid, number)
+
+
 class Process:
     """A child process. ``log`` contains the lines that it wrote to standard error; with ``merged``, to both streams.
 
@@ -128,6 +135,10 @@ class Process:
 
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
+
+    def signal_twice(self) -> None:
+        """Send two signals that arrive at once, however busy the machine is."""
+        send_two_signals(self.process.pid)
 
     def signal_until(self, number: int, pattern: str) -> None:
         """Send the signal until a line of the log matches: signals within a second of the first one are the same."""

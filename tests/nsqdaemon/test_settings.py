@@ -197,6 +197,7 @@ def test_a_bad_variable_is_refused_by_name(load_example: Load, capsys: pytest.Ca
     [
         ("not toml", "failed to load config file"),
         ("msg_timeout = 1.5", "failed parsing msg_timeout 1.5"),
+        (f"msg_timeout = {10**13}", "is out of range"),
         (f"msg_timeout = {10**20}", f"{10**20} is out of range"),
         ('log_level = "loud"', "failed parsing log_level loud"),
         ("deflate = 1", "failed parsing deflate 1"),

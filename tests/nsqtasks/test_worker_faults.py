@@ -33,8 +33,7 @@ def test_a_signal_that_arrives_twice_is_one(project: Project, start: Start) -> N
     project.python("wait_for_file.enqueue('long')")
     worker = start()
     project.wait_for_line("long begins")
-    worker.signal(signal.SIGTERM)
-    worker.signal(signal.SIGINT)  # a second SIGTERM that is pending would be one with the first
+    worker.signal_twice()
     worker.wait_for_log("a second signal stops at once")
     project.go("long")
     assert worker.wait_for_exit() == 0

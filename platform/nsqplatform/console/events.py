@@ -50,6 +50,8 @@ ACTIONS: dict[str, Kind] = {
 NODE_KINDS: dict[str, Kind] = {"down": "node_down", "up": "node_up", "restarted": "node_restarted"}
 MAX_EVENTS = 500
 """Maximum number of events in a response, the newest ones."""
+MAX_MARKS = 100
+"""Maximum number of marks among them: a script can post thousands, and alerts must not disappear behind these."""
 _RUN_STATES: dict[str, str] = {
     ReportRun.State.QUEUED: "is queued",
     ReportRun.State.RUNNING: "is running",
@@ -57,9 +59,7 @@ _RUN_STATES: dict[str, str] = {
     ReportRun.State.FAILED: "failed",
     ReportRun.State.CANCELLED: "was cancelled",
 }
-"""What a report did, as the end of a sentence."""
-MAX_MARKS = 100
-"""Maximum number of marks among them: a script can post thousands, and alerts must not disappear behind these."""
+"""The predicate of a report's event, by the state of its run."""
 
 
 class Subject(NamedTuple):
@@ -166,7 +166,7 @@ def _runs(subject: Subject, since: datetime, until: datetime) -> Iterator[Event]
         yield Event(
             at=unix_ms(run.started_at),
             kind="report_run",
-            detail=f"{run.title} {_RUN_STATES[run.state]}",
+            detail=f"{run.title} {_RUN_STATES.get(run.state, run.state)}",
             by=run.requested_by,
             topic=topic,
             channel=channel,

@@ -10,6 +10,7 @@ import pytest
 
 from aionsq import Producer
 from tests.aionsq.conftest import RESPONSE
+from tests.harness.process import send_two_signals
 from tests.harness.waiting import DEADLINE_S
 
 CONSUMERS = ("nsq_tail", "tail")
@@ -193,8 +194,7 @@ async def test_a_signal_that_arrives_twice_is_one(start_tool, nsqd):
     nsqd.on["CLS"] = lambda peer, command: None
     tool = await start_tool("nsq_tail", "--topic=t", f"--nsqd-tcp-address={nsqd.address}")
     peer = await nsqd.consumer()
-    tool.process.send_signal(signal.SIGTERM)
-    tool.process.send_signal(signal.SIGINT)  # a second SIGTERM that is pending would be one with the first
+    send_two_signals(tool.process.pid)
     await nsqd.until(lambda: peer.lines("CLS"))
     peer.frame(RESPONSE, b"CLOSE_WAIT")
     ended = await tool.end()
@@ -215,8 +215,7 @@ async def test_a_command_that_is_interrupted_twice_at_once_says_one_line(start_t
     tool = await start_tool("topics", "list", f"--lookupd-http-address={host}:{port}")
     async with asyncio.timeout(DEADLINE_S):
         await asked.wait()
-    tool.process.send_signal(signal.SIGTERM)
-    tool.process.send_signal(signal.SIGINT)
+    send_two_signals(tool.process.pid)
     ended = await tool.end()
     over.set()
     server.close()

@@ -10,6 +10,7 @@ import pytest
 
 from aionsq import Consumer, Node, Producer
 from tests.aionsq.tools.conftest import StartOnBacklog, Tool
+from tests.harness.loopback import own_address
 from tests.harness.waiting import DEADLINE_S, until
 
 
@@ -201,11 +202,11 @@ async def test_a_broker_under_its_public_address_is_not_its_own_destination(star
 
 async def test_brokers_on_one_port_of_different_addresses_are_different(broker, start_server, start_tool):
     """Each listens on one address of the machine."""
-    port = broker.tcp_address.rpartition(":")[2]
-    other = await start_server("brokerd", f"--tcp-address=127.0.0.2:{port}", "--broadcast-address=127.0.0.2")
+    port, address = broker.tcp_address.rpartition(":")[2], own_address()
+    other = await start_server("brokerd", f"--tcp-address={address}:{port}", f"--broadcast-address={address}")
     async with Producer(broker.tcp_address) as producer:
         await producer.pub("t", b"x")
-    flags = (f"--nsqd-tcp-address={broker.tcp_address}", f"--destination-nsqd-tcp-address=127.0.0.2:{port}")
+    flags = (f"--nsqd-tcp-address={broker.tcp_address}", f"--destination-nsqd-tcp-address={address}:{port}")
     await start_tool("nsq_to_nsq", "--topic=t", *flags)
     assert await taken_from(other, "t", 1) == [b"x"]
 

@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.text import Text
 
 from aionsq import ClientError
-from aionsq.tools.platform_hint import HINT
+from aionsq.tools.platform_hint import with_hint
 from nsqdaemon.command_line import CommandParser
 from nsqdaemon.default_ports import default_ports
 from nsqplatform.console.nsq.options import address
@@ -96,7 +96,7 @@ def main(argv: Sequence[str]) -> int:
             )
             asyncio.run(run(traffic, options.duration))
     except ClientError as error:
-        print(f"nsq demo: {error}; {HINT}; --nsqd-tcp-address names another broker", file=sys.stderr)
+        print(f"nsq demo: {with_hint(str(error))}; --nsqd-tcp-address names another broker", file=sys.stderr)
         return 1
     except OSError as error:
         print(f"nsq demo: {error}", file=sys.stderr)

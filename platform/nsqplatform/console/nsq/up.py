@@ -227,5 +227,5 @@ class Up:
             self.screen.say("nsq up: second signal; killing all processes", "red")
             self.supervisor.kill()
             return
-        self.screen.say("nsq up: stopping; Ctrl-C again to force it", "bold")
+        self.screen.say("nsq up: stopping; Ctrl-C again, a second or more later, to force it", "bold")
         self.interrupted.set()
