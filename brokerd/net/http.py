@@ -63,6 +63,7 @@ class StatusEndpoints:
         self._ports = ports
         self._hostname = hostname
         self._pauses = pauses
+        self._release = ""
 
     def ping(self, request: Request) -> Response:
         """``OK`` if messages and changes can be stored; otherwise, or if the node is being drained, status 500."""
@@ -109,6 +110,8 @@ class StatusEndpoints:
             previous: bytes | None = None
             if query.include_histograms and FLAG_WORDS.get(params.get("previous_boot", ""), False):
                 previous = await asyncio.to_thread(previous_stats, self._broker.data_path)  # the disk may not answer
+            if query.include_histograms and not self._release:
+                self._release = await asyncio.to_thread(product_version)  # reads the disk, the first time
             parts = await self._topics_json(topics, query)
             return self._stats_json(query, parts, include_memory, previous)
         stats: Stats = {
@@ -164,7 +167,7 @@ class StatusEndpoints:
         if query.include_histograms:
             broker = self._broker
             tail.update(node_id=broker.node_id, boot_id=broker.boot_id, uptime_ns=self._uptime_ns)
-            tail["release"] = product_version()
+            tail["release"] = self._release
             tail["lost_message_count"] = broker.storage.lost_message_count
             tail["lives_end"] = broker.runtime.lives.end
             tail["drain"] = broker.drain.to_json()
