@@ -98,6 +98,11 @@ class BackpressureServer(Server):
         if isinstance(protocol, WebRequest):
             bound_body(protocol)
 
+    def protocol_disconnected(self, protocol: Any) -> None:
+        """Undo bound_body, whose function refers to the request: only the garbage collector would free it."""
+        super().protocol_disconnected(protocol)
+        vars(protocol).pop("handleContentChunk", None)
+
     async def handle_reply(self, protocol: Any, message: Mapping[str, object]) -> None:
         kind, is_last = message["type"], not message.get("more_body")
         if kind == "http.response.start":

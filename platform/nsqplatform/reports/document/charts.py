@@ -68,7 +68,7 @@ def charts(run: ReportRun, result: Result, group: Group) -> list[Drawn]:
             return drawn
         chart = percentiles.chart
         over = [line._replace(colour=INK) for line in chart.lines if line.label in ("p50", "p99")]
-        title = percentiles.chart.title.replace("Latency percentiles", "Messages by latency", 1)
+        title = f"Messages by latency, {name_of(group)}{_beginning(chart.since, result)}"
         drawn.append(Drawn(Chart(title, chart.times, chart.since, chart.until, over, duration, log=True), messages))
     return drawn
 
@@ -81,6 +81,11 @@ def window_ms(run: ReportRun) -> int:
     """The length of the run's windows."""
     window = WINDOWS.get(str(run.parameters.get("window")), WINDOWS["1h"])
     return int(window.total_seconds() * 1000)
+
+
+def _beginning(since: float, result: Result) -> str:
+    """The end of a title: whether the chart begins later than the period."""
+    return ", from its first reading on" if since > result.covered["covered_since"] else ""
 
 
 def _chart(run: ReportRun, result: Result, title: str, lines: dict[str, tuple[str, Colour]], found: Series) -> Chart:
@@ -96,9 +101,9 @@ def _chart(run: ReportRun, result: Result, title: str, lines: dict[str, tuple[st
     first = columns[0][0] if columns[0] else None
     # As on the run's page: minutes of readings would be a sliver at the end of an empty day.
     if first is not None and (since + until) / 2 < first < until:
-        since, title = first, f"{title}, from its first reading on"
+        since = first
     return Chart(
-        title,
+        f"{title}{_beginning(since, result)}",
         columns[0],
         since,
         until,
